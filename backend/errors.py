@@ -1,0 +1,18 @@
+"""The one exception a person may read: what was wrong, where, and what to do about it."""
+
+
+class AtlasError(Exception):
+    """A problem that the user can understand and remedy.
+
+    Parameters
+    ----------
+    problem : str
+        What was wrong and where (file, line, column, record), one sentence without a full stop.
+    remedy : str
+        What to do about it, one sentence without a full stop.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}. {remedy}.")
+        self.problem = problem
+        self.remedy = remedy

@@ -1,0 +1,291 @@
+"""The feature store: fingerprints on disk, written in shards, resumable, read without copying.
+
+One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set
+of rows; it counts as done when its line stands in the journal, which is written after its bytes. A process that
+dies loses at most the shard it was working on, and writes the same bytes when it is run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import AtlasError
+from backend.traces import View
+
+Half = npt.NDArray[np.float16]
+
+
+def cache_folder() -> Path:
+    """The folder for everything that can be computed again (``ATLAS_CACHE``, else the user's cache folder)."""
+    given = os.environ.get("ATLAS_CACHE")
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "provenance-atlas"
+
+
+@dataclass(frozen=True)
+class StoreKey:
+    """What a store holds: fingerprints of one benchmark, read by one proxy in one view."""
+
+    benchmark: str
+    proxy: str
+    view: View
+
+    @property
+    def folder(self) -> Path:
+        """Where the arrays lie under the cache folder."""
+        return Path("fingerprints") / self.benchmark / self.proxy / self.view
+
+
+@dataclass(frozen=True)
+class StoreIdentity:
+    """Everything that must agree before two runs may write into one store.
+
+    Attributes
+    ----------
+    rows : int
+        Number of records of the benchmark.
+    hidden_size : int
+        Proxy dimension ``d``.
+    records : str
+        Hash over the record keys and texts in row order.
+    proxy_hash : str
+        Hash of the proxy's weight file.
+    engine : str
+        How the forward pass was computed (type of products, fused or not).
+    max_tokens : int
+    span : str
+    """
+
+    rows: int
+    hidden_size: int
+    records: str
+    proxy_hash: str
+    engine: str
+    max_tokens: int
+    span: str
+
+
+class FingerprintStore:
+    """Arrays of one (benchmark, proxy, view) on disk.
+
+    Parameters
+    ----------
+    key : StoreKey
+    root : Path, optional
+        Cache folder, by default :func:`cache_folder`.
+    """
+
+    def __init__(self, key: StoreKey, root: Path | None = None) -> None:
+        self.key = key
+        self.path = (root or cache_folder()) / key.folder
+
+    @property
+    def _manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def _journal(self) -> Path:
+        return self.path / "shards.jsonl"
+
+    def identity(self) -> StoreIdentity | None:
+        """The identity that the store was opened with, None for an empty store."""
+        if not self._manifest.exists():
+            return None
+        return StoreIdentity(**json.loads(self._manifest.read_text("utf-8")))
+
+    @contextlib.contextmanager
+    def writing(self, identity: StoreIdentity) -> Iterator[None]:
+        """Hold the store for writing.
+
+        Raises
+        ------
+        AtlasError
+            If another process writes to it, if the folder cannot be written, or if it holds fingerprints of
+            something else.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise AtlasError(
+                f"The fingerprint folder {self.path} cannot be written ({error.strerror})",
+                "Point ATLAS_CACHE to a folder that you may write to",
+            ) from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AtlasError(
+                    f"Another process is writing fingerprints to {self.path}",
+                    "Wait until it has finished, or set ATLAS_CACHE to another folder",
+                ) from error
+            present = self.identity()
+            if present is None:
+                _write_whole(self._manifest, json.dumps(asdict(identity), indent=1))
+            elif present != identity:
+                changed = [k for k, v in asdict(identity).items() if asdict(present)[k] != v]
+                raise AtlasError(
+                    f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",
+                    "Remove that folder, or set ATLAS_CACHE to another one",
+                )
+            yield
+        finally:
+            os.close(lock)
+
+    def done(self) -> dict[str, dict[str, list[str]]]:
+        """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""
+        out: dict[str, dict[str, list[str]]] = {}
+        if not self._journal.exists():
+            return out
+        for line in self._journal.read_text("utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            held = out.setdefault(entry["shard"], {})
+            for layer, variants in entry["arrays"].items():
+                held[layer] = sorted({*held.get(layer, []), *variants})
+        return out
+
+    def write_shard(self, name: str, rows: npt.NDArray[np.intp], arrays: Mapping[tuple[int, str], Half]) -> None:
+        """Write the arrays of one shard, then its journal line.
+
+        Parameters
+        ----------
+        name : str
+        rows : ndarray of shape (m,)
+            Row numbers, ascending.
+        arrays : dict of (layer, variant) to ndarray of shape (m, width), float16
+        """
+        identity = self.identity()
+        assert identity is not None, "write_shard needs writing()"
+        runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
+        held: dict[str, list[str]] = {}
+        try:
+            for (layer, variant), array in arrays.items():
+                data = np.ascontiguousarray(array, dtype=np.float16)
+                stride = data.shape[1] * data.itemsize
+                handle = os.open(self.array_path(layer, variant), os.O_WRONLY | os.O_CREAT, 0o644)
+                try:
+                    if os.fstat(handle).st_size != identity.rows * stride:
+                        os.ftruncate(handle, identity.rows * stride)
+                    for run in runs:
+                        _pwrite(handle, data[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
+                finally:
+                    os.close(handle)
+                held.setdefault(str(layer), []).append(variant)
+            line = json.dumps({"shard": name, "rows": len(rows), "arrays": held}) + "\n"
+            handle = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                size = os.fstat(handle).st_size
+                if size and os.pread(handle, 1, size - 1) != b"\n":
+                    line = "\n" + line  # a torn line of a killed process ends here
+                os.write(handle, line.encode())
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise AtlasError(
+                    f"The disk that holds {self.path} is full; finished shards are kept",
+                    "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again",
+                ) from error
+            raise AtlasError(
+                f"Fingerprints cannot be written to {self.path} ({error.strerror})",
+                "Check the folder's permissions, or set ATLAS_CACHE to another folder",
+            ) from error
+
+    def array_path(self, layer: int, variant: str) -> Path:
+        """File of one array."""
+        return self.path / f"L{layer:02d}.{variant}.f16"
+
+    def load(self, layer: int, variant: str = "full") -> Half:
+        """Map one array into memory, read-only and without copying.
+
+        Returns
+        -------
+        ndarray of shape (rows, m * d), float16
+
+        Raises
+        ------
+        AtlasError
+            If the array does not exist.
+        """
+        identity, path = self.identity(), self.array_path(layer, variant)
+        if identity is None or not path.exists():
+            raise AtlasError(
+                f"There are no fingerprints '{variant}' of block {layer} in {self.path}",
+                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
+                f"--view {self.key.view} --layers {layer}",
+            )
+        mapped: Half = np.memmap(path, dtype=np.float16, mode="r").reshape(identity.rows, -1)
+        return mapped
+
+    def require(self, shards: Sequence[str], layer: int, variant: str = "full") -> Half:
+        """Like :meth:`load`, after checking that every named shard holds the array."""
+        done = self.done()
+        missing = [s for s in shards if variant not in done.get(s, {}).get(str(layer), [])]
+        if missing:
+            raise AtlasError(
+                f"{len(missing)} of {len(shards)} shards of block {layer} ('{variant}') are missing in {self.path}",
+                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
+                f"--view {self.key.view}; it continues where it stopped",
+            )
+        return self.load(layer, variant)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuse work that does not fit on the disk.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the bytes will go; need not exist yet.
+    needed : int
+        Bytes.
+
+    Raises
+    ------
+    AtlasError
+        If fewer than ``needed`` bytes and a reserve of 1 GB are free.
+    """
+    probe = folder
+    while not probe.exists():
+        probe = probe.parent
+    free = shutil.disk_usage(probe).free
+    if needed + 1_000_000_000 > free:
+        raise AtlasError(
+            f"This needs {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free (1 GB stays in reserve)",
+            "Ask for fewer layers (--layers) or lengths (--lengths), or set ATLAS_CACHE to a larger disk",
+        )
+
+
+def _pwrite(handle: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(handle, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a small file in one step."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    scratch.write_text(text, "utf-8")
+    os.replace(scratch, path)
+
+
+def describe(value: Any) -> str:
+    """A byte count for people."""
+    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"

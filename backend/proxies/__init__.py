@@ -1,0 +1,1 @@
+"""Frozen proxy language models: which exist, how their weights are found, how they read a trace."""

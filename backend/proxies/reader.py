@@ -1,0 +1,322 @@
+"""A frozen proxy reads traces: one forward pass a trace gives every requested block and response length.
+
+Stage 1 of the paper. States are projected block by block while the pass runs, so no trajectory is ever kept, and the
+pass ends at the last block that somebody asked for. Traces are read in batches of similar length; traces
+that answer the same prompt share the work on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from backend.proxies.decoder import FusedDecoder, KeyValue, supported
+from backend.proxies.encoding import Encoded, encode
+from backend.spectral import FINGERPRINT_MODES, project, span_weights
+from backend.traces import Trace, View
+
+Half = npt.NDArray[np.float16]
+TEMPORAL_MODES = 8
+SHARE_FROM = 256
+"""Tokens that sharing a prefix must save before it pays for batches of its own."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What to keep of a trajectory.
+
+    Attributes
+    ----------
+    limits : tuple of int or None
+        Response lengths in proxy tokens; None is the whole response.
+    temporal : tuple of int
+        Blocks for which the first eight DCT modes, the maximum and the final state are kept too
+        (temporal controls of the paper).
+    """
+
+    limits: tuple[int | None, ...] = (None,)
+    temporal: tuple[int, ...] = ()
+
+    def variants(self, layer: int) -> dict[str, int]:
+        """Stored variants of a block and how many d-sized vectors each holds."""
+        out = {variant_name(limit): FINGERPRINT_MODES for limit in self.limits}
+        if layer in self.temporal:
+            out["temporal"] = TEMPORAL_MODES + 2
+        return out
+
+
+def variant_name(limit: int | None) -> str:
+    """Name of a response length: 'full', or 't64' for the first 64 proxy tokens."""
+    return "full" if limit is None else f"t{limit}"
+
+
+def best_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the processor multiplies it natively, float32 elsewhere."""
+    if device.type == "cuda":
+        return torch.bfloat16
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+class Reader:
+    """A proxy on a device, ready to read.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Base model (without language-model head).
+    tokenizer : fast Hugging Face tokenizer
+    device : str or torch.device
+    dtype : torch.dtype, optional
+        Type of the matrix products, by default what the processor is best at.
+    causal : bool
+        Whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
+        pass of its own, and gets the special tokens that it was trained with.
+    fused : bool
+        Use the fused pass where the architecture allows it.
+    compile_blocks : bool
+        Compile the fused pass where a compiler is at hand.
+    batch_tokens : int, optional
+        Padded tokens a batch; small on a CPU, where activations should stay in the cache.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        causal: bool = True,
+        fused: bool = True,
+        compile_blocks: bool = True,
+        batch_tokens: int | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.dtype = dtype or best_dtype(self.device)
+        self.tokenizer = tokenizer
+        self.causal = causal
+        text_config = model.config.get_text_config()
+        self.depth = int(text_config.num_hidden_layers)
+        self.hidden_size = int(text_config.hidden_size)
+        self.batch_tokens = batch_tokens or (65_536 if self.device.type == "cuda" else 2_560)
+        self._pad = tokenizer.pad_token_id or 0
+        self._engine: FusedDecoder | _Hooked
+        if fused and causal and supported(model.config):
+            self._engine = FusedDecoder(model, self.dtype, self.device, compile_blocks)
+            self.engine = "fused-compiled" if self._engine.compiled else "fused"
+        else:
+            self._engine = _Hooked(model.to(self.device, self.dtype), self.device, self.depth)
+            self.engine = "transformers"
+
+    def encode(self, traces: Sequence[Trace], view: View, **options: Any) -> list[Encoded]:
+        """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`."""
+        return encode(self.tokenizer, traces, view, special_tokens=not self.causal, **options)
+
+    @torch.inference_mode()
+    def read(
+        self,
+        encoded: Sequence[Encoded],
+        layers: Sequence[int],
+        readout: Readout | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[tuple[int, str], Half]:
+        """Fingerprint traces at several blocks and response lengths.
+
+        Parameters
+        ----------
+        encoded : sequence of Encoded, length n
+        layers : sequence of int
+            Blocks wanted, 1 .. depth.
+        readout : Readout, optional
+            By default the whole response only.
+        progress : callable, optional
+            Called with the number of traces of every batch that is done.
+
+        Returns
+        -------
+        dict of (layer, variant) to ndarray of shape (n, m * d), float16
+            DC and first AC (m = 2), or eight modes, maximum and final state (m = 10) for 'temporal'.
+
+        Raises
+        ------
+        ValueError
+            If a layer lies outside 1 .. depth.
+        """
+        wanted = sorted(set(layers))
+        if not wanted or wanted[0] < 1 or wanted[-1] > self.depth:
+            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
+        readout = readout or Readout()
+        n, d = len(encoded), self.hidden_size
+        out = {
+            (layer, name): np.empty((n, m * d), dtype=np.float16)
+            for layer in wanted
+            for name, m in readout.variants(layer).items()
+        }
+        if self.causal:
+            self._read_pass(encoded, wanted, readout, out, progress)
+            return out
+        for limit in readout.limits:
+            cut = [e if limit is None else Encoded(e.ids[: e.start + limit], e.start, e.prompt) for e in encoded]
+            one = Readout((None,), readout.temporal if limit is None else ())
+            part = {(ly, "full" if v == variant_name(limit) else v): a for (ly, v), a in out.items()
+                    if v == variant_name(limit) or (limit is None and v == "temporal")}  # fmt: skip
+            self._read_pass(cut, wanted, one, part, progress if limit is None else None)
+        return out
+
+    def _read_pass(
+        self,
+        encoded: Sequence[Encoded],
+        layers: list[int],
+        readout: Readout,
+        out: dict[tuple[int, str], Half],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        last = layers[-1]
+        for shared, members in self._pools(encoded):
+            prefix = self._prefix(encoded[members[0]].ids[:shared], last) if shared else None
+            for rows in _batches(encoded, members, shared, self.batch_tokens):
+                self._read_batch([encoded[i] for i in rows], np.array(rows), shared, prefix, layers, readout, out)
+                if progress:
+                    progress(len(rows))
+
+    def _pools(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, list[int]]]:
+        """Traces that are batched together, with the number of leading tokens that they share as a prefix."""
+        alone: list[int] = []
+        groups: dict[int, list[int]] = {}
+        for i, e in enumerate(encoded):
+            groups.setdefault(e.prompt, []).append(i)
+        for members in groups.values():
+            shared = _common_prefix([encoded[i] for i in members]) if isinstance(self._engine, FusedDecoder) else 0
+            if (len(members) - 1) * shared >= SHARE_FROM:
+                yield shared, members
+            else:
+                alone += members
+        if alone:
+            yield 0, alone
+
+    def _prefix(self, ids: list[int], last: int) -> list[KeyValue]:
+        assert isinstance(self._engine, FusedDecoder)
+        keep: list[KeyValue] = []
+        for _ in self._engine.walk(torch.tensor([ids], device=self.device), last, keep=keep):
+            pass
+        return keep
+
+    def _read_batch(
+        self,
+        batch: list[Encoded],
+        rows: npt.NDArray[np.intp],
+        shared: int,
+        prefix: list[KeyValue] | None,
+        layers: list[int],
+        readout: Readout,
+        out: dict[tuple[int, str], Half],
+    ) -> None:
+        width = max(len(e.ids) for e in batch) - shared
+        ids = torch.full((len(batch), width), self._pad)
+        for i, e in enumerate(batch):
+            ids[i, : len(e.ids) - shared] = torch.tensor(e.ids[shared:])
+        lengths = torch.tensor([len(e.ids) - shared for e in batch])
+        starts = [e.start - shared for e in batch]
+        stops = [len(e.ids) - shared for e in batch]
+        weights = span_weights(starts, stops, width, readout.limits).to(self.device)
+        eight = span_weights(starts, stops, width, (None,), TEMPORAL_MODES).to(self.device) if readout.temporal else None
+        wanted, names = set(layers), [variant_name(limit) for limit in readout.limits]
+        for layer, states in self._walk(ids.to(self.device), lengths.to(self.device), layers[-1], prefix):
+            if layer not in wanted:
+                continue
+            spectra = project(states, weights).to(torch.float16).cpu().numpy().reshape(len(batch), len(names), -1)
+            for v, name in enumerate(names):
+                out[layer, name][rows] = spectra[:, v]
+            if eight is not None and layer in readout.temporal:
+                out[layer, "temporal"][rows] = _temporal(states, eight, starts, stops)
+
+    def _walk(
+        self, ids: torch.Tensor, lengths: torch.Tensor, last: int, prefix: list[KeyValue] | None
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        if isinstance(self._engine, FusedDecoder):
+            return self._engine.walk(ids, last, prefix)
+        return self._engine.walk(ids, lengths, last)
+
+
+class _Hooked:
+    """Any transformers model: hooks take the states as the blocks produce them and end the pass early."""
+
+    def __init__(self, model: Any, device: torch.device, depth: int) -> None:
+        self.model, self.device, self.depth = model.eval(), device, depth
+        self.blocks = _find_blocks(model, depth)
+
+    def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield (block, states) like :meth:`FusedDecoder.walk`; states keep the model's own type."""
+        seen: list[tuple[int, torch.Tensor]] = []
+
+        def take(number: int, output: Any) -> None:
+            seen.append((number, output[0] if isinstance(output, tuple) else output))
+            if number == last < self.depth:
+                raise _Done
+
+        handles = [
+            block.register_forward_hook(lambda _m, _i, output, number=number: take(number, output))
+            for number, block in enumerate(self.blocks[:last], start=1)
+        ]
+        mask = torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]
+        arguments = {"input_ids": ids, "attention_mask": mask.long()}
+        if getattr(self.model.config, "is_encoder_decoder", False) is False and hasattr(self.model.config, "use_cache"):
+            arguments["use_cache"] = False  # type: ignore[assignment]
+        try:
+            final = self.model(**arguments).last_hidden_state
+            seen[-1] = (self.depth, final)
+        except _Done:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        yield from seen
+
+
+class _Done(Exception):
+    """Raised inside a hook to leave the forward pass behind the last wanted block."""
+
+
+def _find_blocks(model: Any, depth: int) -> Any:
+    """The list of Transformer blocks of a base model, also inside a multimodal wrapper."""
+    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
+    if not lists:
+        raise ValueError(f"no list of {depth} Transformer blocks found in {type(model).__name__}")
+    return lists[0]
+
+
+def _common_prefix(members: Sequence[Encoded]) -> int:
+    """Leading tokens that all members share and that lie before every response span."""
+    first = members[0].ids
+    stop = min(e.start for e in members)
+    for i in range(stop):
+        if any(e.ids[i] != first[i] for e in members):
+            return i
+    return stop
+
+
+def _batches(encoded: Sequence[Encoded], members: list[int], shared: int, budget: int) -> Iterator[list[int]]:
+    """Cut members, longest first, into batches of at most ``budget`` padded tokens."""
+    rest = sorted(members, key=lambda i: (-len(encoded[i].ids), i))
+    while rest:
+        size = max(1, budget // (len(encoded[rest[0]].ids) - shared))
+        yield rest[:size]
+        rest = rest[size:]
+
+
+def _temporal(states: torch.Tensor, weights: torch.Tensor, starts: list[int], stops: list[int]) -> Half:
+    """Eight modes, coordinate-wise maximum and final state of every response, (B, 10 * d)."""
+    column = torch.arange(states.shape[1], device=states.device)
+    inside = (column >= torch.tensor(starts, device=states.device)[:, None]) & (
+        column < torch.tensor(stops, device=states.device)[:, None]
+    )
+    peak = states.float().masked_fill(~inside[..., None], -torch.inf).amax(1, keepdim=True)
+    final = states.float()[torch.arange(len(stops)), torch.tensor(stops) - 1][:, None]
+    result: Half = torch.cat([project(states, weights), peak, final], 1).flatten(1).to(torch.float16).cpu().numpy()
+    return result

@@ -1,0 +1,48 @@
+"""``python -m jobs VERB``: one verb a module; a problem that a person can solve is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+
+import jobs
+from backend.errors import AtlasError
+
+
+def verbs() -> list[str]:
+    """Verbs, which are the modules of this package."""
+    return sorted(m.name for m in pkgutil.iter_modules(jobs.__path__) if not m.name.startswith("_"))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb.
+
+    Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``; its docstring is its help.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
+    chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    named = arguments[0] if arguments and arguments[0] in verbs() else None
+    for verb in verbs():
+        if named is None:
+            module = importlib.import_module(f"jobs.{verb}")
+            summary = (module.__doc__ or "").strip().splitlines()[0]
+            chosen.add_parser(verb, help=summary)
+        elif verb == named:
+            module = importlib.import_module(f"jobs.{verb}")
+            module.configure(chosen.add_parser(verb, description=module.__doc__))
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(importlib.import_module(f"jobs.{parsed.verb}").run(parsed))
+    except AtlasError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped. Finished work is kept; the same command continues.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
