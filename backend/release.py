@@ -1,23 +1,25 @@
 """The public release on disk: prompts, rosters, responses, Bench-A, and the hashes that prove them.
 
-Record key is (benchmark, source, sample_id), because sample ids of the two benchmarks collide. Rows are in roster
-order, prompts ascending, and every roster is a prefix of the longest one.
+Section "Data" of the paper: the dynamic benchmarks Agent500 and Math100 over nested rosters of 50, 100 and 165
+sources, and the static benchmark Bench-A over 67 models. The key of a record is (benchmark, source, sample_id),
+because sample ids of the two dynamic benchmarks collide. Rows are in roster order, prompts ascending, and every
+roster is a prefix of the longest one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from backend.errors import AtlasError
@@ -29,6 +31,18 @@ BENCHMARKS: tuple[Benchmark, ...] = ("agent500", "math100")
 ROSTERS = ("50-way", "100-way", "165-way")
 ROSTER_SIZES = (50, 100, 165)
 
+PairSet = Literal["pair_disjoint", "disjoint_union"]
+SplitSet = Literal["pair_disjoint", "model_disjoint", "family_disjoint"]
+SPLIT_PAIRS: Mapping[SplitSet, PairSet] = {
+    "pair_disjoint": "pair_disjoint",
+    "model_disjoint": "disjoint_union",
+    "family_disjoint": "disjoint_union",
+}
+
+SCHEMA_VERSION = 1
+_FETCH = "Run: python -m jobs fetch, or give the release's folder with --release"
+_AGAIN = "Run: python -m jobs fetch, which replaces damaged files"
+
 
 @dataclass(frozen=True)
 class Records:
@@ -38,7 +52,7 @@ class Records:
     ----------
     benchmark : str
     sources : list of str, length S
-        Labels in roster order.
+        Labels in roster order (Bench-A: models in the order of its list).
     prompt_ids : list of str, length P
         Ascending.
     traces : list of Trace, length S * P
@@ -52,6 +66,78 @@ class Records:
     prompt_ids: list[str]
     traces: list[Trace]
     keys: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """One file of the manifest.
+
+    Attributes
+    ----------
+    path : str
+        Below ``data/``, with forward slashes.
+    sha256 : str
+        Of the file as it lies on disk.
+    jsonl_sha256 : str or None
+        Of the uncompressed lines, for gzipped JSONL.
+    records : int or None
+        Number of lines, for gzipped JSONL.
+    size : int or None
+        Bytes on disk.
+    """
+
+    path: str
+    sha256: str
+    jsonl_sha256: str | None = None
+    records: int | None = None
+    size: int | None = None
+
+    @property
+    def responses(self) -> int:
+        """Records that are responses of a source (not prompts, not pairs)."""
+        return (self.records or 0) if "responses" in PurePosixPath(self.path).parts[:-1] else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a check found.
+
+    Attributes
+    ----------
+    files : int
+        Files that the manifest lists; all of them are right.
+    responses : int
+        Prompt-response records in them.
+    size : int
+        Bytes on disk.
+    hashed : int
+        Files read in this check; the others were unchanged since an earlier one.
+    """
+
+    files: int
+    responses: int
+    size: int
+    hashed: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """One division of Bench-A's pairs.
+
+    Attributes
+    ----------
+    number : int
+    train, test : list of str
+        Pair ids.
+    held_out_families : list of str
+        Parent families that do not occur in ``train`` (family-disjoint), or whose child models are held out
+        (model-disjoint); empty for the pair splits.
+    """
+
+    number: int
+    train: list[str]
+    test: list[str]
+    held_out_families: list[str]
 
 
 @dataclass(frozen=True)
@@ -71,26 +157,33 @@ class Release:
         """Folder of prompts, responses, rosters and manifests."""
         return self.root / "data"
 
+    @property
+    def manifest_path(self) -> Path:
+        """The list of files and hashes."""
+        return self.data / "manifests" / "release.json"
+
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The release's own list of files and hashes."""
-        path = self.data / "manifests" / "release.json"
         try:
-            manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            raw = self.manifest_path.read_bytes()
         except OSError as error:
             raise AtlasError(
-                f"There is no release in {self.root} ({path.name} cannot be read)",
+                f"There is no release in {self.root} ({self.manifest_path.relative_to(self.root)} cannot be read)",
                 "Run: python -m jobs fetch, or give its folder with --release",
             ) from error
-        except ValueError as error:
-            raise AtlasError(f"{path} is not valid JSON ({error})", "Fetch the release again") from error
-        return manifest
+        return parse_manifest(raw, self.manifest_path)
 
     @cached_property
     def manifest_hash(self) -> str:
         """sha256 of the manifest file: the identity of the data."""
         self.manifest  # noqa: B018 - a missing release speaks first
-        return hashlib.sha256((self.data / "manifests" / "release.json").read_bytes()).hexdigest()
+        return hashlib.sha256(self.manifest_path.read_bytes()).hexdigest()
+
+    @cached_property
+    def listed(self) -> list[ListedFile]:
+        """Files of the manifest, each once, in its order."""
+        return listed_files(self.manifest, self.manifest_path)
 
     def roster(self, name: str = "165-way") -> pd.DataFrame:
         """Sources of a roster, in its order.
@@ -98,20 +191,44 @@ class Release:
         Returns
         -------
         DataFrame
-            Columns label, repo_id, family, plot_family, source, model_id (missing values None).
+            Columns label, repo_id, family, plot_family, source, model_id (missing values None). ``plot_family``
+            is the family for grouping.
         """
         if name not in ROSTERS:
             raise AtlasError(f"There is no roster '{name}'", f"Choose one of {', '.join(ROSTERS)}")
         path = self.data / "rosters" / f"{name}.json"
-        rows = _read_json(path)
+        rows = _read_list(path)
+        for number, row in enumerate(rows):
+            for column in ("label", "plot_family"):
+                if not isinstance(row.get(column), str):
+                    raise AtlasError(f"{path}, entry {number}, has no '{column}'", _AGAIN)
         columns = ["label", "repo_id", "family", "plot_family", "source", "model_id"]
-        return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns)
+        return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns, dtype=object)
+
+    def roster_sizes(self) -> tuple[int, ...]:
+        """Number of sources of every roster, ascending; :data:`ROSTER_SIZES` in the public release."""
+        return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
-        """Prompts of a benchmark, ascending by sample id (columns sample_id, prompt, category)."""
-        rows = [row for _, row in read_jsonl_gz(self.data / "prompts" / f"{benchmark}.jsonl.gz")]
+        """Prompts of a benchmark, ascending by sample id.
+
+        Returns
+        -------
+        DataFrame
+            Columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
+        """
+        path = self.data / "prompts" / f"{benchmark}.jsonl.gz"
         frame = pd.DataFrame(
-            [{"sample_id": r["sample_id"], "prompt": r["prompt"], "category": r.get("category")} for r in rows]
+            [
+                {
+                    "sample_id": _text(path, number, row, "sample_id"),
+                    "prompt": _text(path, number, row, "prompt"),
+                    "category": row.get("category"),
+                }
+                for number, row in read_jsonl_gz(path)
+            ],
+            columns=["sample_id", "prompt", "category"],
+            dtype=object,
         )
         return frame.sort_values("sample_id", ignore_index=True)
 
@@ -121,22 +238,149 @@ class Release:
         Raises
         ------
         AtlasError
-            If a file is missing, damaged, or does not hold one response to every prompt.
+            If a file is missing, damaged, or does not hold one response of its source to every prompt.
         """
-        sources = self.roster("165-way")["label"].tolist()
-        prompt_ids = self.prompts(benchmark)["sample_id"].tolist()
-        traces: list[Trace] = []
-        for label in sources:
-            path = self.data / "responses" / benchmark / f"{label}.jsonl.gz"
-            found = {row["sample_id"]: Trace(row["prompt"], row["response"]) for _, row in read_jsonl_gz(path)}
-            if sorted(found) != prompt_ids:
-                raise AtlasError(
-                    f"{path} does not hold exactly one response to each of the {len(prompt_ids)} prompts",
-                    "Fetch the release again",
+        panel = self.prompts(benchmark)
+        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
+        files = {
+            label: self.data / "responses" / benchmark / f"{label}.jsonl.gz"
+            for label in self.roster("165-way")["label"]
+        }
+        return _grid(benchmark, files, prompts)
+
+    def bench_models(self) -> pd.DataFrame:
+        """Models of Bench-A, in the order of its list.
+
+        Returns
+        -------
+        DataFrame
+            Columns model, parent_family, is_parent, response_path (below ``data/``).
+        """
+        path = self.data / "bench_a" / "models.json"
+        columns = ["model", "parent_family", "is_parent", "response_path"]
+        rows = _read_list(path)
+        for number, row in enumerate(rows):
+            if missing := [c for c in columns if c not in row]:
+                raise AtlasError(f"{path}, entry {number}, has no '{missing[0]}'", _AGAIN)
+        return pd.DataFrame([{c: row[c] for c in columns} for row in rows], columns=columns)
+
+    def bench_prompts(self) -> pd.DataFrame:
+        """Prompts of Bench-A, ascending by sample id (columns sample_id, prompt)."""
+        path = self.data / "bench_a" / "prompts.jsonl.gz"
+        rows = [
+            {"sample_id": _text(path, number, row, "sample_id"), "prompt": _text(path, number, row, "prompt")}
+            for number, row in read_jsonl_gz(path)
+        ]
+        frame = pd.DataFrame(rows, columns=["sample_id", "prompt"], dtype=object)
+        return frame.sort_values("sample_id", ignore_index=True)
+
+    def bench_records(self) -> Records:
+        """Read all responses of Bench-A; sources are its models, empty responses are kept.
+
+        Raises
+        ------
+        AtlasError
+            As :meth:`records`.
+        """
+        panel, models = self.bench_prompts(), self.bench_models()
+        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
+        files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
+        return _grid("bench_a", files, prompts)
+
+    def pairs(self, name: PairSet) -> pd.DataFrame:
+        """Pairs of Bench-A's models.
+
+        Parameters
+        ----------
+        name : {'pair_disjoint', 'disjoint_union'}
+            The 116 pairs of the main protocol, or the 1,647 of the two strict ones. Their ids are not shared.
+
+        Returns
+        -------
+        DataFrame
+            Columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
+        """
+        path = self.data / "bench_a" / "pairs" / f"{name}.jsonl.gz"
+        rows = []
+        for number, row in read_jsonl_gz(path):
+            texts = {c: _text(path, number, row, c) for c in ("pair_id", "model_a", "model_b", "parent_a", "parent_b")}
+            if row.get("label") not in (0, 1):
+                raise AtlasError(f"{path}, line {number}, has no label 0 or 1", _AGAIN)
+            rows.append({**texts, "related": row["label"] == 1})
+        frame = pd.DataFrame(rows, columns=["pair_id", "model_a", "model_b", "parent_a", "parent_b", "related"])
+        if frame["pair_id"].duplicated().any():
+            twice = frame["pair_id"][frame["pair_id"].duplicated()].iloc[0]
+            raise AtlasError(f"{path} holds the pair '{twice}' twice", _AGAIN)
+        return frame
+
+    def splits(self, name: SplitSet) -> list[Split]:
+        """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide.
+
+        Raises
+        ------
+        AtlasError
+            If a split names a pair that does not exist, or one on both sides.
+        """
+        path = self.data / "bench_a" / "splits" / f"{name}.json"
+        known = set(self.pairs(SPLIT_PAIRS[name])["pair_id"])
+        content = _read_json(path)
+        if not isinstance(content, dict) or not isinstance(content.get("splits"), list):
+            raise AtlasError(f"{path} does not hold a list of splits", _AGAIN)
+        out = []
+        for number, row in enumerate(content["splits"]):
+            try:
+                split = Split(
+                    int(row["split_id"]),
+                    list(row["train_pair_ids"]),
+                    list(row["test_pair_ids"]),
+                    list(row.get("held_out_parent_families", [])),
                 )
-            traces += [found[i] for i in prompt_ids]
-        keys = [f"{benchmark}/{label}/{i}" for label in sources for i in prompt_ids]
-        return Records(benchmark, sources, prompt_ids, traces, keys)
+            except (KeyError, TypeError, ValueError) as error:
+                raise AtlasError(f"{path}, split {number}, is not complete ({error})", _AGAIN) from error
+            if unknown := {*split.train, *split.test} - known:
+                raise AtlasError(f"{path}, split {number}, names the unknown pair '{min(unknown)}'", _AGAIN)
+            if both := set(split.train) & set(split.test):
+                raise AtlasError(f"{path}, split {number}, has the pair '{min(both)}' on both sides", _AGAIN)
+            out.append(split)
+        return out
+
+    def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
+        """Check every file of the manifest: present, of the right size, with the right hashes and line count.
+
+        A file that was right at an earlier check is not read again while its size, its time of change and the
+        hash asked for are the same. That memory lies in the cache folder, not in the release.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with (files done, files) after every file.
+        remember : bool
+            False reads every file.
+
+        Returns
+        -------
+        Inventory
+
+        Raises
+        ------
+        AtlasError
+            Names the first file that is missing or wrong.
+        """
+        stamps = Stamps(self.root)
+        hashed = size = 0
+        try:
+            for number, listed in enumerate(self.listed, start=1):
+                path = self.data / listed.path
+                if not (remember and stamps.right(path, listed)):
+                    check_file(path, listed)
+                    stamps.add(path, listed)
+                    hashed += 1
+                size += path.stat().st_size
+                if progress:
+                    progress(number, len(self.listed))
+        finally:
+            stamps.save()
+        return Inventory(len(self.listed), sum(f.responses for f in self.listed), size, hashed)
 
 
 def default_release() -> Path:
@@ -155,36 +399,243 @@ def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
-                    yield number, json.loads(line)
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise AtlasError(f"{path}, line {number}, is not a JSON object", _AGAIN)
+                    yield number, row
     except FileNotFoundError as error:
-        raise AtlasError(
-            f"{path} does not exist", "Run: python -m jobs fetch, or give the release's folder with --release"
-        ) from error
+        raise AtlasError(f"{path} does not exist", _FETCH) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise AtlasError(
-            f"{path} is damaged after line {number} (truncated or corrupt gzip)", "Fetch the release again"
-        ) from error
+        raise AtlasError(f"{path} is damaged after line {number} (truncated or corrupt gzip)", _AGAIN) from error
     except UnicodeDecodeError as error:
-        raise AtlasError(f"{path} is not UTF-8 after line {number}", "Fetch the release again") from error
+        raise AtlasError(f"{path} is not UTF-8 after line {number}", _AGAIN) from error
     except ValueError as error:
-        raise AtlasError(f"{path}, line {number}, is not valid JSON ({error})", "Fetch the release again") from error
+        raise AtlasError(f"{path}, line {number}, is not valid JSON ({error})", _AGAIN) from error
+    except OSError as error:
+        raise AtlasError(f"{path} cannot be read ({error.strerror or error})", _FETCH) from error
+
+
+def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
+    """Read the bytes of a manifest.
+
+    Raises
+    ------
+    AtlasError
+        If it is not a JSON object, or of a newer schema.
+    """
+    try:
+        manifest = json.loads(raw)
+    except ValueError as error:
+        raise AtlasError(f"{path} is not valid JSON ({error})", _AGAIN) from error
+    if not isinstance(manifest, dict):
+        raise AtlasError(f"{path} is not a JSON object", _AGAIN)
+    version = manifest.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise AtlasError(
+            f"{path} has schema version {version}, and this program reads up to {SCHEMA_VERSION}",
+            "Update the program, or fetch an older release",
+        )
+    return manifest
+
+
+def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json") -> list[ListedFile]:
+    """Every file that a manifest lists, wherever it stands in it.
+
+    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster``
+    and ``roster_sha256``.
+
+    Raises
+    ------
+    AtlasError
+        If an entry has no hash or points outside the data folder, if a file is listed twice with different
+        hashes, or if nothing is listed.
+    """
+    found: dict[str, ListedFile] = {}
+
+    def add(entry: ListedFile) -> None:
+        parts = PurePosixPath(entry.path).parts
+        if not parts or entry.path.startswith("/") or ".." in parts or "\\" in entry.path or "\0" in entry.path:
+            raise AtlasError(f"{path} lists '{entry.path}', which is not a path inside the data folder", _AGAIN)
+        if found.setdefault(entry.path, entry) != entry:
+            raise AtlasError(f"{path} lists {entry.path} twice with different hashes", _AGAIN)
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("roster"), str):
+                add(ListedFile(node["roster"], _hash(node, "roster_sha256", node["roster"], path)))
+            if isinstance(node.get("path"), str):
+                name = node["path"]
+                if name.endswith(".jsonl.gz"):
+                    file_hash = _hash(node, "gzip_sha256", name, path)
+                    line_hash = _hash(node, "jsonl_sha256", name, path)
+                    add(ListedFile(name, file_hash, line_hash, node.get("records"), node.get("bytes")))
+                else:
+                    add(ListedFile(name, _hash(node, "sha256", name, path), size=node.get("bytes")))
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(dict(manifest))
+    if not found:
+        raise AtlasError(f"{path} lists no files", _AGAIN)
+    return list(found.values())
+
+
+def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -> None:
+    """Check one file against the manifest.
+
+    Parameters
+    ----------
+    path : Path
+    listed : ListedFile
+    name : Path or str, optional
+        What the message calls the file, by default its path.
+
+    Raises
+    ------
+    AtlasError
+        If the file is missing, unreadable, or not the one that the manifest lists.
+    """
+    name = name or path
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        lines = _line_hash(path) if listed.jsonl_sha256 is not None else None
+    except FileNotFoundError as error:
+        raise AtlasError(f"{name} is missing, and the manifest lists it", _AGAIN) from error
+    except EOFError as error:
+        raise AtlasError(f"{name} is a truncated gzip file ({size:,} bytes)", _AGAIN) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise AtlasError(f"{name} is not an intact gzip file ({error})", _AGAIN) from error
+    except OSError as error:
+        raise AtlasError(f"{name} cannot be read ({error.strerror or error})", _FETCH) from error
+    if listed.size is not None and size != listed.size:
+        raise AtlasError(f"{name} has {size:,} bytes, and the manifest says {listed.size:,}", _AGAIN)
+    if found != listed.sha256:
+        raise AtlasError(f"{name} has the wrong checksum (sha256 {found[:12]}…, not {listed.sha256[:12]}…)", _AGAIN)
+    if lines is not None:
+        line_hash, count = lines
+        if line_hash != listed.jsonl_sha256:
+            raise AtlasError(f"The uncompressed content of {name} has the wrong checksum", _AGAIN)
+        if listed.records is not None and count != listed.records:
+            raise AtlasError(f"{name} holds {count:,} records, and the manifest says {listed.records:,}", _AGAIN)
+
+
+class Stamps:
+    """Memory of checks that succeeded, in the cache folder.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the release.
+    """
+
+    def __init__(self, root: Path) -> None:
+        name = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self.path = cache_folder() / "verified" / f"{name}.json"
+        self._changed = False
+        try:
+            content = json.loads(self.path.read_text("utf-8"))
+        except (OSError, ValueError):
+            content = {}
+        self._stamps: dict[str, Any] = content if isinstance(content, dict) else {}
+
+    def right(self, path: Path, listed: ListedFile) -> bool:
+        """Whether the file was right at an earlier check and has not changed since."""
+        stamp = _stamp(path, listed)
+        return stamp is not None and self._stamps.get(listed.path) == stamp
+
+    def add(self, path: Path, listed: ListedFile) -> None:
+        """Remember that the file is right."""
+        self._stamps[listed.path] = _stamp(path, listed)
+        self._changed = True
+
+    def save(self) -> None:
+        """Write the memory; a cache that cannot be written only costs time at the next check."""
+        if not self._changed:
+            return
+        scratch = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            scratch.write_text(json.dumps(self._stamps), "utf-8")
+            os.replace(scratch, self.path)
+
+
+def _stamp(path: Path, listed: ListedFile) -> list[Any] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns, listed.sha256, listed.jsonl_sha256, listed.records]
+
+
+def _hash(node: Mapping[str, Any], key: str, name: str, path: Path | str) -> str:
+    value = node.get(key)
+    if not isinstance(value, str) or len(value) != 64:
+        raise AtlasError(f"{path} lists {name} without its {key}", _AGAIN)
+    return value
+
+
+def _line_hash(path: Path) -> tuple[str, int]:
+    """sha256 of a gzip file's content, and its number of lines."""
+    digest, count, last = hashlib.sha256(), 0, b"\n"
+    with gzip.open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            count += block.count(b"\n")
+            last = block[-1:]
+    return digest.hexdigest(), count + (last != b"\n")
+
+
+def _grid(benchmark: str, files: Mapping[str, Path], prompts: Mapping[str, str]) -> Records:
+    """Read one file a source, each with one response to every prompt."""
+    prompt_ids = list(prompts)
+    traces: list[Trace] = []
+    for label, path in files.items():
+        found: dict[str, Trace] = {}
+        for number, row in read_jsonl_gz(path):
+            sample, prompt = _text(path, number, row, "sample_id"), _text(path, number, row, "prompt")
+            if row.get("label") != label:
+                raise AtlasError(f"{path}, line {number}, is labelled '{row.get('label')}', not '{label}'", _AGAIN)
+            if prompts.get(sample) != prompt:
+                raise AtlasError(f"{path}, line {number}, does not hold the prompt '{sample}' of the panel", _AGAIN)
+            if sample in found:
+                raise AtlasError(f"{path}, line {number}, answers the prompt '{sample}' a second time", _AGAIN)
+            # The panel's own string: one copy of a prompt serves all sources.
+            found[sample] = Trace(prompts[sample], _text(path, number, row, "response"))
+        if missing := [i for i in prompt_ids if i not in found]:
+            raise AtlasError(
+                f"{path} lacks {len(missing)} of the {len(prompt_ids)} prompts, the first is '{missing[0]}'", _AGAIN
+            )
+        traces += [found[i] for i in prompt_ids]
+    keys = [f"{benchmark}/{label}/{i}" for label in files for i in prompt_ids]
+    return Records(benchmark, list(files), prompt_ids, traces, keys)
+
+
+def _text(path: Path, number: int, row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise AtlasError(f"{path}, line {number}, has no text '{key}'", _AGAIN)
+    return value
 
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_bytes())
     except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be read ({error.strerror})",
-            "Run: python -m jobs fetch, or give the release's folder with --release",
-        ) from error
+        raise AtlasError(f"{path} cannot be read ({error.strerror})", _FETCH) from error
     except ValueError as error:
-        raise AtlasError(f"{path} is not valid JSON ({error})", "Fetch the release again") from error
+        raise AtlasError(f"{path} is not valid JSON ({error})", _AGAIN) from error
 
 
-def roster_rows(sources: int, prompts: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Rows of the first ``sources`` sources: a prefix, because rosters nest."""
-    return np.arange(sources * prompts)
+def _read_list(path: Path) -> list[dict[str, Any]]:
+    rows = _read_json(path)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise AtlasError(f"{path} does not hold a list of objects", _AGAIN)
+    return rows
