@@ -1,4 +1,6 @@
 -- The spine: who was measured, by what, with which result, and which build says so.
+-- References between tables are checked when a generation is published, not by FOREIGN KEY: DuckDB refuses to correct
+-- a referenced row in the transaction that also rewrites the rows that refer to it.
 
 CREATE TABLE builds (
     build_id VARCHAR PRIMARY KEY,
@@ -24,7 +26,7 @@ CREATE TABLE families (
 CREATE TABLE sources (
     source VARCHAR PRIMARY KEY,          -- label
     name VARCHAR NOT NULL,               -- identifier that people know
-    family VARCHAR NOT NULL REFERENCES families (family),
+    family VARCHAR NOT NULL,
     subfamily VARCHAR,
     access VARCHAR NOT NULL,             -- local, api
     responses INTEGER NOT NULL,
@@ -34,7 +36,7 @@ CREATE TABLE sources (
 CREATE TABLE roster_members (
     roster VARCHAR NOT NULL,
     position INTEGER NOT NULL,
-    source VARCHAR NOT NULL REFERENCES sources (source),
+    source VARCHAR NOT NULL,
     PRIMARY KEY (roster, source)
 );
 
@@ -53,7 +55,7 @@ CREATE TABLE proxies (
 CREATE TABLE readers (
     reader VARCHAR PRIMARY KEY,          -- e.g. 'reader-paper/smollm2-135m/ur'
     method VARCHAR NOT NULL,             -- 'reader-paper', ...
-    proxy VARCHAR REFERENCES proxies (proxy),
+    proxy VARCHAR,
     input_view VARCHAR,                  -- ur, r
     name VARCHAR NOT NULL,               -- for people
     origin VARCHAR NOT NULL CHECK (origin IN ('measured', 'published'))

@@ -1,0 +1,129 @@
+"""Which command, code, data, proxy and machine made a number (the paper's reproducibility statement, row by row)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import secrets
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+
+@contextlib.contextmanager
+def recorded(
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    stage: str,
+    command: str,
+    data_hash: str | None = None,
+    proxy_hash: str | None = None,
+    seed: int | None = None,
+    origin: str = "measured",
+    source_file: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
+    """Record a build around the work that makes its rows.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        Work database.
+    stage : str
+        sources, evaluate, map, ...
+    command : str
+        Command line; absolute paths are cut to their last part, because they say something about the machine only.
+    data_hash, proxy_hash : str, optional
+        sha256 of the release's manifest and of the proxy's weight file.
+    seed : int, optional
+    origin : str
+        'measured', or 'published' for numbers that somebody else computed.
+    source_file : str, optional
+        File of published numbers.
+    details : mapping, optional
+        Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
+
+    Yields
+    ------
+    str
+        The build_id for the rows. The build is written when the block ends; when it raises there is none, and a
+        database that holds rows of it cannot be published.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    version = code_version()
+    build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    yield build_id
+    connection.execute(
+        "INSERT INTO builds (build_id, stage, command, code_version, data_hash, proxy_hash, seed, host, started_at, "
+        "duration_s, origin, source_file, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            build_id,
+            stage,
+            portable(command),
+            version,
+            data_hash,
+            proxy_hash,
+            seed,
+            host(),
+            started.replace(tzinfo=None),
+            time.perf_counter() - clock,
+            origin,
+            source_file,
+            json.dumps(dict(details or {}), sort_keys=True, ensure_ascii=False),
+        ],
+    )
+
+
+def code_version(root: Path | None = None) -> str:
+    """Short commit of the checkout, with '+changes' when tracked files differ from it; else the package's version.
+
+    Parameters
+    ----------
+    root : Path, optional
+        Root of the checkout, by default that of this code.
+    """
+    root = root or Path(__file__).resolve().parents[2]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        # An enclosing checkout of something else says nothing about this code.
+        if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() == root.resolve():
+            changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+            return _git(root, "rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+    names = importlib.metadata.packages_distributions().get(__name__.partition(".")[0], [])
+    return importlib.metadata.version(names[0]) if names else "unknown"
+
+
+def host() -> str:
+    """Processor model and number of cores; no host name."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{model}, {os.cpu_count()} cores"
+
+
+def portable(command: str) -> str:
+    """A command line without the absolute paths of this machine."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+
+    def cut(word: str) -> str:
+        option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{sign}{Path(value).name if value.startswith('/') else value}"
+
+    return shlex.join(cut(word) for word in words)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,465 @@
+"""Two kinds of DuckDB file: the work database that jobs write, and the published generations that the web reads.
+
+Every number of the paper that the atlas shows passes through here. A writer keeps other processes out of a DuckDB
+file, so nothing is ever written into a file that is being served: publishing copies the work database into an
+immutable ``atlas-<generation>.duckdb`` and then swaps a pointer, which running readers follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+
+from backend.errors import AtlasError
+
+WORK_FILE = "atlas-work.duckdb"
+POINTER = "current.json"
+MIGRATIONS = Path(__file__).with_name("migrations")
+STORAGE_VERSION = "v1.4.0"
+"""Storage format of published files: the oldest DuckDB that can read them."""
+BLOCK_SIZE = 16_384
+"""Bytes a block of a published file: the smallest there is, because most columns here are short."""
+
+_REFERENCES = (
+    ("sources", "family", "families", "family"),
+    ("roster_members", "source", "sources", "source"),
+    ("readers", "proxy", "proxies", "proxy"),
+)
+
+
+def data_folder() -> Path:
+    """Where the served atlas lies: ``ATLAS_DATA``, else ``data/`` beside the code."""
+    given = os.environ.get("ATLAS_DATA")
+    return Path(given).expanduser() if given else Path(__file__).resolve().parents[2] / "data"
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One numbered step of the schema.
+
+    Attributes
+    ----------
+    version : int
+        1, 2, ... without gaps.
+    name : str
+        File name without the ending.
+    sql : str
+    """
+
+    version: int
+    name: str
+    sql: str
+
+
+def migrations(folder: Path = MIGRATIONS) -> list[Migration]:
+    """Steps of the schema in order (files ``0001_name.sql``, ``0002_...``).
+
+    Raises
+    ------
+    ValueError
+        If the numbers do not run from 1 without gaps.
+    """
+    steps = [Migration(int(p.stem[:4]), p.stem, p.read_text("utf-8")) for p in sorted(folder.glob("[0-9]*.sql"))]
+    if [step.version for step in steps] != list(range(1, len(steps) + 1)):
+        raise ValueError(f"migrations in {folder} must be numbered from 1 without gaps: {[s.name for s in steps]}")
+    return steps
+
+
+def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
+    """Version of the schema in the connected database, 0 when it has none."""
+    known = connection.execute(
+        "SELECT 1 FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'schema_version'"
+    ).fetchone()
+    if known is None:
+        return 0
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@contextlib.contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Everything in the block happens, or nothing. Transactions do not nest."""
+    connection.execute("BEGIN TRANSACTION")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A failed statement may have ended the transaction already.
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None = None) -> int:
+    """Bring a database to the newest schema, one transaction a step.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    steps : list of Migration, optional
+        By default all of :func:`migrations`.
+
+    Returns
+    -------
+    int
+        Steps taken.
+
+    Raises
+    ------
+    AtlasError
+        If the database has a newer schema than this code knows.
+    """
+    steps = migrations() if steps is None else steps
+    present = schema_version(connection)
+    if present > len(steps):
+        raise AtlasError(
+            f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}",
+            "Update the atlas, or use a database that this version made",
+        )
+    for step in steps[present:]:
+        with transaction(connection):
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version "
+                "(version INTEGER PRIMARY KEY, name VARCHAR NOT NULL, applied_at TIMESTAMP NOT NULL)"
+            )
+            connection.execute(step.sql)
+            connection.execute(
+                "INSERT INTO schema_version VALUES (?, ?, ?)", [step.version, step.name, _now().replace(tzinfo=None)]
+            )
+    return len(steps) - present
+
+
+def open_work(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open the work database for writing; make it, and bring its schema up to date, where needed.
+
+    Parameters
+    ----------
+    path : Path
+        File; missing folders above it are made.
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        The caller closes it; as long as it is open no other process can read the file.
+
+    Raises
+    ------
+    AtlasError
+        If the folder or file cannot be written, another process holds the file, it is no DuckDB database, or its
+        schema is newer than this code.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AtlasError(
+            f"The folder {path.parent} of the work database cannot be made ({error.strerror})",
+            "Point ATLAS_CACHE, or --work, to a folder that you may write to",
+        ) from error
+    connection = _connect(path)
+    try:
+        migrate(connection)
+    except AtlasError as error:
+        connection.close()
+        raise AtlasError(f"{error.problem} ({path})", error.remedy) from error
+    except duckdb.Error as error:
+        connection.close()
+        raise _explained(path, error) from error
+    return connection
+
+
+@contextlib.contextmanager
+def _only_publisher(folder: Path) -> Iterator[None]:
+    """Hold the data folder, so that one process at a time publishes into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise AtlasError(
+            f"The data folder {folder} cannot be opened ({error.strerror})",
+            "Point ATLAS_DATA, or --to, to a folder that you may write to",
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AtlasError(
+                f"Another process is publishing into {folder}", "Wait until it has finished and run it again"
+            ) from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
+    """Copy the work database into a new immutable generation and point readers to it.
+
+    Parameters
+    ----------
+    work_path : Path
+        Work database.
+    data_folder : Path
+        Folder of the generations.
+    prune : bool
+        Remove the older generations. A process that still reads one keeps reading it.
+
+    Returns
+    -------
+    Path
+        The published file, ``atlas-<UTC time>-<hash of its bytes>.duckdb``.
+
+    Raises
+    ------
+    AtlasError
+        If there is no work database, a row names a build, reader, proxy, source or family that is not recorded, or
+        the folder cannot be written. Readers then still see the old generation.
+    """
+    if not work_path.exists():
+        raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")
+    with _only_publisher(data_folder):
+        for leftover in data_folder.glob(".publishing-*"):
+            leftover.unlink()  # of a process that was killed
+        scratch = data_folder / f".publishing-{os.getpid()}.duckdb"
+        work = open_work(work_path)
+        try:
+            check(work)
+            _copy(work, scratch)
+            content = hashlib.sha256(scratch.read_bytes()).hexdigest()
+            generation = f"{_now():%Y%m%dT%H%M%SZ}-{content[:8]}"
+            path = data_folder / f"atlas-{generation}.duckdb"
+            scratch.chmod(0o444)
+            os.replace(scratch, path)
+            _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
+        except (OSError, duckdb.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else _first_line(error)
+            raise AtlasError(
+                f"The atlas cannot be published into {data_folder} ({reason})",
+                "Check the free space and the permissions of that folder, or give another one with --to",
+            ) from error
+        finally:
+            work.close()
+            for leftover in data_folder.glob(".publishing-*"):
+                leftover.unlink(missing_ok=True)
+        if prune:
+            for old in data_folder.glob("atlas-*.duckdb"):
+                if old != path:
+                    old.unlink()
+    return path
+
+
+def check(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse a database whose rows do not say where they come from.
+
+    Raises
+    ------
+    AtlasError
+        Names the table and one build, reader, proxy, source or family that is not recorded.
+    """
+    columns = connection.execute(
+        "SELECT table_name, column_name FROM duckdb_columns() "
+        "WHERE database_name = current_database() AND column_name IN ('build_id', 'reader') ORDER BY ALL"
+    ).fetchall()
+    rules = [(table, column, f"{column.removesuffix('_id')}s", column) for table, column in columns]
+    for table, column, target, key in [*rules, *_REFERENCES]:
+        if table == target:
+            continue
+        orphan = connection.execute(
+            f'SELECT "{column}", count(*) FROM "{table}" '
+            f'WHERE "{column}" IS NOT NULL AND "{column}" NOT IN (SELECT "{key}" FROM "{target}") '
+            "GROUP BY ALL ORDER BY ALL LIMIT 1"
+        ).fetchone()
+        if orphan is not None:
+            raise AtlasError(
+                f"Table '{table}' holds {orphan[1]} rows whose {column} '{orphan[0]}' is not in '{target}'",
+                "Run the job that makes them again (it was interrupted, or wrote them without recording them)",
+            )
+
+
+class Generation:
+    """A published database, open for reading and for nothing else.
+
+    Every thread takes a :meth:`cursor` of its own. A cursor keeps the file open, so a generation may be dropped
+    while questions are still running: the file is closed with the last of them.
+
+    Attributes
+    ----------
+    name : str
+        Belongs into every cache key.
+    path : Path
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection = _connect(path, serve=True)
+        try:
+            present = schema_version(self._connection)
+        except duckdb.Error as error:
+            raise _explained(path, error) from error
+        known = len(migrations())
+        if present > known:
+            raise AtlasError(
+                f"{path} has schema version {present}, and this atlas knows versions up to {known}",
+                "Update the atlas, or point ATLAS_DATA to a generation that this version made",
+            )
+        if present < known:
+            raise AtlasError(
+                f"{path} has schema version {present}, and this atlas reads version {known}",
+                "Publish it again with: python -m jobs publish",
+            )
+
+    @classmethod
+    def open(cls, folder: Path) -> Generation:
+        """Open the generation that the folder's pointer names.
+
+        Raises
+        ------
+        AtlasError
+            If there is no pointer, or what it names cannot be read by this code.
+        """
+        name, path = read_pointer(folder)
+        if not path.exists():
+            name, path = read_pointer(folder)  # pruned between the two looks
+        return cls(name, path)
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection for one thread and one request."""
+        with self._lock:
+            return self._connection.cursor()
+
+
+class Generations:
+    """Follow the pointer of a data folder from one generation to the next.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Attributes
+    ----------
+    problem : AtlasError or None
+        Why the newest generation cannot be served; the one before it is served instead.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem: AtlasError | None = None
+        self._lock = threading.Lock()
+        self._stamp = self._look()
+        self._current = Generation.open(folder)
+
+    def current(self) -> Generation:
+        """The newest generation that can be served; costs one look at the pointer file."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            with self._lock:
+                if stamp != self._stamp:
+                    try:
+                        self._current, self.problem = Generation.open(self.folder), None
+                    except AtlasError as error:
+                        self.problem = error
+                    self._stamp = stamp
+        return self._current
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            seen = os.stat(self.folder / POINTER)
+        except OSError:
+            return None
+        return seen.st_ino, seen.st_mtime_ns, seen.st_size
+
+
+def read_pointer(folder: Path) -> tuple[str, Path]:
+    """Name and file of the current generation.
+
+    Raises
+    ------
+    AtlasError
+        If there is no pointer or it cannot be understood.
+    """
+    pointer = folder / POINTER
+    try:
+        entry = json.loads(pointer.read_text("utf-8"))
+        name, file = str(entry["generation"]), str(entry["file"])
+    except OSError as error:
+        raise AtlasError(
+            f"There is no published atlas in {folder} ({POINTER}: {error.strerror})",
+            "Run: python -m jobs all, or point ATLAS_DATA to the folder that holds one",
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise AtlasError(f"{pointer} does not name a generation", "Run: python -m jobs publish") from error
+    if Path(file).name != file:
+        raise AtlasError(f"{pointer} names a file outside its folder ({file})", "Run: python -m jobs publish")
+    return name, folder / file
+
+
+def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
+    if serve and not path.exists():
+        raise AtlasError(f"The published file {path} is missing", "Run: python -m jobs publish")
+    config: dict[str, str | bool | int | float | list[str]] = {}
+    if serve:
+        config = {"enable_external_access": False, "lock_configuration": True}
+    try:
+        return duckdb.connect(path, read_only=serve, config=config)
+    except (OSError, duckdb.Error) as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: Path, error: Exception) -> AtlasError:
+    """What DuckDB says about a file, in one sentence and with a remedy."""
+    text = _first_line(error)
+    if "lock" in text:
+        holder = re.search(r"PID (\d+)", text)
+        who = f"process {holder[1]}" if holder else "another process"
+        return AtlasError(f"{path} is in use by {who}", "Wait until it has finished, or end it, and run this again")
+    if "Permission denied" in text or "Read-only file system" in text:
+        return AtlasError(
+            f"{path} cannot be written (permission denied)", "Choose a folder that you may write to with ATLAS_CACHE"
+        )
+    if "not a valid DuckDB" in text or "checksum" in text.lower() or "orrupt" in text:
+        return AtlasError(
+            f"{path} is damaged or no DuckDB database", "Remove it and run: python -m jobs all, then publish again"
+        )
+    return AtlasError(f"{path} cannot be opened ({text})", "Check the file and its folder")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0].rstrip(".")
+
+
+def _copy(work: duckdb.DuckDBPyConnection, target: Path) -> None:
+    """Copy the connected database into a new file that DuckDB 1.4 and later can read."""
+    row = work.execute("SELECT current_database()").fetchone()
+    assert row is not None
+    literal = str(target).replace("'", "''")
+    name = str(row[0]).replace('"', '""')
+    work.execute(f"ATTACH '{literal}' AS generation (STORAGE_VERSION '{STORAGE_VERSION}', BLOCK_SIZE {BLOCK_SIZE})")
+    try:
+        work.execute(f'COPY FROM DATABASE "{name}" TO generation')
+    finally:
+        work.execute("DETACH generation")
+
+
+def _replace_text(path: Path, text: str) -> None:
+    scratch = path.with_name(f".publishing-{path.name}")
+    with scratch.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(scratch, path)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,522 @@
+"""Every question that the web asks, one function each, in the order of its pages.
+
+A question takes a cursor of a published generation and answers with a tidy frame. Where nothing was measured the
+frame is empty and has its columns all the same. Sources come in roster order unless a function says otherwise;
+``position`` is their place in it. Values are those of the paper's protocol: accuracies and shares between 0 and 1,
+NLL in nats, cosines between -1 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pandas as pd
+
+from backend.store.writers import columns_of, matching
+
+Cursor = duckdb.DuckDBPyConnection
+BUDGETS = (1, 5, 10, 20, 50, 100)
+
+# ---- what there is --------------------------------------------------------------------------------------------------
+
+
+def readers(cursor: Cursor) -> pd.DataFrame:
+    """Readers of which something is stored.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first),
+        benchmarks, conditions, domains (with a map).
+    """
+    frame = _frame(
+        cursor,
+        """
+        WITH seen AS (
+            SELECT DISTINCT reader, roster, benchmark, condition, NULL::VARCHAR AS domain FROM attribution_metrics
+            UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy
+            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM projections
+            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM neighbors
+        ), sizes AS (
+            SELECT roster, count(*) AS size FROM roster_members GROUP BY roster
+        ), rosters AS (
+            SELECT reader, list(roster ORDER BY size NULLS LAST, roster) AS rosters
+            FROM (SELECT DISTINCT reader, roster FROM seen) LEFT JOIN sizes USING (roster) GROUP BY reader
+        )
+        SELECT reader, r.name, method, r.proxy, p.name AS proxy_name, input_view AS view, origin, any_value(o.rosters)
+            AS rosters,
+            coalesce(list(DISTINCT benchmark ORDER BY benchmark) FILTER (benchmark IS NOT NULL), []) AS benchmarks,
+            coalesce(list(DISTINCT condition ORDER BY condition) FILTER (condition IS NOT NULL), []) AS conditions,
+            coalesce(list(DISTINCT domain ORDER BY domain) FILTER (domain IS NOT NULL), []) AS domains
+        FROM readers r JOIN seen USING (reader) JOIN rosters o USING (reader) LEFT JOIN proxies p ON r.proxy = p.proxy
+        GROUP BY ALL ORDER BY origin, method, r.proxy, view
+        """,
+    )
+    for column in ("rosters", "benchmarks", "conditions", "domains"):
+        frame[column] = pd.Series([list(value) for value in frame[column]], index=frame.index, dtype=object)
+    return frame
+
+
+def rosters(cursor: Cursor) -> pd.DataFrame:
+    """Rosters, shortest first (columns roster, sources, families, local, api, responses)."""
+    return _frame(
+        cursor,
+        """
+        SELECT roster, count(*)::INTEGER AS sources, count(DISTINCT family)::INTEGER AS families,
+            count(*) FILTER (access = 'local')::INTEGER AS local, count(*) FILTER (access = 'api')::INTEGER AS api,
+            sum(responses)::BIGINT AS responses
+        FROM roster_members JOIN sources USING (source) GROUP BY roster ORDER BY sources, roster
+        """,
+    )
+
+
+def sources(cursor: Cursor, roster: str) -> pd.DataFrame:
+    """Sources of a roster (columns position, source, name, family, subfamily, access, responses, family_position)."""
+    return _frame(
+        cursor,
+        """
+        SELECT m.position, source, name, family, subfamily, access, responses, f.position AS family_position
+        FROM roster_members m JOIN sources USING (source) JOIN families f USING (family)
+        WHERE roster = ? ORDER BY m.position
+        """,
+        [roster],
+    )
+
+
+def family_counts(cursor: Cursor, roster: str) -> pd.DataFrame:
+    """Families of a roster in their fixed order (columns family, position, sources, local, api, total).
+
+    ``total`` counts the sources of the family over all rosters.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT family, f.position, count(m.source)::INTEGER AS sources,
+            count(m.source) FILTER (access = 'local')::INTEGER AS local,
+            count(m.source) FILTER (access = 'api')::INTEGER AS api, count(*)::INTEGER AS total
+        FROM families f JOIN sources s USING (family)
+        LEFT JOIN roster_members m ON m.source = s.source AND m.roster = ?
+        GROUP BY family, f.position HAVING count(m.source) > 0 ORDER BY f.position
+        """,
+        [roster],
+    )
+
+
+def measurements(cursor: Cursor) -> pd.DataFrame:
+    """What attribution numbers exist (columns reader, roster, benchmark, condition, reduction, metric, budgets)."""
+    frame = _frame(
+        cursor,
+        """
+        SELECT reader, roster, benchmark, condition, reduction, metric, list(DISTINCT k ORDER BY k) AS budgets
+        FROM attribution_metrics GROUP BY ALL ORDER BY ALL
+        """,
+    )
+    frame["budgets"] = pd.Series([[int(k) for k in ks] for ks in frame["budgets"]], index=frame.index, dtype=object)
+    return frame
+
+
+# ---- the map --------------------------------------------------------------------------------------------------------
+
+
+def maps(cursor: Cursor, reader: str | None = None, roster: str | None = None) -> pd.DataFrame:
+    """Maps that exist (columns reader, roster, domain, method, dimensions, sources), all or of one reader or roster."""
+    return _frame(
+        cursor,
+        """
+        SELECT reader, roster, domain, method, dimensions, count(*)::INTEGER AS sources FROM projections
+        WHERE reader = coalesce(?, reader) AND roster = coalesce(?, roster) GROUP BY ALL ORDER BY ALL
+        """,
+        [reader, roster],
+    )
+
+
+def projection(
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
+) -> pd.DataFrame:
+    """Where the sources lie on a map (columns position, source, name, family, access, x, y, z; z NaN in 2-D)."""
+    return _frame(
+        cursor,
+        """
+        SELECT m.position, source, name, family, access, x, y, z
+        FROM projections p JOIN roster_members m USING (roster, source) JOIN sources USING (source)
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? ORDER BY m.position
+        """,
+        [reader, roster, domain, method, dimensions],
+    )
+
+
+def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
+    """How far maps can be trusted (columns method, dimensions, metric, value, settings as JSON, build_id)."""
+    return _frame(
+        cursor,
+        """
+        SELECT method, dimensions, metric, value, settings, build_id FROM projection_quality
+        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY ALL
+        """,
+        [reader, roster, domain],
+    )
+
+
+def neighbors(
+    cursor: Cursor, reader: str, roster: str, domain: str, source: str | None = None, top: int | None = None
+) -> pd.DataFrame:
+    """Neighbours in the original space, nearest first.
+
+    Parameters
+    ----------
+    cursor, reader, roster, domain
+    source : str, optional
+        By default those of every source, in roster order.
+    top : int, optional
+        Neighbours a source, by default all.
+
+    Returns
+    -------
+    DataFrame
+        Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
+        neighbour), cosine, percentile (share of all pairs that are less similar).
+    """
+    return _frame(
+        cursor,
+        """
+        WITH here AS (SELECT * FROM neighbors WHERE reader = $reader AND roster = $roster AND domain = $domain)
+        SELECT h.source, h.neighbor, s.name, s.family, h.rank, b.rank AS rank_back, h.cosine, h.percentile
+        FROM here h JOIN sources s ON s.source = h.neighbor
+        JOIN roster_members m ON m.source = h.source AND m.roster = $roster
+        LEFT JOIN here b ON b.source = h.neighbor AND b.neighbor = h.source
+        WHERE h.source = coalesce($source, h.source) AND h.rank <= coalesce($top, h.rank)
+        ORDER BY m.position, h.rank, h.neighbor
+        """,
+        {"reader": reader, "roster": roster, "domain": domain, "source": source, "top": top},
+    )
+
+
+# ---- one source -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceProfile:
+    """What is known about a source.
+
+    Attributes
+    ----------
+    source, name, family, subfamily, access : str
+    responses : int
+    rosters : list of str
+        Shortest first.
+    accuracy : DataFrame
+        Columns k, accuracy, n, confused_with, confused_name, confused_count.
+    confusions : DataFrame
+        Wrong answers at the smallest budget, most frequent first; columns predicted, name, family, count, share (of
+        all answers for the source).
+    """
+
+    source: str
+    name: str
+    family: str
+    subfamily: str | None
+    access: str
+    responses: int
+    rosters: list[str]
+    accuracy: pd.DataFrame
+    confusions: pd.DataFrame
+
+
+def source_profile(
+    cursor: Cursor, source: str, reader: str, roster: str, benchmark: str = "agent500", condition: str = "clean"
+) -> SourceProfile | None:
+    """Profile of a source as one reader sees it; None for a source that is not in the atlas."""
+    row = cursor.execute(
+        "SELECT name, family, subfamily, access, responses FROM sources WHERE source = ?", [source]
+    ).fetchone()
+    if row is None:
+        return None
+    name, family, subfamily, access, responses = row
+    held = cursor.execute(
+        "SELECT roster FROM roster_members GROUP BY roster HAVING bool_or(source = ?) ORDER BY count(*), roster",
+        [source],
+    ).fetchall()
+    accuracy = _frame(
+        cursor,
+        """
+        SELECT k, accuracy, n, confused_with, s.name AS confused_name, confused_count
+        FROM source_accuracy a LEFT JOIN sources s ON s.source = a.confused_with
+        WHERE a.source = ? AND reader = ? AND roster = ? AND benchmark = ? AND condition = ? ORDER BY k
+        """,
+        [source, reader, roster, benchmark, condition],
+    )
+    confusions = _frame(
+        cursor,
+        """
+        WITH answers AS (
+            SELECT predicted, count, count / sum(count) OVER () AS share FROM confusion
+            WHERE truth = $source AND reader = $reader AND roster = $roster AND benchmark = $benchmark
+                AND condition = $condition AND k = (
+                    SELECT min(k) FROM confusion WHERE reader = $reader AND roster = $roster
+                    AND benchmark = $benchmark AND condition = $condition)
+        )
+        SELECT predicted, name, family, count, share FROM answers JOIN sources ON source = predicted
+        WHERE predicted <> $source ORDER BY count DESC, predicted
+        """,
+        {"source": source, "reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition},
+    )
+    return SourceProfile(
+        source=source,
+        name=name,
+        family=family,
+        subfamily=subfamily,
+        access=access,
+        responses=responses,
+        rosters=[roster for (roster,) in held],
+        accuracy=accuracy,
+        confusions=confusions,
+    )
+
+
+def source_table(
+    cursor: Cursor,
+    reader: str,
+    roster: str,
+    benchmark: str = "agent500",
+    condition: str = "clean",
+    budgets: Sequence[int] = BUDGETS,
+) -> pd.DataFrame:
+    """All sources of a roster, their accuracy at every budget, and what each is taken for most often.
+
+    Returns
+    -------
+    DataFrame
+        Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was
+        not measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was
+        measured.
+    """
+    wide = ", ".join(f"max(accuracy) FILTER (k = {int(k)}) AS accuracy_{int(k)}" for k in budgets)
+    return _frame(
+        cursor,
+        f"""
+        WITH here AS (
+            SELECT * FROM source_accuracy WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ?
+        ), wide AS (
+            SELECT source, {wide}, arg_min(confused_with, k) FILTER (k = first_k) AS confused_with,
+                arg_min(confused_count, k) AS confused_count
+            FROM (SELECT *, min(k) OVER () AS first_k FROM here) GROUP BY source
+        )
+        SELECT position, source, s.name, s.family, s.access, s.responses, wide.* EXCLUDE (source, confused_with,
+            confused_count), confused_with, c.name AS confused_name, confused_count
+        FROM wide JOIN roster_members m USING (source) JOIN sources s USING (source)
+        LEFT JOIN sources c ON c.source = confused_with WHERE m.roster = ? ORDER BY position
+        """,
+        [reader, roster, benchmark, condition, roster],
+    )
+
+
+# ---- attribution ----------------------------------------------------------------------------------------------------
+
+
+def metric_curve(
+    cursor: Cursor,
+    readers: str | Sequence[str],
+    roster: str,
+    benchmark: str = "agent500",
+    condition: str = "clean",
+    metric: str = "accuracy",
+    reduction: str = "pooled",
+) -> pd.DataFrame:
+    """A metric against the budget, one row a reader and budget.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the
+        order asked for.
+    """
+    wanted = [readers] if isinstance(readers, str) else list(readers)
+    return _frame(
+        cursor,
+        """
+        SELECT reader, name, origin, k, value, std, n, build_id
+        FROM attribution_metrics a JOIN readers r USING (reader)
+        WHERE list_contains($wanted::VARCHAR[], reader) AND roster = $roster AND benchmark = $benchmark
+            AND condition = $condition AND metric = $metric AND reduction = $reduction AND seed IS NULL AND fold IS NULL
+        ORDER BY list_position($wanted::VARCHAR[], reader), k
+        """,
+        {
+            "wanted": wanted,
+            "roster": roster,
+            "benchmark": benchmark,
+            "condition": condition,
+            "metric": metric,
+            "reduction": reduction,
+        },
+    )
+
+
+def fold_spread(
+    cursor: Cursor,
+    reader: str,
+    roster: str,
+    benchmark: str = "agent500",
+    condition: str = "clean",
+    metric: str = "accuracy",
+) -> pd.DataFrame:
+    """A metric fold by fold (columns k, fold, value as the mean over the seeds, n groups a seed)."""
+    return _frame(
+        cursor,
+        """
+        SELECT k, fold, coalesce(max(value) FILTER (seed IS NULL), avg(value)) AS value, max(n)::INTEGER AS n
+        FROM attribution_metrics
+        WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ? AND metric = ? AND reduction = 'fold'
+            AND fold IS NOT NULL
+        GROUP BY k, fold ORDER BY k, fold
+        """,
+        [reader, roster, benchmark, condition, metric],
+    )
+
+
+def confusion(
+    cursor: Cursor, reader: str, roster: str, k: int, benchmark: str = "agent500", condition: str = "clean"
+) -> pd.DataFrame:
+    """Confusion counts at a budget, cells without a count absent.
+
+    Returns
+    -------
+    DataFrame
+        Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster
+        order of the truth, then of the prediction.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT truth, predicted, count, count / sum(count) OVER (PARTITION BY truth) AS share
+        FROM confusion c JOIN roster_members t ON t.source = truth AND t.roster = c.roster
+        JOIN roster_members p ON p.source = predicted AND p.roster = c.roster
+        WHERE reader = ? AND c.roster = ? AND k = ? AND benchmark = ? AND condition = ?
+        ORDER BY t.position, p.position
+        """,
+        [reader, roster, k, benchmark, condition],
+    )
+
+
+def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
+    """Inner validation accuracy of every block (columns layer, accuracy, std, low, high, fits).
+
+    The mean is over all outer and inner folds; std (population), low and high are over the outer folds' means.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT layer, avg(accuracy) AS accuracy, stddev_pop(accuracy) AS std, min(accuracy) AS low,
+            max(accuracy) AS high, sum(fits)::INTEGER AS fits
+        FROM (
+            SELECT layer, outer_fold, avg(accuracy) AS accuracy, count(*) AS fits FROM layer_scores
+            WHERE reader = ? AND roster = ? GROUP BY layer, outer_fold
+        ) GROUP BY layer ORDER BY layer
+        """,
+        [reader, roster],
+    )
+
+
+def layer_folds(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
+    """Inner validation accuracy of every block and outer fold, mean over the inner folds (layer, outer_fold, accuracy)."""
+    return _frame(
+        cursor,
+        """
+        SELECT layer, outer_fold, avg(accuracy) AS accuracy FROM layer_scores WHERE reader = ? AND roster = ?
+        GROUP BY layer, outer_fold ORDER BY outer_fold, layer
+        """,
+        [reader, roster],
+    )
+
+
+def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
+    """Selected blocks (columns outer_fold, layer); the modal one comes last and has no outer fold (NA)."""
+    frame = _frame(
+        cursor,
+        "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST",
+        [reader, roster],
+    )
+    return frame.astype({"outer_fold": "Int64"})
+
+
+# ---- neighbourhoods -------------------------------------------------------------------------------------------------
+
+
+def family_purity(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
+    """Share of same-family neighbours.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, name, k, purity, expectation, p_value, low, high, sources, families, build_id; of all readers
+        or of one.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT reader, name, k, purity, expectation, p_value, low, high, sources, families, build_id
+        FROM family_purity JOIN readers USING (reader)
+        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY reader, k
+        """,
+        [roster, domain, reader],
+    )
+
+
+# ---- how it was made ------------------------------------------------------------------------------------------------
+
+
+def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
+    """Builds, newest first, or the one asked for (columns of table ``builds``; times are UTC)."""
+    frame = _frame(
+        cursor,
+        "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id",
+        [build_id],
+    )
+    return frame.astype({"seed": "Int64"})
+
+
+def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
+    """Builds that made the rows of a table that match a key.
+
+    Parameters
+    ----------
+    cursor
+    table : str
+        A table with a ``build_id``.
+    key : mapping of column to value
+        E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
+
+    Returns
+    -------
+    DataFrame
+        Columns of table ``builds``, newest first.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table or column.
+    """
+    columns = columns_of(cursor, table)
+    if "build_id" not in columns:
+        raise ValueError(f"table {table!r} has no builds")
+    condition, values = matching(columns, table, key)
+    frame = _frame(
+        cursor,
+        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{table}" WHERE {condition}) '
+        "ORDER BY started_at DESC, build_id",
+        values,
+    )
+    return frame.astype({"seed": "Int64"})
+
+
+def extractions(cursor: Cursor) -> pd.DataFrame:
+    """What reading the traces cost (columns of table ``extractions``)."""
+    return _frame(cursor, "SELECT * FROM extractions ORDER BY benchmark, proxy, input_view")
+
+
+def _frame(cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> pd.DataFrame:
+    """Run a question; text columns have one type whether or not there are rows or values."""
+    answer = cursor.execute(sql, parameters)
+    text = [column[0] for column in answer.description or [] if str(column[1]) == "VARCHAR"]
+    return answer.df().astype(dict.fromkeys(text, "str"))

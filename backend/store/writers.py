@@ -1,0 +1,273 @@
+"""Write results into the work database: rows by key, all or nothing, always with the build that made them.
+
+The sources and rosters are those of the paper's Appendix "Agent500 Target Roster".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from backend.errors import AtlasError
+from backend.store.database import transaction
+
+RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 165}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its name, its type, and whether it must hold a value."""
+
+    name: str
+    type: str
+    required: bool
+
+
+def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, Column]:
+    """Columns of a table, in order.
+
+    Raises
+    ------
+    ValueError
+        If the schema has no such table. Names that have passed here are safe in SQL.
+    """
+    rows = connection.execute(
+        "SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns() "
+        "WHERE database_name = current_database() AND schema_name = 'main' AND table_name = ? ORDER BY column_index",
+        [table],
+    ).fetchall()
+    if not rows:
+        raise ValueError(f"the store has no table {table!r}")
+    return {name: Column(name, kind, bool(required)) for name, kind, required in rows}
+
+
+def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
+    """SQL condition and values for rows whose columns equal those of ``key`` (None matches NULL).
+
+    Raises
+    ------
+    ValueError
+        If the key is empty or names a column that the table does not have.
+    """
+    unknown = sorted(set(key) - set(columns))
+    if unknown or not key:
+        raise ValueError(f"the key of table {table!r} must name its columns, got {sorted(key)}")
+    values = [value.item() if isinstance(value, np.generic) else value for value in key.values()]
+    return " AND ".join(f'"{name}" IS NOT DISTINCT FROM ?' for name in key), values
+
+
+def replace_rows(
+    connection: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame, key: Mapping[str, object], build_id: str
+) -> int:
+    """Replace the rows that match a key, in one transaction.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        Work database.
+    table : str
+        A table with a ``build_id`` column.
+    frame : DataFrame
+        New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
+        values become NULL.
+    key : mapping of column to value
+        What the rows are about; rows that match it are deleted first.
+    build_id : str
+
+    Returns
+    -------
+    int
+        Rows written.
+
+    Raises
+    ------
+    ValueError
+        If the table or a column does not exist, a required column is missing or has missing values, or a row does
+        not match the key.
+    """
+    columns = columns_of(connection, table)
+    if "build_id" not in columns or table in ("builds", "sources"):
+        raise ValueError(f"table {table!r} is not written by key")
+    condition, values = matching(columns, table, key)
+    rows = frame.copy(deep=False)
+    for name, value in [*zip(key, values, strict=True), ("build_id", build_id)]:
+        if name not in rows:
+            rows[name] = pd.Series([value] * len(rows), index=rows.index)
+    _check_rows(rows, columns, table)
+    names = ", ".join(f'"{name}"' for name in rows.columns)
+    with _seen(connection, incoming=rows), transaction(connection):
+        connection.execute(f'DELETE FROM "{table}" WHERE {condition}', values)
+        if len(rows):
+            connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
+        held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchone()
+        if held != (len(rows),):
+            raise ValueError(f"a row for table {table!r} does not match its key {dict(key)}")
+    return len(rows)
+
+
+def write_sources(
+    connection: duckdb.DuckDBPyConnection,
+    roster: pd.DataFrame,
+    counts: Mapping[str, int],
+    build_id: str,
+    *,
+    rosters: Mapping[str, int] = RELEASE_ROSTERS,
+) -> None:
+    """Write the sources of a roster, their families, and the rosters that are prefixes of it.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    roster : DataFrame
+        The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
+        ``plot_family`` becomes the family, ``family`` the subfamily.
+    counts : mapping of label to int
+        Responses that a source gave, over all benchmarks.
+    build_id : str
+    rosters : mapping of name to int
+        Prefix lengths; those that the roster is too short for are left out.
+
+    Raises
+    ------
+    AtlasError
+        If a label occurs twice, or a collection route is neither local nor an API.
+    """
+    twice = roster["label"][roster["label"].duplicated()]
+    if len(twice):
+        raise AtlasError(f"The roster names '{twice.iloc[0]}' twice", "Give every source a label of its own")
+    sources = pd.DataFrame(
+        {
+            "source": roster["label"],
+            "name": roster["repo_id"].fillna(roster["label"]),
+            "family": roster["plot_family"],
+            "subfamily": roster["family"],
+            "access": [access(label, route) for label, route in zip(roster["label"], roster["source"], strict=True)],
+            "responses": [counts.get(label, 0) for label in roster["label"]],
+            "build_id": build_id,
+        }
+    )
+    families = pd.DataFrame({"family": sources["family"].drop_duplicates()}).reset_index(names="first")
+    members = pd.concat(
+        [
+            pd.DataFrame({"roster": name, "position": range(size), "source": sources["source"].iloc[:size]})
+            for name, size in rosters.items()
+            if size <= len(sources)
+        ]
+        or [pd.DataFrame({"roster": [], "position": [], "source": []})]
+    )
+    _check_rows(sources, columns_of(connection, "sources"), "sources")
+    with _seen(connection, families_in=families, sources_in=sources, members_in=members), transaction(connection):
+        # Families that other rosters brought keep their place, so that their colours stay.
+        connection.execute(
+            "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) "
+            "+ row_number() OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN "
+            "(SELECT family FROM families)"
+        )
+        connection.execute(_upsert("sources", sources, "source", "sources_in"))
+        connection.execute("DELETE FROM roster_members WHERE roster IN (SELECT unnest(?))", [list(rosters)])
+        connection.execute("INSERT INTO roster_members BY NAME SELECT * FROM members_in")
+        connection.execute("DELETE FROM sources WHERE source NOT IN (SELECT source FROM roster_members)")
+        connection.execute("DELETE FROM families WHERE family NOT IN (SELECT family FROM sources)")
+
+
+def access(label: str, route: str) -> str:
+    """How responses were collected: 'local' or 'api'.
+
+    The release writes the route as 'original50' and 'local_expansion_...' (checkpoints run locally) or 'api50_...' and
+    'api_catalog_...' (served endpoints).
+    """
+    if route.startswith("api"):
+        return "api"
+    if route.startswith(("local", "original")):
+        return "local"
+    raise AtlasError(
+        f"The roster says '{route}' for how '{label}' was collected", "Let the field 'source' begin with local or api"
+    )
+
+
+def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
+    """Add or correct proxies.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    frame : DataFrame
+        Columns proxy and name, and any others of table ``proxies``.
+    """
+    _check_rows(frame, columns_of(connection, "proxies"), "proxies")
+    with _seen(connection, incoming=frame):
+        connection.execute(_upsert("proxies", frame, "proxy", "incoming"))
+
+
+def write_reader(
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    method: str,
+    name: str,
+    proxy: str | None = None,
+    view: str | None = None,
+    origin: str = "measured",
+) -> str:
+    """Add or correct a reader.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    method : str
+        'reader-paper', ...
+    name : str
+        For people.
+    proxy, view : str, optional
+        Absent for methods that read text without a proxy.
+    origin : str
+        'measured' or 'published'.
+
+    Returns
+    -------
+    str
+        The reader's id, ``method/proxy/view`` without the absent parts.
+    """
+    reader = "/".join(part for part in (method, proxy, view) if part is not None)
+    row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
+    frame = pd.DataFrame([row])
+    with _seen(connection, incoming=frame):
+        connection.execute(_upsert("readers", frame, "reader", "incoming"))
+    return reader
+
+
+@contextlib.contextmanager
+def _seen(connection: duckdb.DuckDBPyConnection, **frames: pd.DataFrame) -> Iterator[None]:
+    """Let SQL see frames under names; to be opened before a transaction, so that it ends after it."""
+    for name, frame in frames.items():
+        connection.register(name, frame)
+    try:
+        yield
+    finally:
+        for name in frames:
+            connection.unregister(name)
+
+
+def _upsert(table: str, frame: pd.DataFrame, key: str, seen_as: str) -> str:
+    """SQL that adds rows or corrects those with the same key; the frame's columns have been checked."""
+    names = ", ".join(f'"{name}"' for name in frame.columns)
+    news = ", ".join(f'"{name}" = excluded."{name}"' for name in frame.columns if name != key)
+    return f'INSERT INTO "{table}" ({names}) SELECT {names} FROM {seen_as} ON CONFLICT ("{key}") DO UPDATE SET {news}'
+
+
+def _check_rows(rows: pd.DataFrame, columns: Mapping[str, Column], table: str) -> None:
+    unknown = [str(name) for name in rows.columns if name not in columns]
+    if unknown:
+        raise ValueError(f"table {table!r} has no column {unknown[0]!r}; its columns are {', '.join(columns)}")
+    for column in columns.values():
+        if column.required and len(rows):
+            if column.name not in rows:
+                raise ValueError(f"the rows for table {table!r} lack column {column.name!r}")
+            missing = rows[column.name].isna()
+            if missing.any():
+                row = int(np.flatnonzero(missing)[0])
+                raise ValueError(f"row {row} for table {table!r} has no value in column {column.name!r}")
