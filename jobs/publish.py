@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from backend.fingerprints import cache_folder, describe
-from backend.store.database import WORK_FILE, data_folder, publish
+from backend.fingerprints import cache_folder
+from backend.store.database import WORK_FILE, default_data_folder, publish
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Publish and say what was published."""
     work = arguments.work or cache_folder() / WORK_FILE
-    path = publish(work, arguments.to or data_folder(), prune=arguments.prune)
-    print(f"Published {path} ({describe(path.stat().st_size)}).")
+    path = publish(work, arguments.to or default_data_folder(), prune=arguments.prune)
+    print(f"Published {path} ({path.stat().st_size / 1e6:.1f} MB).")
     return 0

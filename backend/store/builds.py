@@ -18,6 +18,8 @@ from typing import Any
 
 import duckdb
 
+from backend.store.database import transaction
+
 
 @contextlib.contextmanager
 def recorded(
@@ -62,25 +64,26 @@ def recorded(
     version = code_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id
-    connection.execute(
-        "INSERT INTO builds (build_id, stage, command, code_version, data_hash, proxy_hash, seed, host, started_at, "
-        "duration_s, origin, source_file, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            build_id,
-            stage,
-            portable(command),
-            version,
-            data_hash,
-            proxy_hash,
-            seed,
-            host(),
-            started.replace(tzinfo=None),
-            time.perf_counter() - clock,
-            origin,
-            source_file,
-            json.dumps(dict(details or {}), sort_keys=True, ensure_ascii=False),
-        ],
-    )
+    with transaction(connection):
+        connection.execute(
+            "INSERT INTO builds (build_id, stage, command, code_version, data_hash, proxy_hash, seed, host, "
+            "started_at, duration_s, origin, source_file, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                build_id,
+                stage,
+                portable(command),
+                version,
+                data_hash,
+                proxy_hash,
+                seed,
+                host(),
+                started.replace(tzinfo=None),
+                time.perf_counter() - clock,
+                origin,
+                source_file,
+                json.dumps(dict(details or {}), sort_keys=True, ensure_ascii=False),
+            ],
+        )
 
 
 def code_version(root: Path | None = None) -> str:

@@ -28,17 +28,22 @@ POINTER = "current.json"
 MIGRATIONS = Path(__file__).with_name("migrations")
 STORAGE_VERSION = "v1.4.0"
 """Storage format of published files: the oldest DuckDB that can read them."""
+HASH_DIGITS = 8
 BLOCK_SIZE = 16_384
 """Bytes a block of a published file: the smallest there is, because most columns here are short."""
 
-_REFERENCES = (
-    ("sources", "family", "families", "family"),
-    ("roster_members", "source", "sources", "source"),
-    ("readers", "proxy", "proxies", "proxy"),
-)
+_REFERENCES = {
+    "build_id": ("builds", "build_id"),
+    "reader": ("readers", "reader"),
+    "proxy": ("proxies", "proxy"),
+    "family": ("families", "family"),
+    "roster": ("roster_members", "roster"),
+    **dict.fromkeys(("source", "neighbor", "truth", "predicted", "confused_with"), ("sources", "source")),
+}
+"""What a column of any table refers to."""
 
 
-def data_folder() -> Path:
+def default_data_folder() -> Path:
     """Where the served atlas lies: ``ATLAS_DATA``, else ``data/`` beside the code."""
     given = os.environ.get("ATLAS_DATA")
     return Path(given).expanduser() if given else Path(__file__).resolve().parents[2] / "data"
@@ -90,15 +95,26 @@ def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
 
 @contextlib.contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Everything in the block happens, or nothing. Transactions do not nest."""
+    """Everything in the block happens, or nothing; transactions do not nest.
+
+    Raises
+    ------
+    AtlasError
+        If the file cannot be written, as on a full disk.
+    """
     connection.execute("BEGIN TRANSACTION")
     try:
         yield
         connection.execute("COMMIT")
-    except BaseException:
-        # A failed statement may have ended the transaction already.
+    except BaseException as error:
+        # A failed COMMIT may have ended the transaction already.
         with contextlib.suppress(duckdb.Error):
             connection.execute("ROLLBACK")
+        if isinstance(error, duckdb.IOException | duckdb.FatalException):
+            raise AtlasError(
+                f"The work database cannot be written ({_first_line(error)})",
+                "Free some space on that disk, and run the same command again",
+            ) from error
         raise
 
 
@@ -167,15 +183,21 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
             f"The folder {path.parent} of the work database cannot be made ({error.strerror})",
             "Point ATLAS_CACHE, or --work, to a folder that you may write to",
         ) from error
+    for wanted in (path.parent, path):
+        if wanted.exists() and not os.access(wanted, os.W_OK, effective_ids=True):
+            raise AtlasError(
+                f"The work database {path} cannot be written (no permission to write to {wanted})",
+                "Point ATLAS_CACHE, or --work, to a folder that you may write to",
+            )
     connection = _connect(path)
     try:
         migrate(connection)
     except AtlasError as error:
         connection.close()
-        raise AtlasError(f"{error.problem} ({path})", error.remedy) from error
-    except duckdb.Error as error:
+        raise AtlasError(f"{path}: {error.problem}", error.remedy) from error
+    except BaseException:
         connection.close()
-        raise _explained(path, error) from error
+        raise
     return connection
 
 
@@ -236,10 +258,10 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
             check(work)
             _copy(work, scratch)
             content = hashlib.sha256(scratch.read_bytes()).hexdigest()
-            generation = f"{_now():%Y%m%dT%H%M%SZ}-{content[:8]}"
+            generation = f"{_now():%Y%m%dT%H%M%SZ}-{content[:HASH_DIGITS]}"
             path = data_folder / f"atlas-{generation}.duckdb"
             scratch.chmod(0o444)
-            os.replace(scratch, path)
+            scratch.replace(path)
             _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
         except (OSError, duckdb.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else _first_line(error)
@@ -259,20 +281,20 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
 
 
 def check(connection: duckdb.DuckDBPyConnection) -> None:
-    """Refuse a database whose rows do not say where they come from.
+    """Refuse a database whose rows name something that is not recorded, a build above all.
 
     Raises
     ------
     AtlasError
-        Names the table and one build, reader, proxy, source or family that is not recorded.
+        Names the table and one build, reader, proxy, source, family or roster.
     """
     columns = connection.execute(
         "SELECT table_name, column_name FROM duckdb_columns() "
-        "WHERE database_name = current_database() AND column_name IN ('build_id', 'reader') ORDER BY ALL"
+        "WHERE database_name = current_database() AND schema_name = 'main' ORDER BY table_name, column_index"
     ).fetchall()
-    rules = [(table, column, f"{column.removesuffix('_id')}s", column) for table, column in columns]
-    for table, column, target, key in [*rules, *_REFERENCES]:
-        if table == target:
+    for table, column in columns:
+        target, key = _REFERENCES.get(column, (table, column))
+        if target == table:
             continue
         orphan = connection.execute(
             f'SELECT "{column}", count(*) FROM "{table}" '
@@ -281,8 +303,8 @@ def check(connection: duckdb.DuckDBPyConnection) -> None:
         ).fetchone()
         if orphan is not None:
             raise AtlasError(
-                f"Table '{table}' holds {orphan[1]} rows whose {column} '{orphan[0]}' is not in '{target}'",
-                "Run the job that makes them again (it was interrupted, or wrote them without recording them)",
+                f"{orphan[1]} rows of table '{table}' name the {column} '{orphan[0]}', which table '{target}' lacks",
+                "Run the job that writes these rows again (it was interrupted, or did not record what it used)",
             )
 
 
@@ -303,11 +325,16 @@ class Generation:
         self.name = name
         self.path = path
         self._lock = threading.Lock()
-        self._connection = _connect(path, serve=True)
         try:
-            present = schema_version(self._connection)
-        except duckdb.Error as error:
-            raise _explained(path, error) from error
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise AtlasError(
+                f"The published file {path} cannot be read ({error.strerror})", "Run: python -m jobs publish"
+            ) from error
+        if not name.endswith(f"-{content[:HASH_DIGITS]}"):
+            raise AtlasError(f"The published file {path} is not what was published", "Run: python -m jobs publish")
+        self._connection = _connect(path, serve=True)
+        present = schema_version(self._connection)
         known = len(migrations())
         if present > known:
             raise AtlasError(
@@ -362,9 +389,9 @@ class Generations:
 
     def current(self) -> Generation:
         """The newest generation that can be served; costs one look at the pointer file."""
-        stamp = self._look()
-        if stamp != self._stamp:
+        if self._look() != self._stamp:
             with self._lock:
+                stamp = self._look()
                 if stamp != self._stamp:
                     try:
                         self._current, self.problem = Generation.open(self.folder), None
@@ -375,7 +402,7 @@ class Generations:
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
-            seen = os.stat(self.folder / POINTER)
+            seen = (self.folder / POINTER).stat()
         except OSError:
             return None
         return seen.st_ino, seen.st_mtime_ns, seen.st_size
@@ -406,33 +433,29 @@ def read_pointer(folder: Path) -> tuple[str, Path]:
 
 
 def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
-    if serve and not path.exists():
-        raise AtlasError(f"The published file {path} is missing", "Run: python -m jobs publish")
     config: dict[str, str | bool | int | float | list[str]] = {}
     if serve:
         config = {"enable_external_access": False, "lock_configuration": True}
     try:
         return duckdb.connect(path, read_only=serve, config=config)
     except (OSError, duckdb.Error) as error:
-        raise _explained(path, error) from error
+        remedy = "Run: python -m jobs publish" if serve else "Move it away, and run: python -m jobs all"
+        raise _explained(path, error, remedy) from error
 
 
-def _explained(path: Path, error: Exception) -> AtlasError:
-    """What DuckDB says about a file, in one sentence and with a remedy."""
+def _explained(path: Path, error: Exception, remedy: str) -> AtlasError:
+    """What DuckDB says about a file, in one sentence; ``remedy`` is for a file that is of no use."""
     text = _first_line(error)
-    if "lock" in text:
-        holder = re.search(r"PID (\d+)", text)
+    if "Could not set lock on file" in text:
+        holder = re.search(r"\(PID (\d+)\)", text)
         who = f"process {holder[1]}" if holder else "another process"
-        return AtlasError(f"{path} is in use by {who}", "Wait until it has finished, or end it, and run this again")
-    if "Permission denied" in text or "Read-only file system" in text:
-        return AtlasError(
-            f"{path} cannot be written (permission denied)", "Choose a folder that you may write to with ATLAS_CACHE"
-        )
-    if "not a valid DuckDB" in text or "checksum" in text.lower() or "orrupt" in text:
-        return AtlasError(
-            f"{path} is damaged or no DuckDB database", "Remove it and run: python -m jobs all, then publish again"
-        )
-    return AtlasError(f"{path} cannot be opened ({text})", "Check the file and its folder")
+        return AtlasError(f"{path} is in use by {who}", "Wait until it has finished, then run this again")
+    if "we can only read version" in text:
+        return AtlasError(f"{path} was written by a newer DuckDB than {duckdb.__version__}", "Update DuckDB")
+    damage = ("is not a valid DuckDB database file", "Corrupt database file", "Could not read enough bytes")
+    if any(sign in text for sign in damage):
+        return AtlasError(f"{path} is damaged, or is no DuckDB database", remedy)
+    return AtlasError(f"{path} cannot be opened ({text})", "Check that file and its folder")
 
 
 def _first_line(error: Exception) -> str:
@@ -458,7 +481,7 @@ def _replace_text(path: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(scratch, path)
+    scratch.replace(path)
 
 
 def _now() -> datetime:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import duckdb
 import pandas as pd
 
+from backend.protocol import BUDGETS
 from backend.store.writers import columns_of, matching
 
 Cursor = duckdb.DuckDBPyConnection
-BUDGETS = (1, 5, 10, 20, 50, 100)
 
 # ---- what there is --------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 
 
 def layer_folds(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
-    """Inner validation accuracy of every block and outer fold, mean over the inner folds (layer, outer_fold, accuracy)."""
+    """Inner validation accuracy by outer fold, mean over its inner folds (columns layer, outer_fold, accuracy)."""
     return _frame(
         cursor,
         """

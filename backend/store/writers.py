@@ -200,7 +200,7 @@ def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) ->
         Columns proxy and name, and any others of table ``proxies``.
     """
     _check_rows(frame, columns_of(connection, "proxies"), "proxies")
-    with _seen(connection, incoming=frame):
+    with _seen(connection, incoming=frame), transaction(connection):
         connection.execute(_upsert("proxies", frame, "proxy", "incoming"))
 
 
@@ -235,7 +235,7 @@ def write_reader(
     reader = "/".join(part for part in (method, proxy, view) if part is not None)
     row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
     frame = pd.DataFrame([row])
-    with _seen(connection, incoming=frame):
+    with _seen(connection, incoming=frame), transaction(connection):
         connection.execute(_upsert("readers", frame, "reader", "incoming"))
     return reader
 
