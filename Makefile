@@ -1,0 +1,56 @@
+# Two commands: `make run` serves the shipped atlas at http://127.0.0.1:8050, `make test` checks everything.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# A machine without an NVIDIA driver gets the CPU build of torch and no CUDA package.
+TORCH ?= 2.13.0
+TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
+
+.PHONY: run test lint bench install browser lock screenshots clean
+
+run: install
+	$(BIN)/python app.py
+
+test: install lint
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+screenshots: install
+	$(BIN)/python -m jobs screenshots
+
+install: $(VENV)/.installed
+
+# Everything is pinned in requirements.lock and installed without resolving, so nothing else can be pulled in.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifeq ($(TORCH_BACKEND),cpu)
+	$(BIN)/pip install -q --no-deps "torch==$(TORCH)+cpu" 2>/dev/null \
+	|| ($(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --torch-backend=cpu "torch==$(TORCH)")
+else
+	$(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend=$(TORCH_BACKEND) "torch==$(TORCH)"
+endif
+	$(BIN)/pip install -q --no-deps -r requirements.lock
+	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	$(BIN)/python -m jobs proxies install smollm2-135m
+	touch $@
+
+# System packages of the browser tests (Debian's own Chromium); needs root.
+browser:
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver)
+
+# Writes requirements.lock from the environment as it is now.
+lock:
+	$(BIN)/pip freeze --exclude-editable --exclude torch --exclude pip --exclude uv > requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One experiment of the paper a module: arrays in, tidy frames out."""

@@ -1,0 +1,151 @@
+"""The linear probe ``reader-paper``: one fingerprint to log-posteriors over sources (paper, READER Optimization).
+
+Multinomial logistic regression on standardised fingerprints, zero initialisation, 40 full-batch Adam steps on
+cross-entropy plus ``||W||^2 / (2 C N)``, cosine learning-rate decay with a horizon of 100 steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Floats = npt.NDArray[np.float32]
+STD_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """Settings of the optimisation; the defaults are the paper's."""
+
+    steps: int = 40
+    horizon: int = 100
+    learning_rate: float = 1e-3
+    final_share: float = 0.01
+    c: float = 1.0
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step (0-based)."""
+        cosine = 0.5 * (1 + math.cos(math.pi * step / self.horizon))
+        return self.learning_rate * (self.final_share + (1 - self.final_share) * cosine)
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """A fitted standardiser and linear head.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (D,), float32
+        Standardiser of the training rows; the scale is the population standard deviation, at least 1e-6.
+    weight : ndarray of shape (D, C), float32
+    bias : ndarray of shape (C,), float32
+    """
+
+    mean: Floats
+    scale: Floats
+    weight: Floats
+    bias: Floats
+
+    def log_posterior(self, fingerprints: npt.NDArray[np.floating]) -> Floats:
+        """Log-posteriors of fingerprints.
+
+        Parameters
+        ----------
+        fingerprints : ndarray of shape (n, D)
+
+        Returns
+        -------
+        ndarray of shape (n, C), float32
+        """
+        x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
+        logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
+        out: Floats = torch.log_softmax(logits, -1).numpy()
+        return out
+
+
+def standardiser(rows: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+    """Mean and population standard deviation of (n, D) training rows, each of shape (D,)."""
+    mean = rows.mean(0, dtype=np.float64)
+    std = rows.std(0, dtype=np.float64)
+    return mean.astype(np.float32), np.maximum(std, STD_FLOOR).astype(np.float32)
+
+
+def fit_probe(
+    fingerprints: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    settings: ProbeSettings | None = None,
+) -> LinearProbe:
+    """Fit the probe.
+
+    Parameters
+    ----------
+    fingerprints : ndarray of shape (n, D)
+        Training rows, not standardised.
+    labels : ndarray of shape (n,), integers in 0 .. classes - 1
+    classes : int
+        Number of sources ``C``.
+    settings : ProbeSettings, optional
+
+    Returns
+    -------
+    LinearProbe
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a label is out of range.
+    """
+    if len(fingerprints) != len(labels) or not len(labels):
+        raise ValueError(f"{len(fingerprints)} fingerprints and {len(labels)} labels: need as many, and at least one")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"labels must lie in 0..{classes - 1}")
+    mean, scale = standardiser(fingerprints)
+    x = torch.from_numpy((fingerprints.astype(np.float32) - mean) / scale)
+    y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    weight, bias = descend(x, y, classes, settings or ProbeSettings())
+    return LinearProbe(mean, scale, weight.numpy(), bias.numpy())
+
+
+def descend(
+    x: torch.Tensor, y: torch.Tensor, classes: int, settings: ProbeSettings
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The 40 Adam steps on standardised rows.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, D)
+        float32; bfloat16 is faster and good enough to compare layers.
+    y : Tensor of shape (n,), int64
+    classes : int
+    settings : ProbeSettings
+
+    Returns
+    -------
+    weight : Tensor of shape (D, C), float32
+    bias : Tensor of shape (C,), float32
+    """
+    n, d = x.shape
+    parameters = torch.zeros(d + 1, classes)
+    first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
+    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    transposed = x.t()
+    rows = torch.arange(n)
+    gradient = torch.empty_like(parameters)
+    for step in range(settings.steps):
+        logits = x @ parameters[:d].to(x.dtype)
+        error = torch.softmax(logits.float() + parameters[d], -1)
+        error[rows, y] -= 1.0
+        error /= n
+        gradient[:d] = transposed @ error.to(x.dtype)
+        gradient[:d] += parameters[:d] / (settings.c * n)
+        gradient[d] = error.sum(0)
+        first.lerp_(gradient, 1 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
+        parameters.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))
+    return parameters[:d].contiguous(), parameters[d].contiguous()

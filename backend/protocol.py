@@ -1,0 +1,112 @@
+"""Who is trained on what: prompt folds, inner folds, and groups of a budget (paper, Prompt-Grouped Evaluation).
+
+All responses to a prompt stay in one fold, and a group never mixes folds. The random streams are those of the paper's
+release, so that the same records meet in the same groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+BUDGETS = (1, 5, 10, 20, 50, 100)
+FOLDS = 5
+SPLIT_SEED = 42
+GROUPING_SEEDS = (42, 43, 44)
+
+Ints = npt.NDArray[np.intp]
+
+
+def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = SPLIT_SEED) -> Ints:
+    """Fold of every prompt.
+
+    Parameters
+    ----------
+    prompt_ids : sequence of str, length P
+        Ascending and unique.
+    folds : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of shape (P,)
+        Fold number of each prompt.
+
+    Raises
+    ------
+    ValueError
+        If the ids are not ascending and unique, or fewer than the folds.
+    """
+    ids = list(prompt_ids)
+    if ids != sorted(set(ids)):
+        raise ValueError("prompt_ids must be ascending and unique")
+    if len(ids) < folds:
+        raise ValueError(f"{len(ids)} prompts cannot fill {folds} folds")
+    shuffled = np.array(ids, dtype=object)
+    np.random.default_rng(seed).shuffle(shuffled)
+    place = {prompt: i for i, prompt in enumerate(ids)}
+    out = np.empty(len(ids), dtype=np.intp)
+    for fold, members in enumerate(np.array_split(shuffled, folds)):
+        out[[place[m] for m in members]] = fold
+    return out
+
+
+def held_out_pairs(folds: int = FOLDS) -> list[tuple[int, int]]:
+    """Pairs of folds that a probe of the nested selection has not seen.
+
+    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds``
+    choose 2 fits stand for ``folds * (folds - 1)``.
+    """
+    return list(combinations(range(folds), 2))
+
+
+def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None) -> tuple[Ints, Ints]:
+    """Disjoint groups of ``budget`` traces of one source.
+
+    Parameters
+    ----------
+    rows_by_source : ndarray of shape (S, m)
+        Row numbers of every source, in roster order, prompts ascending.
+    budget : int
+        Traces a group, ``K``.
+    seed : int
+        Grouping seed ``s``.
+    fold : int or None
+        Outer fold, which enters the random stream; None for groupings over all folds at once.
+
+    Returns
+    -------
+    groups : ndarray of shape (G, K)
+        Row numbers; what does not fill a group is dropped.
+    truth : ndarray of shape (G,)
+        Source number of each group.
+    """
+    rng = np.random.default_rng(seed + 100 + 7919 * budget + (0 if fold is None else 31 * fold))
+    sources, m = rows_by_source.shape
+    full = m // budget
+    groups = np.empty((sources, full, budget), dtype=np.intp)
+    for source in range(sources):
+        rows = rows_by_source[source].copy()
+        rng.shuffle(rows)
+        groups[source] = rows[: full * budget].reshape(full, budget)
+    return groups.reshape(-1, budget), np.repeat(np.arange(sources), full)
+
+
+def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints:
+    """Rows of the wanted prompts for every source.
+
+    Parameters
+    ----------
+    sources, prompts : int
+        Row = source * prompts + prompt.
+    wanted : ndarray of shape (P,), bool
+
+    Returns
+    -------
+    ndarray of shape (S, wanted.sum())
+    """
+    rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
+    return rows
