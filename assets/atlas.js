@@ -1,0 +1,210 @@
+// What the browser does by itself: the query string, the theme, keys, copying and pictures. No figure is computed here.
+(function () {
+  "use strict";
+  const SHARED = ["reader", "roster", "domain", "theme", "source"];
+
+  function query() {
+    return Object.fromEntries(new URL(window.location.href).searchParams);
+  }
+
+  function escapeName(name) {
+    return String(name).replace(/\\/g, "\\\\").replace(/,/g, "\\,");
+  }
+
+  // Write choices into the query string without a page load, and tell the store and the navigation.
+  function remember(choices) {
+    const url = new URL(window.location.href);
+    for (const [name, value] of Object.entries(choices)) {
+      if (value === undefined) continue;
+      const text = Array.isArray(value) ? value.map(name === "camera" ? String : escapeName).join(",") : value;
+      if (text === null || text === "") url.searchParams.delete(name);
+      else url.searchParams.set(name, text);
+    }
+    window.history.replaceState(window.history.state, "", url);
+    window.dash_clientside.set_props("view", { data: query() });
+    window.dash_clientside.set_props("trouble", { children: "" });
+    const shared = new URLSearchParams();
+    for (const name of SHARED) if (url.searchParams.has(name)) shared.set(name, url.searchParams.get(name));
+    for (const [id, path] of Object.entries(window.atlasPages || {})) {
+      window.dash_clientside.set_props(id, { href: path + "?" + shared.toString() });
+    }
+    return window.dash_clientside.no_update;
+  }
+
+  function dress(theme) {
+    document.documentElement.dataset.theme = theme;
+    document.documentElement.dataset.mantineColorScheme = theme;
+    try { window.localStorage.setItem("atlas-theme", theme); } catch (_) { /* private window */ }
+  }
+
+  function say(text) {
+    const place = document.getElementById("said");
+    if (!place) return;
+    place.textContent = text;
+    place.classList.add("shown");
+    window.clearTimeout(say.timer);
+    say.timer = window.setTimeout(() => place.classList.remove("shown"), 2200);
+  }
+
+  function copy(text) {
+    const done = () => say("Link copied");
+    if (navigator.clipboard && window.isSecureContext) {
+      navigator.clipboard.writeText(text).then(done, () => say("The browser did not allow copying"));
+      return;
+    }
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.appendChild(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    done();
+  }
+
+  function triggered() {
+    const entry = window.dash_clientside.callback_context.triggered[0];
+    return entry && entry.value ? window.dash_clientside.callback_context.triggered_id : null;
+  }
+
+  const none = () => window.dash_clientside.no_update;
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    atlas: {
+      // Header choices as the link has them, where the data offers them.
+      arrive: function (search, pathname, readers, rosters, domains, reader, roster, domain) {
+        const given = query();
+        const offered = (options, value) =>
+          options.some((o) => o.value === value || (o.items || []).some((i) => i.value === value));
+        const pick = (options, value, now) => (value && offered(options, value) ? value : now);
+        window.setTimeout(() => remember({}), 0);
+        return [
+          pick(readers, given.reader, reader),
+          pick(rosters, given.roster, roster),
+          pick(domains, given.domain, domain),
+        ];
+      },
+      header: function (reader, roster, domain, theme) {
+        return remember({ reader, roster, domain, theme });
+      },
+      theme: function (clicks, now) {
+        const current = document.documentElement.dataset.theme || "dark";
+        const theme = clicks && now ? (current === "dark" ? "light" : "dark") : current;
+        dress(theme);
+        return [theme, theme];
+      },
+      map: function (projection, dim, families, access, links, source, camera) {
+        return remember({
+          projection: projection === "tsne" ? "" : projection,
+          dim: dim === "3" ? "" : dim,
+          families,
+          access: access === "all" ? "" : access,
+          links: links === "selected" ? "" : links,
+          source,
+          camera,
+        });
+      },
+      // The camera after a turn of the scene: eye, centre, up.
+      camera: function (relayout) {
+        const camera = relayout && relayout["scene.camera"];
+        if (!camera) return none();
+        return ["eye", "center", "up"].flatMap((part) => ["x", "y", "z"].map((axis) => +camera[part][axis].toFixed(3)));
+      },
+      resetCamera: function (clicks) {
+        const scene = document.querySelector("#map .js-plotly-plot");
+        if (!clicks || !scene) return none();
+        const home = window.atlasCamera;
+        if (scene._fullLayout.scene) window.Plotly.relayout(scene, { "scene.camera": JSON.parse(JSON.stringify(home)) });
+        else window.Plotly.relayout(scene, { "xaxis.range": [-1.08, 1.08], "yaxis.range": [-1.08, 1.08] });
+        return [];
+      },
+      pick: function (click, walked) {
+        const id = window.dash_clientside.callback_context.triggered_id;
+        if (id === "map") {
+          const point = click && click.points && click.points[0];
+          return point && point.customdata ? point.customdata[0] : none();
+        }
+        const chosen = triggered();
+        return chosen ? chosen.source : none();
+      },
+      isolate: function (clicks, all, families) {
+        const chosen = triggered();
+        if (!chosen) return none();
+        if (chosen === "all-families") return [];
+        const now = families || [];
+        return now.includes(chosen.family) ? now.filter((f) => f !== chosen.family) : [...now, chosen.family];
+      },
+      attribution: function (k, metric, reduction, zoom, cell) {
+        return remember({
+          k: k === "20" ? "" : k,
+          metric: metric === "accuracy" ? "" : metric,
+          reduction: reduction === "pooled" ? "" : reduction,
+          zoom,
+          truth: cell ? cell[0] : "",
+          answer: cell ? cell[1] : "",
+        });
+      },
+      tableShown: function (clicks) {
+        const shown = (clicks || 0) % 2 === 1;
+        return [shown ? "figure-body as-table" : "figure-body", shown ? "true" : "false"];
+      },
+      copyLink: function (clicks) {
+        if (clicks) {
+          const id = window.dash_clientside.callback_context.triggered_id;
+          const url = new URL(window.location.href);
+          if (id && id.figure) url.hash = "figure-" + id.figure;
+          copy(url.href);
+        }
+        return none();
+      },
+      picture: function (png, svg) {
+        const chosen = triggered();
+        if (!chosen) return none();
+        const plot = document.querySelector("#figure-" + chosen.figure + " .js-plotly-plot");
+        if (plot && window.Plotly) {
+          const ground = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim();
+          const old = plot.layout.paper_bgcolor;
+          plot.layout.paper_bgcolor = ground;
+          window.Plotly.downloadImage(plot, {
+            format: chosen.type,
+            filename: "atlas-" + chosen.figure,
+            width: plot.clientWidth,
+            height: plot.clientHeight,
+            scale: chosen.type === "png" ? 2 : 1,
+          }).finally(() => { plot.layout.paper_bgcolor = old; });
+        }
+        return none();
+      },
+      fold: function (clicks) {
+        const root = document.documentElement;
+        const narrow = window.innerWidth < 1100;
+        const folded = root.dataset.rail ? root.dataset.rail === "folded" : narrow;
+        if (clicks) {
+          root.dataset.rail = folded ? "open" : "folded";
+          try { window.localStorage.setItem("atlas-rail", root.dataset.rail); } catch (_) { /* private window */ }
+          window.setTimeout(() => window.dispatchEvent(new Event("resize")), 220);
+        }
+        const now = clicks ? !folded : folded;
+        return now ? "false" : "true";
+      },
+    },
+  });
+
+  // "/" goes to the search, Escape leaves it.
+  document.addEventListener("keydown", function (event) {
+    const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement && document.activeElement.tagName);
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      const field = document.getElementById("search");
+      if (field) { event.preventDefault(); field.focus(); field.select(); }
+    }
+  });
+
+  // A link that names a figure scrolls to it once the page is there.
+  if (window.location.hash.startsWith("#figure-")) {
+    const wanted = window.location.hash.slice(1);
+    const watch = new MutationObserver(function () {
+      const place = document.getElementById(wanted);
+      if (place) { watch.disconnect(); place.scrollIntoView({ block: "start" }); }
+    });
+    watch.observe(document.documentElement, { childList: true, subtree: true });
+  }
+})();

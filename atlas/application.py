@@ -1,0 +1,113 @@
+"""The atlas as a Dash application: pages, cache, errors in sentences, and the first bytes that the browser gets."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import dash
+from dash import Dash
+from flask_caching import Cache
+
+from atlas import api, shell
+from atlas.data import Questions, install
+from atlas.figures.map import camera_layout
+from atlas.pages import attribution, map, methods
+from atlas.theme import style_variables
+from backend.errors import AtlasError
+from backend.fingerprints import cache_folder
+from backend.store.database import default_data_folder
+
+PAGES = (map.PAGE, attribution.PAGE, methods.PAGE)
+UPLOAD_LIMIT = 40 * 2**20
+"""Bytes of a request: a 25 MB file in base64, and its wrapping."""
+
+# Runs before anything is painted, so that no page flashes in the wrong theme or width.
+_FIRST = """
+(function(){var u=new URL(location.href),s=function(k){try{return localStorage.getItem(k)}catch(e){return null}};
+var t=u.searchParams.get("theme");
+if(t!=="dark"&&t!=="light"){t=s("atlas-theme")||(matchMedia("(prefers-color-scheme: light)").matches?"light":"dark");
+u.searchParams.set("theme",t);history.replaceState(history.state,"",u)}
+document.documentElement.dataset.theme=t;document.documentElement.dataset.mantineColorScheme=t;
+if(s("atlas-rail"))document.documentElement.dataset.rail=s("atlas-rail");
+window.atlasPages=%s;window.atlasCamera=%s;})();
+"""
+
+
+def create_application(data: Path | None = None, cache: Path | None = None) -> Dash:
+    """Make the application.
+
+    Parameters
+    ----------
+    data : Path, optional
+        Data folder, by default ``ATLAS_DATA`` or ``data/`` beside the code.
+    cache : Path, optional
+        Folder of cached answers, by default inside the cache folder.
+    """
+    root = Path(__file__).resolve().parents[1]
+    app = Dash(
+        "atlas",
+        title="Provenance Atlas",
+        update_title=None,
+        use_pages=True,
+        pages_folder="",
+        assets_folder=str(root / "assets"),
+        suppress_callback_exceptions=True,
+        on_error=_tell,
+        serve_locally=True,
+    )
+    app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
+    answers = Cache(
+        app.server,
+        config={
+            "CACHE_TYPE": "FileSystemCache",
+            "CACHE_DIR": str(cache or cache_folder() / "web-answers"),
+            "CACHE_THRESHOLD": 5_000,
+        },
+    )
+    asked = Questions(data or default_data_folder(), answers)
+    install(app.server, asked)
+    api.add_health(app.server, asked)
+    for order, page in enumerate(PAGES):
+        dash.register_page(
+            f"atlas.pages.{page.name}",
+            path=page.path,
+            title=f"{page.title} · Provenance Atlas",
+            name=page.title,
+            description="Which language model wrote these traces: a map and the measurements behind it",
+            layout=page.layout,
+            order=order,
+        )
+        page.register(app)
+    shell.register(app, PAGES)
+    app.layout = lambda: shell.frame(asked, PAGES)
+    app.index_string = _index()
+    return app
+
+
+def _index() -> str:
+    paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES})
+    first = _FIRST % (paths, json.dumps(camera_layout(())))
+    fonts = "".join(
+        f'<link rel="preload" href="/assets/fonts/ibm-plex-sans-latin-{weight}-normal.woff2" as="font" '
+        'type="font/woff2" crossorigin>'
+        for weight in (400, 600)
+    )
+    return (
+        '<!DOCTYPE html><html lang="en" data-theme="dark"><head>{%metas%}<title>{%title%}</title>{%favicon%}'
+        f"<style>{style_variables()}</style><script>{first}</script>{fonts}{{%css%}}</head>"
+        "<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body></html>"
+    )
+
+
+def _tell(error: Exception) -> Any:
+    """Say in the page what went wrong in a callback; the log has the rest."""
+    if isinstance(error, AtlasError):
+        sentence = str(error)
+    else:
+        logging.getLogger(__name__).error("A callback failed", exc_info=error)
+        sentence = "The server could not answer this. Reload the page; the server's log says more."
+    dash.set_props("trouble", {"children": sentence})
+    return dash.no_update

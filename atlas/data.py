@@ -1,0 +1,183 @@
+"""Cached questions to the generation that is being served, and what a link's names mean in it.
+
+Every cache key carries the generation's name, so a newly published one is seen at the next question and nothing of
+the old one is ever shown beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from flask import Flask, current_app
+from flask_caching import Cache
+
+from atlas.state import View
+from atlas.theme import Mark, family_marks
+from backend.errors import AtlasError
+from backend.store import queries
+from backend.store.database import Generation, Generations
+
+T = TypeVar("T")
+
+DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
+VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
+DAY = 86_400
+
+
+class Questions:
+    """What pages ask.
+
+    Parameters
+    ----------
+    folder : Path
+        Data folder with the pointer to a generation. It may be empty or missing: then every page shows what to do.
+    cache : Cache
+        An initialised flask-caching cache.
+    """
+
+    def __init__(self, folder: Path, cache: Cache) -> None:
+        self.folder = folder
+        self._cache = cache
+        self._followed: Generations | None = None
+        self._lock = threading.Lock()
+
+    def generation(self) -> Generation:
+        """The generation to answer from.
+
+        Raises
+        ------
+        AtlasError
+            If none has been published, or it cannot be read.
+        """
+        if self._followed is None:
+            with self._lock:
+                if self._followed is None:
+                    self._followed = Generations(self.folder)
+        return self._followed.current()
+
+    def problem(self) -> AtlasError | None:
+        """Why there is nothing to show, or None."""
+        try:
+            self.generation()
+        except AtlasError as error:
+            return error
+        return None
+
+    def warning(self) -> AtlasError | None:
+        """Why the newest generation is not the one that is shown, or None."""
+        return self._followed.problem if self._followed is not None else None
+
+    def ask(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Answer of one of :mod:`backend.store.queries`, from the cache where it was asked before.
+
+        Parameters
+        ----------
+        question : callable
+            Takes a cursor, then the arguments.
+        """
+        generation = self.generation()
+        told = f"{generation.name}\0{question.__name__}\0{arguments!r}\0{sorted(named.items())!r}"
+        key = hashlib.sha256(told.encode()).hexdigest()
+        answer = self._cache.get(key)
+        if answer is None:
+            with generation.cursor() as cursor:
+                answer = question(cursor, *arguments, **named)
+            self._cache.set(key, answer, timeout=DAY)
+        return answer
+
+    # ---- names ------------------------------------------------------------------------------------------------------
+
+    def marks(self) -> dict[str, Mark]:
+        """Colour and symbol of every family of the generation, whatever the roster."""
+        rosters = self.ask(queries.rosters)["roster"]
+        members = [self.ask(queries.sources, roster)[["family", "family_position"]] for roster in rosters]
+        if not members:
+            return {}
+        families = pd.concat(members).drop_duplicates().sort_values("family_position")["family"]
+        return family_marks(list(families))
+
+    def domains(self) -> list[str]:
+        """Domains of which anything is stored."""
+        readers = self.ask(queries.readers)
+        held = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
+        return sorted(held, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
+
+    def settle(self, view: View) -> View:
+        """Replace names that the generation does not know by those that it has most of.
+
+        A selected source is kept as long as any roster holds it, because it survives a switch of rosters.
+        """
+        readers = self.ask(queries.readers)
+        rosters = list(self.ask(queries.rosters)["roster"])
+        if view.reader not in set(readers["reader"]):
+            ranked = sorted(
+                range(len(readers)),
+                key=lambda row: (not readers["benchmarks"].iloc[row], readers["origin"].iloc[row] != "measured", row),
+            )
+            view = dataclasses.replace(view, reader=readers["reader"].iloc[ranked[0]] if ranked else "")
+        if view.roster not in rosters:
+            held = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
+            view = dataclasses.replace(view, roster=(held or rosters or [""])[-1])
+        domains = self.domains()
+        if view.domain not in domains:
+            view = dataclasses.replace(view, domain=domains[0] if domains else "")
+        known = {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
+        families = set(self.marks())
+        return dataclasses.replace(
+            view,
+            source=view.source if view.source in known else "",
+            truth=view.truth if view.truth in known else "",
+            answer=view.answer if view.answer in known else "",
+            zoom=view.zoom if view.zoom in families else "",
+            families=tuple(family for family in view.families if family in families),
+        )
+
+    def map_reader(self, view: View) -> str:
+        """The reader whose map is shown: the chosen one, else its method and proxy in the other input view, else ''."""
+        maps = self.ask(queries.maps)
+        return self._with(view, set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
+
+    def attribution_reader(self, view: View) -> str:
+        """The reader whose attribution is shown: as :meth:`map_reader`."""
+        held = self.ask(queries.measurements)
+        fitting = (held["roster"] == view.roster) & (held["benchmark"] == view.domain) & (held["condition"] == "clean")
+        return self._with(view, set(held["reader"][fitting]))
+
+    def reader_row(self, reader: str) -> pd.Series:
+        """Row of :func:`backend.store.queries.readers`."""
+        readers = self.ask(queries.readers)
+        return readers[readers["reader"] == reader].iloc[0]
+
+    def reader_words(self, reader: str) -> str:
+        """A reader in words: method and proxy, and what it reads."""
+        row = self.reader_row(reader)
+        proxy = row["proxy_name"] if isinstance(row["proxy_name"], str) and row["proxy_name"] else row["name"]
+        reads = VIEW_NAMES.get(row["view"], "")
+        return f"{proxy}, reading {reads}" if reads else str(proxy)
+
+    def _with(self, view: View, holders: set[str]) -> str:
+        if view.reader in holders:
+            return view.reader
+        readers = self.ask(queries.readers)
+        chosen = readers[readers["reader"] == view.reader]
+        if not len(chosen):
+            return ""
+        same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
+        return next((reader for reader in readers["reader"][same] if reader in holders), "")
+
+
+def install(server: Flask, questions: Questions) -> None:
+    """Let :func:`questions` find the questions of this server."""
+    server.extensions["atlas"] = questions
+
+
+def questions() -> Questions:
+    """The questions of the server that handles this request."""
+    found: Questions = current_app.extensions["atlas"]
+    return found

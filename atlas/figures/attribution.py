@@ -1,0 +1,502 @@
+"""Figures of attribution (paper: budgets, confusions, layer selection): how much evidence names a source, and where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from atlas.theme import TOKENS, Theme, plain, rate_colours, template, translucent
+
+ELSEWHERE = "\u0000elsewhere"
+"""Column of a zoomed confusion matrix: answers outside the family."""
+MATRIX_HEIGHT = 860
+MATRIX_PIXELS = MATRIX_HEIGHT - 12 - 64
+"""Height of the whole matrix without its margins, which the names beside it need to know."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """How one line of a figure is drawn and named."""
+
+    key: str
+    label: str
+    colour: str
+    dash: str = "solid"
+
+
+def budget_curves(
+    frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool
+) -> go.Figure:
+    """A metric against the budget of traces, a band of one standard deviation, and a name at the end of every line.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns line (key), k, value, std, n, origin.
+    lines : sequence of Line
+        Front line last.
+    theme : {'dark', 'light'}
+    axis : str
+        Title of the vertical axis.
+    k : int
+        Budget that is marked.
+    chance : float or None
+        Level of a guess, drawn dotted.
+    unit : bool
+        Whether values lie in 0..1.
+    """
+    token = TOKENS[theme]
+    figure = go.Figure()
+    budgets = sorted(int(budget) for budget in frame["k"].unique())
+    if chance is not None and budgets:
+        figure.add_hline(y=chance, line={"color": token["edge"], "width": 1, "dash": "dot"})
+    if k in budgets:
+        figure.add_vline(x=k, line={"color": token["accent"], "width": 1})
+    ends: list[tuple[float, str, str]] = []
+    for line in lines:
+        rows = frame[frame["line"] == line.key].sort_values("k")
+        if rows.empty:
+            continue
+        published = bool((rows["origin"] == "published").all())
+        if rows["std"].notna().any():
+            spread = rows["std"].fillna(0.0)
+            figure.add_trace(
+                go.Scatter(
+                    name=f"{plain(line.label)} ± std",
+                    x=[*rows["k"], *rows["k"][::-1]],
+                    y=[*(rows["value"] + spread), *(rows["value"] - spread)[::-1]],
+                    fill="toself",
+                    fillcolor=translucent(line.colour, 0.18),
+                    line={"width": 0},
+                    hoverinfo="skip",
+                    mode="lines",
+                )
+            )
+        figure.add_trace(
+            go.Scatter(
+                name=plain(line.label),
+                x=rows["k"].tolist(),
+                y=rows["value"].tolist(),
+                mode="lines+markers",
+                line={"color": line.colour, "width": 2.5, "dash": "dash" if published else line.dash},
+                marker={
+                    "size": 8,
+                    "color": token["panel"] if published else line.colour,
+                    "line": {"color": line.colour, "width": 2},
+                },
+                text=[
+                    f"<b>{plain(line.label)}</b><br>{_count(budget, 'trace')}: {figure_text(value)}"
+                    + (f" ± {figure_text(std)}" if pd.notna(std) else "")
+                    + f"<br>{int(n):,} groups"
+                    for budget, value, std, n in rows[["k", "value", "std", "n"]].itertuples(index=False)
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
+        ends.append((float(rows["value"].iloc[-1]), plain(line.label), line.colour))
+    low, high = _range(frame, chance, unit)
+    if chance is not None and budgets:
+        ends.append((chance, "chance", token["soft"]))
+    for (_, text, colour), y in zip(ends, _apart([end[0] for end in ends], 0.055 * (high - low)), strict=True):
+        figure.add_annotation(
+            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=10, font={"size": 13, "color": colour}
+        )
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 168, "t": 12, "b": 52}, hovermode="closest")
+    _budget_axis(figure, budgets)
+    figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
+    return figure
+
+
+def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
+    """Sources by family, large families first, roster order inside a family.
+
+    Parameters
+    ----------
+    sources : DataFrame
+        Columns source, name, family, family_position, position.
+    """
+    size = sources.groupby("family")["source"].transform("size")
+    keyed = sources.assign(_size=-size)
+    return keyed.sort_values(["_size", "family_position", "position"]).drop(columns="_size").reset_index(drop=True)
+
+
+def confusion_matrix(
+    cells: pd.DataFrame, order: pd.DataFrame, *, theme: Theme, zoom: str = "", clicked: tuple[str, str] = ("", "")
+) -> go.Figure:
+    """Rows are the truth, columns the answer, ordered by family; what never happened is background.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Columns truth, predicted, count, share (of the truth's groups).
+    order : DataFrame
+        Result of :func:`confusion_order`.
+    theme : {'dark', 'light'}
+    zoom : str
+        Family to show alone, with one more column for answers outside it.
+    clicked : (str, str)
+        Truth and answer of the outlined cell.
+    """
+    token = TOKENS[theme]
+    rows = order[order["family"] == zoom].reset_index(drop=True) if zoom else order
+    labels = rows["source"].tolist()
+    place = {source: index for index, source in enumerate(labels)}
+    columns = [*labels, ELSEWHERE] if zoom else labels
+    share = np.full((len(labels), len(columns)), np.nan)
+    inside = cells[cells["truth"].isin(place)]
+    for truth, predicted, part in inside[["truth", "predicted", "share"]].itertuples(index=False):
+        column = place.get(predicted, len(labels) if zoom else -1)
+        if column >= 0:
+            share[place[truth], column] = np.nansum([share[place[truth], column], part])
+    names = _distinct(rows["name"].tolist())
+    across = [*names, "any other family"] if zoom else names
+    figure = go.Figure(
+        go.Heatmap(
+            z=[[None if np.isnan(value) else round(float(value), 4) for value in row] for row in share],
+            x=across,
+            y=names,
+            zmin=0,
+            zmax=1,
+            colorscale=rate_colours(theme),
+            xgap=1 if len(labels) <= 70 else 0,
+            ygap=1 if len(labels) <= 70 else 0,
+            hoverongaps=False,
+            hovertemplate="%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
+            colorbar={
+                "thickness": 10,
+                "len": 0.42,
+                "y": 1,
+                "yanchor": "top",
+                "x": 1.015,
+                "outlinewidth": 0,
+                "tickvals": [0.01, 0.1, 0.25, 0.5, 1],
+                "ticktext": [".01", ".10", ".25", ".50", "1"],
+                "tickfont": {"size": 12, "color": token["soft"]},
+                "title": {"text": "share of<br>the truth", "font": {"size": 12, "color": token["soft"]}},
+            },
+        )
+    )
+    outline = {"color": token["edge"], "width": 1}
+    if not zoom:
+        blocks = _blocks(rows["family"])
+        for start, stop, _ in blocks:
+            if stop - start > 1:
+                figure.add_shape(
+                    type="rect", x0=start - 0.5, x1=stop - 0.5, y0=start - 0.5, y1=stop - 0.5, line=outline
+                )
+        _margin_names(figure, blocks, len(labels), token)
+    if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
+        row, column = place[clicked[0]], place.get(clicked[1], len(labels))
+        reach = 0.5 if len(labels) <= 70 else 1.2
+        figure.add_shape(
+            type="rect",
+            x0=column - reach,
+            x1=column + reach,
+            y0=row - reach,
+            y1=row + reach,
+            line={"color": token["accent"], "width": 2},
+        )
+    figure.update_layout(
+        template=template(theme),
+        margin={"l": 232 if zoom else 112, "r": 88, "t": 12, "b": 176 if zoom else 64},
+        dragmode=False,
+    )
+    axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": ""}
+    small = {"size": 12 if len(labels) <= 40 else 11, "color": token["soft"]}
+    cut = [plain(name, 30) for name in rows["name"]]
+    figure.update_xaxes(
+        **axis,
+        title="Answered",
+        showticklabels=bool(zoom),
+        tickvals=across,
+        ticktext=[*cut, "elsewhere"] if zoom else across,
+        tickangle=-60,
+        tickfont=small,
+    )
+    figure.update_yaxes(
+        **axis,
+        title="" if zoom else "Truth",
+        autorange="reversed",
+        showticklabels=bool(zoom),
+        tickvals=names,
+        ticktext=cut,
+        tickfont=small,
+    )
+    return figure
+
+
+def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
+    """Truth and answer of a clicked cell, empty strings where there is none.
+
+    Parameters
+    ----------
+    order, zoom
+        As in :func:`confusion_matrix`.
+    x, y : str
+        Categories that the click reports.
+    """
+    rows = order[order["family"] == zoom] if zoom else order
+    sources = dict(zip(_distinct(rows["name"].tolist()), rows["source"], strict=True))
+    return (sources.get(y, ""), sources.get(x, "")) if x in sources and y in sources else ("", "")
+
+
+def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: int) -> go.Figure:
+    """Share of the errors that stay inside the family, at every budget, beside what blind errors would give.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns k, errors, errors_within_family.
+    theme : {'dark', 'light'}
+    expectation : float
+        Share if wrong answers fell on any other source alike.
+    k : int
+        Budget that is marked.
+    """
+    token = TOKENS[theme]
+    rows = frame[frame["errors"] > 0].sort_values("k")
+    share = rows["errors_within_family"] / rows["errors"]
+    figure = go.Figure(
+        go.Bar(
+            x=[str(int(budget)) for budget in rows["k"]],
+            y=share.tolist(),
+            width=0.56,
+            marker={"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
+            text=[rate_text(value) for value in share],
+            textposition="outside",
+            textfont={"size": 13, "color": token["ink"]},
+            cliponaxis=False,
+            hovertext=[
+                f"{_count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
+                for budget, errors, within in rows[["k", "errors", "errors_within_family"]].itertuples(index=False)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    figure.add_hline(y=expectation, line={"color": token["soft"], "width": 1, "dash": "dot"})
+    figure.add_annotation(
+        x=1, xref="paper", y=expectation, text="if blind", showarrow=False, xanchor="left", xshift=8,
+        font={"size": 13, "color": token["soft"]},
+    )  # fmt: skip
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 72, "t": 20, "b": 52})
+    figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
+    figure.update_yaxes(title="Share of errors", range=[0, 1.02], tickformat=".1~f")
+    return figure
+
+
+def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:
+    """Inner validation accuracy of every block, the blocks that the outer folds chose, and the modal one.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        Columns layer, accuracy, std, low, high.
+    selected : DataFrame
+        Columns outer_fold (NA for the modal one), layer.
+    theme : {'dark', 'light'}
+    """
+    token = TOKENS[theme]
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            name="range over the outer folds",
+            x=[*curve["layer"], *curve["layer"][::-1]],
+            y=[*curve["high"], *curve["low"][::-1]],
+            fill="toself",
+            fillcolor=translucent(token["accent"], 0.18),
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            name="mean accuracy",
+            x=curve["layer"].tolist(),
+            y=curve["accuracy"].tolist(),
+            mode="lines+markers",
+            line={"color": token["accent"], "width": 2},
+            marker={"size": 5},
+            hovertemplate="Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
+        )
+    )
+    height = dict(zip(curve["layer"], curve["accuracy"], strict=True))
+    folds = selected[selected["outer_fold"].notna()]
+    counted = folds.groupby("layer").size()
+    figure.add_trace(
+        go.Scatter(
+            name="selected",
+            x=[int(layer) for layer in counted.index],
+            y=[height.get(layer) for layer in counted.index],
+            mode="markers+text",
+            marker={"size": 14, "symbol": "circle-open", "line": {"width": 2, "color": token["ink"]}},
+            text=[f"{count} of {len(folds)} folds" for count in counted],
+            textposition="bottom center",
+            textfont={"size": 12, "color": token["ink"]},
+            hovertemplate="Block %{x}, chosen by %{text}<extra></extra>",
+        )
+    )
+    for modal in selected.loc[selected["outer_fold"].isna(), "layer"]:
+        figure.add_vline(x=int(modal), line={"color": token["soft"], "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            x=int(modal), y=1, yref="paper", yanchor="bottom", text=f"modal: block {int(modal)}", showarrow=False,
+            font={"size": 12, "color": token["soft"]},
+        )  # fmt: skip
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 28, "b": 52})
+    figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=2 if len(curve) <= 32 else 5)
+    figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
+    return figure
+
+
+def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, unit: bool) -> go.Figure:
+    """Every fold's value at every budget, with the mean as a bar.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns k, fold, value, n.
+    theme : {'dark', 'light'}
+    axis : str
+    k : int
+        Budget that is marked.
+    unit : bool
+        Whether values lie in 0..1.
+    """
+    token = TOKENS[theme]
+    budgets = sorted(int(budget) for budget in frame["k"].unique())
+    names = [str(budget) for budget in budgets]
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            name="folds",
+            x=[str(int(budget)) for budget in frame["k"]],
+            y=frame["value"].tolist(),
+            mode="markers",
+            marker={
+                "size": 9,
+                "symbol": "circle-open",
+                "line": {"width": 1.75},
+                "color": [token["accent"] if budget == k else token["soft"] for budget in frame["k"]],
+            },
+            text=[
+                f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}<br>{int(n):,} groups a seed"
+                for budget, fold, value, n in frame[["k", "fold", "value", "n"]].itertuples(index=False)
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+    means = frame.groupby("k")["value"].mean().reindex(budgets)
+    figure.add_trace(
+        go.Scatter(
+            name="mean",
+            x=names,
+            y=means.tolist(),
+            mode="markers",
+            marker={"symbol": "line-ew-open", "size": 30, "color": token["ink"], "line": {"width": 2}},
+            hovertemplate="Mean at K = %{x}: %{y:.3f}<extra></extra>",
+        )
+    )
+    low, high = _range(frame.assign(std=0.0), None, unit)
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 12, "b": 52})
+    figure.update_xaxes(
+        title="Traces a group (K)", type="category", categoryorder="array", categoryarray=names, showgrid=False
+    )
+    figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
+    return figure
+
+
+def blind_share(families: pd.Series) -> float:
+    """Share of errors that would stay in the family if wrong answers fell on any other source alike.
+
+    Parameters
+    ----------
+    families : Series of str
+        Family of every source of the roster.
+    """
+    sizes = families.map(families.value_counts())
+    return float((sizes - 1).mean() / (len(families) - 1)) if len(families) > 1 else float("nan")
+
+
+def rate_text(value: float) -> str:
+    """A rate for a table: three digits, no leading zero."""
+    if pd.isna(value):
+        return "–"
+    return f"{value:.3f}".removeprefix("0") if value >= 0 else f"−{-value:.3f}".replace("0.", ".", 1)
+
+
+def figure_text(value: float) -> str:
+    """A number to three significant digits, without a leading zero."""
+    if pd.isna(value):
+        return "–"
+    return rate_text(value) if abs(value) < 1 else f"{value:.3g}"
+
+
+def _range(frame: pd.DataFrame, chance: float | None, unit: bool) -> tuple[float, float]:
+    if unit:
+        return 0.0, 1.02
+    top = float((frame["value"] + frame["std"].fillna(0.0)).max()) if len(frame) else 1.0
+    return 0.0, 1.06 * max(top, chance or 0.0)
+
+
+def _apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
+    """Heights moved as little as needed to lie ``distance`` apart and below a limit, so that labels do not overlap."""
+    moved = list(heights)
+    order = sorted(range(len(moved)), key=lambda index: moved[index])
+    for before, after in zip(order, order[1:], strict=False):
+        moved[after] = max(moved[after], moved[before] + distance)
+    for index in reversed(order):
+        moved[index] = min(moved[index], limit)
+        limit = moved[index] - distance
+    return moved
+
+
+def _budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
+    figure.update_xaxes(
+        title="Traces a group (K), log scale",
+        type="log",
+        tickvals=list(budgets),
+        ticktext=[str(budget) for budget in budgets],
+        showgrid=False,
+        range=[np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05],
+        minor={"ticks": ""},
+    )
+
+
+def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
+    """Runs of one family as (first, one past the last, family)."""
+    starts = [0, *(np.flatnonzero(families.to_numpy()[1:] != families.to_numpy()[:-1]) + 1), len(families)]
+    return [
+        (int(start), int(stop), families.iloc[start]) for start, stop in zip(starts, starts[1:], strict=False) if stop > start
+    ]
+
+
+def _margin_names(figure: go.Figure, blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> None:
+    """Family names left of their rows, moved apart where rows are thin, each with a hair line to its block."""
+    pixels = MATRIX_PIXELS / max(size, 1)
+    middles = [(start + stop - 1) / 2 for start, stop, _ in blocks]
+    heights = _apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
+    for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True):
+        figure.add_annotation(
+            x=-0.5, y=middle, text=plain(family, 14), showarrow=True, ax=-14, ay=height - (middle + 0.5) * pixels,
+            xanchor="right", arrowhead=0, arrowwidth=1, arrowcolor=token["edge"], standoff=0,
+            font={"size": 12, "color": token["soft"]},
+        )  # fmt: skip
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names for an axis of categories: escaped, and told apart where two would read the same."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        text = plain(name)
+        seen[text] = seen.get(text, 0) + 1
+        out.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+    return out
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

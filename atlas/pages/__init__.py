@@ -1,0 +1,1 @@
+"""One page a module: its layout, its callbacks, and what its figures say of themselves."""

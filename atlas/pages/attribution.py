@@ -1,0 +1,624 @@
+"""Attribution: how many traces name a source, which sources are taken for which, and how sure that is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.figures import attribution as figures
+from atlas.figures.attribution import Line, figure_text, rate_text
+from atlas.state import BUDGETS, METRICS, REDUCTIONS, View
+from atlas.theme import TOKENS, template
+from backend.store import queries
+
+QUESTIONS = {
+    "budget": "How many traces until the source is clear?",
+    "confusion": "Which sources are taken for which?",
+    "family": "When it errs, does it stay in the family?",
+    "folds": "How much do the five folds disagree?",
+    "layers": "Which block of the proxy tells sources apart best?",
+    "sources": "Which sources are hard to tell?",
+}
+AXES = {
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro-F1",
+    "nll": "NLL (nats a group)",
+    "ece": "ECE",
+}
+POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
+METRIC_HELP = {
+    "Accuracy": "Share of groups of K traces whose source is named first",
+    "Macro-F1": "Mean over the sources of the harmonic mean of precision and recall",
+    "NLL": "Negative log-likelihood: the surprise at the true source; 0 is perfect",
+    "ECE": "Expected calibration error: how far stated probabilities are from the rates that follow",
+}
+
+
+def layout(**query: str) -> Component:
+    """The page for a query string."""
+    asked = questions()
+    problem = asked.problem()
+    if problem is not None:
+        return shell.no_generation(problem)
+    view = asked.settle(View.parse(query))
+    budget, confusion = _budget(asked, view), _confusion(asked, view)
+    families, folds, layers = _families(asked, view), _folds(asked, view), _layers(asked, view)
+    order = figures.confusion_order(asked.ask(queries.sources, view.roster))
+    return html.Div(
+        className="column",
+        children=[
+            dcc.Store(id="cell", data=[view.truth, view.answer] if view.truth else None),
+            html.Div(
+                className="page-head",
+                children=[
+                    html.H1("Attribution"),
+                    html.Div(
+                        className="answer-row",
+                        children=[
+                            shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
+                            html.Div(_answer(asked, view), id="answer", className="answer", **{"aria-live": "polite"}),
+                        ],
+                    ),
+                ],
+            ),
+            shell.figure_section(
+                "budget",
+                QUESTIONS["budget"],
+                budget.sentence,
+                shell.graph("budget-graph", budget.figure),
+                height=400,
+                controls=[
+                    shell.segmented("metric", METRICS, view.metric, "Metric"),
+                    shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
+                ],
+            ),
+            shell.figure_section(
+                "confusion",
+                QUESTIONS["confusion"],
+                confusion.sentence,
+                shell.graph("confusion-graph", confusion.figure),
+                height=figures.MATRIX_HEIGHT,
+                controls=[
+                    html.Div(
+                        className="segmented",
+                        children=[
+                            html.Label("Family", htmlFor="zoom", className="choice-label"),
+                            dmc.Select(
+                                id="zoom",
+                                data=_zooms(order),
+                                value=view.zoom or None,
+                                clearable=True,
+                                placeholder="All families",
+                                size="xs",
+                                w=200,
+                                comboboxProps={"zIndex": 300},
+                                attributes={"input": {"aria-label": "Show one family alone"}},
+                            ),
+                        ],
+                    ),
+                ],
+                beside=html.Div(_pair(asked, view), id="pair", className="pair", **{"aria-live": "polite"}),
+            ),
+            html.Div(
+                className="two",
+                children=[
+                    shell.figure_section(
+                        "family",
+                        QUESTIONS["family"],
+                        families.sentence,
+                        shell.graph("family-graph", families.figure),
+                        height=320,
+                    ),
+                    shell.figure_section(
+                        "folds", QUESTIONS["folds"], folds.sentence, shell.graph("folds-graph", folds.figure), height=320
+                    ),
+                ],
+            ),
+            shell.figure_section(
+                "layers", QUESTIONS["layers"], layers.sentence, shell.graph("layers-graph", layers.figure), height=340
+            ),
+            html.Section(
+                id="figure-sources",
+                className="figure",
+                **{"aria-labelledby": "title-sources"},
+                children=[
+                    html.Div(
+                        className="figure-head",
+                        children=[
+                            html.Div(
+                                [html.H2(QUESTIONS["sources"], id="title-sources"), shell.origin_badge("measured")],
+                                className="figure-title",
+                            ),
+                            shell.tools("sources", picture=False, table_view=False),
+                        ],
+                    ),
+                    html.P(
+                        _sources_sentence(asked, view), id={"type": "sentence", "figure": "sources"}, className="sentence"
+                    ),
+                    html.Div(
+                        id={"type": "body", "figure": "sources"},
+                        className="figure-body",
+                        style={"height": 560},
+                        children=[
+                            html.Div(_source_grid(asked, view), id="source-grid-place", className="figure-drawing"),
+                        ],
+                    ),
+                ],
+            ),
+        ],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A figure, its sentence, and, where there is nothing to draw, what to do."""
+
+    figure: go.Figure
+    sentence: shell.Children
+    absent: Component | None = None
+
+    def parts(self) -> tuple[go.Figure, shell.Children, Component | None]:
+        """As the outputs of a callback."""
+        return self.figure, self.sentence, self.absent
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+
+    def outputs(name: str) -> list[Output]:
+        return [
+            Output(f"{name}-graph", "figure"),
+            Output({"type": "sentence", "figure": name}, "children"),
+            Output({"type": "absent", "figure": name}, "children"),
+        ]
+
+    app.clientside_callback(
+        ClientsideFunction("atlas", "attribution"),
+        Input("k", "value"),
+        Input("metric", "value"),
+        Input("reduction", "value"),
+        Input("zoom", "value"),
+        Input("cell", "data"),
+    )
+
+    @app.callback(Output("answer", "children"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
+    def answer(reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
+        return _answer(questions(), shell.shared_view(reader, roster, domain, theme, k=k))
+
+    @app.callback(
+        outputs("budget"),
+        *shell.SHARED,
+        Input("k", "value"),
+        Input("metric", "value"),
+        Input("reduction", "value"),
+        prevent_initial_call=True,
+    )
+    def budget(reader: str, roster: str, domain: str, theme: str, k: str, metric: str, reduction: str) -> Any:
+        view = shell.shared_view(reader, roster, domain, theme, k=k, metric=metric, reduction=reduction)
+        return _budget(questions(), view).parts()
+
+    @app.callback(
+        outputs("confusion"),
+        *shell.SHARED,
+        Input("k", "value"),
+        Input("zoom", "value"),
+        Input("cell", "data"),
+        prevent_initial_call=True,
+    )
+    def confusion(
+        reader: str, roster: str, domain: str, theme: str, k: str, zoom: str | None, cell: list[str] | None
+    ) -> Any:
+        truth, named = cell or ("", "")
+        view = shell.shared_view(reader, roster, domain, theme, k=k, zoom=zoom, truth=truth, answer=named)
+        return _confusion(questions(), view).parts()
+
+    @app.callback(
+        Output("pair", "children"), *shell.SHARED, Input("k", "value"), Input("cell", "data"), prevent_initial_call=True
+    )
+    def pair(reader: str, roster: str, domain: str, theme: str, k: str, cell: list[str] | None) -> Any:
+        truth, named = cell or ("", "")
+        return _pair(questions(), shell.shared_view(reader, roster, domain, theme, k=k, truth=truth, answer=named))
+
+    @app.callback(
+        Output("cell", "data"),
+        Input("confusion-graph", "clickData"),
+        State("roster", "value"),
+        State("zoom", "value"),
+        prevent_initial_call=True,
+    )
+    def clicked(click: dict[str, Any] | None, roster: str, zoom: str | None) -> Any:
+        points = (click or {}).get("points") or []
+        if not points:
+            return no_update
+        order = figures.confusion_order(questions().ask(queries.sources, roster))
+        truth, named = figures.cell_at(order, zoom or "", str(points[0].get("x")), str(points[0].get("y")))
+        return [truth, named] if truth else no_update
+
+    @app.callback(Output("zoom", "data"), Input("roster", "value"), prevent_initial_call=True)
+    def zooms(roster: str) -> Any:
+        return _zooms(figures.confusion_order(questions().ask(queries.sources, roster)))
+
+    @app.callback(outputs("family"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
+    def family(reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
+        return _families(questions(), shell.shared_view(reader, roster, domain, theme, k=k)).parts()
+
+    @app.callback(
+        outputs("folds"), *shell.SHARED, Input("k", "value"), Input("metric", "value"), prevent_initial_call=True
+    )
+    def folds(reader: str, roster: str, domain: str, theme: str, k: str, metric: str) -> Any:
+        return _folds(questions(), shell.shared_view(reader, roster, domain, theme, k=k, metric=metric)).parts()
+
+    @app.callback(outputs("layers"), *shell.SHARED, prevent_initial_call=True)
+    def layers(reader: str, roster: str, domain: str, theme: str) -> Any:
+        return _layers(questions(), shell.shared_view(reader, roster, domain, theme)).parts()
+
+    @app.callback(
+        Output("source-grid-place", "children"),
+        Output({"type": "sentence", "figure": "sources"}, "children"),
+        *shell.SHARED,
+        prevent_initial_call=True,
+    )
+    def sources(reader: str, roster: str, domain: str, theme: str) -> Any:
+        asked, view = questions(), shell.shared_view(reader, roster, domain, theme)
+        return _source_grid(asked, view), _sources_sentence(asked, view)
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def _nothing(asked: Questions, view: View, what: str) -> Drawn:
+    blank = go.Figure(layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+    domain = DOMAIN_NAMES.get(view.domain, view.domain)
+    absent = shell.empty(
+        f"This reader has no {what} for {view.roster} on {domain}",
+        f"Choose another reader, roster or domain above, or measure it with: python -m jobs evaluate --roster {view.roster}",
+    )
+    return Drawn(blank, "Nothing has been measured for this choice.", absent)
+
+
+def _curve(asked: Questions, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:
+    reader = asked.attribution_reader(view)
+    return asked.ask(
+        queries.metric_curve, reader, view.roster, view.domain, "clean", metric, reduction or view.reduction
+    )
+
+
+def _stored(metric: str) -> list[str]:
+    return [f"{metric}_{posterior}" for posterior in POSTERIORS] if metric in ("nll", "ece") else [metric]
+
+
+def _answer(asked: Questions, view: View) -> list[Component | str]:
+    """The page's answer first, in one sentence."""
+    curve = _curve(asked, view, "accuracy", "pooled")
+    here = curve[curve["k"] == view.k]
+    if here.empty:
+        return ["Nothing has been measured for this choice."]
+    row = here.iloc[0]
+    size = len(asked.ask(queries.sources, view.roster))
+    spread = "" if pd.isna(row["std"]) else f" ± {100 * row['std']:.1f}"
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    return [
+        f"With {traces}, ",
+        html.Strong([f"{100 * row['value']:.1f} %", html.Span(spread, className="spread")]),
+        f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %.",
+    ]
+
+
+def _budget(asked: Questions, view: View) -> Drawn:
+    token = TOKENS[view.theme]
+    parts, lines = [], []
+    for stored in _stored(view.metric):
+        posterior = stored.rpartition("_")[2]
+        curve = _curve(asked, view, stored)
+        if curve.empty:
+            continue
+        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else str(curve["name"].iloc[0]).split(",")[0]
+        second = posterior == "mean"
+        lines.append(Line(stored, label, token["soft"] if second else token["accent"], "dot" if second else "solid"))
+        parts.append(curve.assign(line=stored))
+    if not parts:
+        return _nothing(asked, view, "attribution")
+    frame = pd.concat(parts, ignore_index=True)
+    size = len(asked.ask(queries.sources, view.roster))
+    unit = view.metric != "nll"
+    chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
+    figure = figures.budget_curves(
+        frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit
+    )
+    singles = frame[frame["k"] == frame["k"].min()]["n"].max()
+    domain = DOMAIN_NAMES.get(view.domain, view.domain)
+    how = (
+        "folds pooled, mean over three seeds" if view.reduction == "pooled" else "mean over five folds of the seeds' mean"
+    )
+    name = METRICS[view.metric]
+    sentence = [
+        shell.term(name, METRIC_HELP[name]),
+        f" on {domain} by {asked.reader_words(asked.attribution_reader(view))}; {how}; the band is one standard "
+        f"deviation. n = {int(singles):,} groups a seed at K = {int(frame['k'].min())}.",
+    ]
+    return Drawn(figure, sentence)
+
+
+def _cells(asked: Questions, view: View, k: int | None = None) -> pd.DataFrame:
+    reader = asked.attribution_reader(view)
+    return asked.ask(queries.confusion, reader, view.roster, k or view.k, view.domain)
+
+
+def _confusion(asked: Questions, view: View) -> Drawn:
+    cells = _cells(asked, view)
+    if cells.empty:
+        return _nothing(asked, view, f"confusion counts at K = {view.k}")
+    order = figures.confusion_order(asked.ask(queries.sources, view.roster))
+    zoom = view.zoom if view.zoom in set(order["family"]) else ""
+    figure = figures.confusion_matrix(
+        cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer)
+    )
+    total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    shown = f"{zoom} alone" if zoom else "families outlined, largest first"
+    sentence = (
+        f"Rows are the true source, columns the answer at {traces}; {shown}. "
+        f"n = {total:,} groups over three seeds, {wrong:,} of them wrong. Click a cell for its two sources."
+    )
+    return Drawn(figure, sentence)
+
+
+def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
+    sizes = order["family"].value_counts(sort=False)
+    return [{"value": str(family), "label": f"{family} · {count}"} for family, count in sizes.items() if count > 1]
+
+
+def _families(asked: Questions, view: View) -> Drawn:
+    errors, within = (_curve(asked, view, name, "pooled") for name in ("errors", "errors_within_family"))
+    if errors.empty or within.empty:
+        return _nothing(asked, view, "error counts")
+    frame = errors[["k", "value"]].rename(columns={"value": "errors"})
+    frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
+    expectation = figures.blind_share(asked.ask(queries.sources, view.roster)["family"])
+    figure = figures.family_errors(frame, theme=view.theme, expectation=expectation, k=view.k)
+    row = frame[frame["k"] == view.k]
+    counted = f" n = {row['errors'].iloc[0]:,.0f} errors a seed at K = {view.k}." if len(row) else ""
+    sentence = (
+        f"Share of wrong answers that name a source of the same family; blind errors would give "
+        f"{100 * expectation:.0f} %.{counted}"
+    )
+    return Drawn(figure, sentence)
+
+
+def _folds(asked: Questions, view: View) -> Drawn:
+    stored = _stored(view.metric)[0]
+    frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
+    if frame.empty:
+        return _nothing(asked, view, "results by fold")
+    figure = figures.fold_spread(
+        frame, theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
+    )
+    here = frame.loc[frame["k"] == view.k, "value"]
+    spread = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}." if len(here) else ""
+    folds = int(frame["fold"].nunique())
+    sentence = (
+        f"{METRICS[view.metric]} on each held-out fifth of the prompts; the bar is their mean.{spread} n = {folds} folds."
+    )
+    return Drawn(figure, sentence)
+
+
+def _layers(asked: Questions, view: View) -> Drawn:
+    reader = asked.attribution_reader(view)
+    curve = asked.ask(queries.layer_curve, reader, view.roster)
+    selected = asked.ask(queries.selected_layers, reader, view.roster)
+    if curve.empty:
+        return _nothing(asked, view, "layer curve")
+    figure = figures.layer_curve(curve, selected, theme=view.theme)
+    sentence = [
+        "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
+        shell.term("block", "A Transformer layer of the proxy; the fingerprint is read after it"),
+        f"; rings mark the blocks that the outer folds chose. n = {int(curve['fits'].max())} fits a block.",
+    ]
+    return Drawn(figure, sentence)
+
+
+def _sources_sentence(asked: Questions, view: View) -> str:
+    frame = _source_rows(asked, view)
+    if frame.empty:
+        return "Nothing has been measured for this choice."
+    return (
+        f"Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace. "
+        f"n = {len(frame)} sources; sort or filter by any column."
+    )
+
+
+def _source_rows(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+
+
+def _source_grid(asked: Questions, view: View) -> Component:
+    frame = _source_rows(asked, view)
+    if frame.empty:
+        absent = _nothing(asked, view, "accuracy by source").absent
+        assert absent is not None
+        return absent
+    rate = {"function": shell.NUMBER_COLUMNS["rate"]}
+    budgets = [
+        {
+            "field": f"accuracy_{k}",
+            "headerName": f"K = {k}",
+            "type": "rightAligned",
+            "filter": "agNumberColumnFilter",
+            "valueFormatter": rate,
+            "width": 88,
+            "flex": 0,
+        }
+        for k in BUDGETS
+        if frame[f"accuracy_{k}"].notna().any()
+    ]
+    columns = [
+        {"field": "name", "headerName": "Source", "minWidth": 240, "pinned": "left", "tooltipField": "name",
+         "cellClass": "mono"},
+        {"field": "family", "headerName": "Family", "width": 116, "flex": 0},
+        {"field": "access", "headerName": "Access", "width": 96, "flex": 0},
+        *budgets,
+        {"field": "confused_name", "headerName": "Most confused with", "minWidth": 220, "tooltipField": "confused_name",
+         "cellClass": "mono"},
+        {"field": "confused_count", "headerName": "Times", "type": "rightAligned", "width": 88, "flex": 0,
+         "filter": "agNumberColumnFilter"},
+    ]  # fmt: skip
+    return dag.AgGrid(
+        id="source-grid",
+        rowData=shell.records(frame),
+        columnDefs=columns,
+        defaultColDef={"sortable": True, "resizable": True, "filter": "agTextColumnFilter", "flex": 1},
+        dashGridOptions={"rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400},
+        className="ag-theme-quartz atlas-grid",
+        style={"height": "100%", "width": "100%"},
+    )
+
+
+# ---- a pair of sources ----------------------------------------------------------------------------------------------
+
+
+def _pair(asked: Questions, view: View) -> list[Component]:
+    """Both sources of a clicked cell and their numbers at every budget."""
+    if not view.truth or not view.answer:
+        return [html.P("Click a cell: its two sources and their numbers appear here.", className="sentence")]
+    members = asked.ask(queries.sources, view.roster).set_index("source")
+    if view.truth not in members.index or view.answer not in members.index:
+        return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
+    marks = asked.marks()
+    heads = []
+    for word, source in (("Truth", view.truth), ("Answered", view.answer)):
+        row = members.loc[source]
+        heads += [
+            html.Dt(word),
+            html.Dd(
+                [shell.symbol(marks[row["family"]], view.theme), shell.source_name(row["name"])], className="marked"
+            ),
+        ]
+    same = view.truth == view.answer
+    body = []
+    table = _source_rows(asked, view).set_index("source")
+    for k in BUDGETS:
+        cells = _cells(asked, view, k)
+        if cells.empty:
+            continue
+        share = {
+            (truth, named): part for truth, named, part in cells[["truth", "predicted", "share"]].itertuples(index=False)
+        }
+        right = [table.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
+        numbers = [right[0]] if same else [
+            share.get((view.truth, view.answer), 0.0), share.get((view.answer, view.truth), 0.0), *right
+        ]  # fmt: skip
+        body.append(
+            html.Tr(
+                [html.Th(str(k), scope="row"), *[html.Td(rate_text(number) if number < 1 else "1") for number in numbers]],
+                className="here" if k == view.k else "",
+            )
+        )
+    columns = ["K", "right"] if same else ["K", "first as second", "second as first", "first right", "second right"]
+    parts: list[Component] = [
+        html.Dl(heads, className="pair-heads"),
+        html.Table(
+            [html.Thead(html.Tr([html.Th(word, scope="col") for word in columns])), html.Tbody(body)], className="small"
+        ),
+    ]
+    reader = asked.map_reader(view)
+    near = asked.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None
+    if near is not None:
+        row = near[near["neighbor"] == view.answer]
+        if len(row):
+            one = row.iloc[0]
+            parts.append(
+                html.P(
+                    f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} from the "
+                    f"first, rank {int(one['rank_back'])} from the second.",
+                    className="sentence",
+                )
+            )
+    link = "?".join(("/", dataclasses.replace(view, truth="", answer="", zoom="", source=view.truth).query()))
+    parts.append(dcc.Link("Show the true source on the map", href=link, className="forward"))
+    return parts
+
+
+# ---- what the figures say of themselves -----------------------------------------------------------------------------
+
+
+def _budget_table(asked: Questions, view: View) -> pd.DataFrame:
+    parts = []
+    for stored in _stored(view.metric):
+        parts.append(_curve(asked, view, stored).assign(metric=stored, reduction=view.reduction))
+    frame = pd.concat(parts, ignore_index=True)
+    return frame[["name", "metric", "reduction", "k", "value", "std", "n", "origin", "build_id"]]
+
+
+def _confusion_table(asked: Questions, view: View) -> pd.DataFrame:
+    cells = _cells(asked, view)
+    members = asked.ask(queries.sources, view.roster).set_index("source")
+    frame = cells.assign(
+        truth_name=cells["truth"].map(members["name"]),
+        truth_family=cells["truth"].map(members["family"]),
+        predicted_name=cells["predicted"].map(members["name"]),
+        predicted_family=cells["predicted"].map(members["family"]),
+    )
+    if view.zoom:
+        frame = frame[frame["truth_family"] == view.zoom]
+    columns = ["truth", "truth_name", "truth_family", "predicted", "predicted_name", "predicted_family", "count", "share"]
+    return frame[columns].sort_values("count", ascending=False).reset_index(drop=True)
+
+
+def _families_table(asked: Questions, view: View) -> pd.DataFrame:
+    errors, within = (_curve(asked, view, name, "pooled") for name in ("errors", "errors_within_family"))
+    frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
+    frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
+    return frame.assign(share=frame["errors_within_family"] / frame["errors"].where(frame["errors"] > 0))
+
+
+def _folds_table(asked: Questions, view: View) -> pd.DataFrame:
+    stored = _stored(view.metric)[0]
+    frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
+    return frame.assign(metric=stored)[["metric", "k", "fold", "value", "n"]]
+
+
+def _layers_table(asked: Questions, view: View) -> pd.DataFrame:
+    reader = asked.attribution_reader(view)
+    curve = asked.ask(queries.layer_curve, reader, view.roster)
+    chosen = asked.ask(queries.selected_layers, reader, view.roster)
+    folds = chosen[chosen["outer_fold"].notna()].groupby("layer").size()
+    modal = set(chosen.loc[chosen["outer_fold"].isna(), "layer"])
+    return curve.assign(
+        folds_that_chose_it=curve["layer"].map(folds).fillna(0).astype(int),
+        modal=["yes" if layer in modal else "" for layer in curve["layer"]],
+    )
+
+
+def _key(asked: Questions, view: View) -> dict[str, object]:
+    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+
+
+PAGE = shell.Page(
+    name="attribution",
+    path="/attribution",
+    title="Attribution",
+    icon="attribution",
+    layout=layout,
+    register=register,
+    figures={
+        "budget": shell.Told(_budget_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
+        "confusion": shell.Told(_confusion_table, lambda asked, view: ("confusion", _key(asked, view) | {"k": view.k})),
+        "family": shell.Told(_families_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
+        "folds": shell.Told(_folds_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
+        "layers": shell.Told(
+            _layers_table,
+            lambda asked, view: ("layer_scores", {"reader": asked.attribution_reader(view), "roster": view.roster}),
+        ),
+        "sources": shell.Told(_source_rows, lambda asked, view: ("source_accuracy", _key(asked, view))),
+    },
+)

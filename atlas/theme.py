@@ -1,0 +1,202 @@
+"""One set of tokens for both themes: colours, type, and the mark (colour and symbol) of every family.
+
+The style sheet receives the tokens as CSS variables and the figures as a Plotly template, so nothing else in the
+atlas names a colour. The large families carry hues that stay apart under simulated deuteranopia and protanopia; the
+small ones share muted hues and differ by symbol. A family's hue is the same in both themes, its lightness follows the
+ground so that every mark keeps a contrast of at least 3 : 1.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import plotly.graph_objects as go
+
+Theme = Literal["dark", "light"]
+THEMES: tuple[Theme, ...] = ("dark", "light")
+
+SANS = "'IBM Plex Sans', 'Helvetica Neue', Arial, sans-serif"
+MONO = "'IBM Plex Mono', Menlo, monospace"
+
+TOKENS: Mapping[Theme, Mapping[str, str]] = {
+    "dark": {
+        "ink": "#E8ECF1",
+        "soft": "#A3AFBD",
+        "ground": "#0E1218",
+        "panel": "#161C25",
+        "raised": "#1D2530",
+        "line": "#2A3441",
+        "edge": "#66758A",
+        "context": "#3B4757",
+        "accent": "#3BA7C9",
+        "accent-ink": "#56BBDB",
+        "accent-wash": "#14303C",
+        "on-accent": "#0A1116",
+        "caution": "#E0A83F",
+        "against": "#E07A72",
+        "supports": "#6CC08B",
+        "inconclusive": "#A3AFBD",
+        "unknown": "#B79CEB",
+    },
+    "light": {
+        "ink": "#1A2129",
+        "soft": "#55616E",
+        "ground": "#FBFBF9",
+        "panel": "#FFFFFF",
+        "raised": "#F2F4F5",
+        "line": "#DFE3E8",
+        "edge": "#7C8896",
+        "context": "#C3CAD2",
+        "accent": "#0F7EA3",
+        "accent-ink": "#0B6C8C",
+        "accent-wash": "#E0F0F5",
+        "on-accent": "#FFFFFF",
+        "caution": "#8F5F00",
+        "against": "#B23A32",
+        "supports": "#1E7A45",
+        "inconclusive": "#55616E",
+        "unknown": "#6B48B8",
+    },
+}
+
+# Hue per large family; the most distant ones, found by search under the simulations that the tests repeat.
+LARGE_FAMILIES: Mapping[str, Mapping[Theme, str]] = {
+    "Qwen": {"dark": "#9676C4", "light": "#723EAC"},
+    "GPT": {"dark": "#49E499", "light": "#038D57"},
+    "GLM": {"dark": "#E082B9", "light": "#870D61"},
+    "DeepSeek": {"dark": "#5289F4", "light": "#4E83EE"},
+    "Llama": {"dark": "#64C9FA", "light": "#0886B5"},
+    "Mistral": {"dark": "#C19D08", "light": "#A58809"},
+    "Claude": {"dark": "#EE7E51", "light": "#A53900"},
+    "Doubao": {"dark": "#B7E35B", "light": "#758F40"},
+}
+MUTED: tuple[Mapping[Theme, str], ...] = (
+    {"dark": "#8FA3B5", "light": "#5F7483"},
+    {"dark": "#B8A58A", "light": "#85714F"},
+    {"dark": "#92AA8E", "light": "#5F7A5C"},
+    {"dark": "#B398B2", "light": "#7E6580"},
+)
+# Plotly draws these eight in three dimensions, and no others.
+SYMBOLS = ("circle", "square", "diamond", "cross", "x", "circle-open", "square-open", "diamond-open")
+
+# Rates from nothing (the ground) to one; lightness runs one way in each theme.
+RATE_RAMP: Mapping[Theme, tuple[str, ...]] = {
+    "dark": ("#16202E", "#1C3A5E", "#31557B", "#5A6F80", "#8A8876", "#BBA564", "#E6C84F", "#FDEA6B"),
+    "light": ("#EEF1F3", "#D6DCD0", "#C5BF94", "#A69C78", "#7F7E78", "#586478", "#314B73", "#0B2A5C"),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one family is drawn everywhere: its colour in each theme and its symbol."""
+
+    dark: str
+    light: str
+    symbol: str
+
+    def colour(self, theme: Theme) -> str:
+        """Colour in a theme."""
+        return self.dark if theme == "dark" else self.light
+
+
+def family_marks(families: Sequence[str]) -> dict[str, Mark]:
+    """Colour and symbol of every family.
+
+    Parameters
+    ----------
+    families : sequence of str
+        Every family of the atlas in its stored order, so that a family keeps its mark in every roster.
+
+    Returns
+    -------
+    dict of str to Mark
+        Pairs of colour and symbol are unique for the first 32 small families.
+    """
+    marks = {
+        family: Mark(shades["dark"], shades["light"], symbol)
+        for (family, shades), symbol in zip(LARGE_FAMILIES.items(), SYMBOLS, strict=True)
+    }
+    small = [family for family in dict.fromkeys(families) if family not in marks]
+    for place, family in enumerate(small):
+        shades = MUTED[(place + place // len(SYMBOLS)) % len(MUTED)]
+        marks[family] = Mark(shades["dark"], shades["light"], SYMBOLS[(place + 5) % len(SYMBOLS)])
+    return {family: marks[family] for family in dict.fromkeys(families)}
+
+
+def plain(text: str, longest: int = 60) -> str:
+    """A name as Plotly may draw it: markup shown as text, one line, cut in the middle, direction isolated."""
+    line = " ".join(str(text).split())
+    if len(line) > longest:
+        head = longest * 2 // 3
+        line = f"{line[:head]}…{line[-(longest - head - 1) :]}"
+    escaped = html.escape(line, quote=False)
+    return escaped if line.isascii() else f"\u2068{escaped}\u2069"
+
+
+def rate_colours(theme: Theme) -> list[list[float | str]]:
+    """Plotly colour scale for rates in 0..1, steeper near zero, where errors live."""
+    ramp = RATE_RAMP[theme]
+    return [[(step / (len(ramp) - 1)) ** 2, colour] for step, colour in enumerate(ramp)]
+
+
+def translucent(colour: str, alpha: float) -> str:
+    """``#RRGGBB`` with an alpha, as Plotly reads it."""
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def template(theme: Theme) -> go.layout.Template:
+    """Plotly template: transparent ground, quiet axes, words in the hover box."""
+    token = TOKENS[theme]
+    axis = {
+        "gridcolor": token["line"],
+        "linecolor": token["edge"],
+        "zeroline": False,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": token["edge"],
+        "tickfont": {"size": 12, "color": token["soft"]},
+        "title": {"font": {"size": 13, "color": token["soft"]}, "standoff": 12},
+        "automargin": False,
+    }
+    scene_axis = {
+        "showbackground": False,
+        "showticklabels": False,
+        "showspikes": False,
+        "gridcolor": token["line"],
+        "zeroline": False,
+        "showline": False,
+        "title": {"text": ""},
+    }
+    return go.layout.Template(
+        layout={
+            "font": {"family": SANS, "size": 13, "color": token["ink"]},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "colorway": [shades[theme] for shades in LARGE_FAMILIES.values()],
+            "hoverlabel": {
+                "bgcolor": token["raised"],
+                "bordercolor": token["edge"],
+                "font": {"family": SANS, "size": 13, "color": token["ink"]},
+                "align": "left",
+                "namelength": -1,
+            },
+            "margin": {"l": 64, "r": 96, "t": 16, "b": 52},
+            "showlegend": False,
+            "xaxis": axis,
+            "yaxis": axis,
+            "scene": {"xaxis": scene_axis, "yaxis": scene_axis, "zaxis": scene_axis, "bgcolor": "rgba(0,0,0,0)"},
+        }
+    )
+
+
+def style_variables() -> str:
+    """The tokens as CSS variables, one block a theme."""
+    blocks = []
+    for theme in THEMES:
+        pairs = "".join(f"--{name}:{value};" for name, value in TOKENS[theme].items())
+        blocks.append(f":root[data-theme={theme}]{{color-scheme:{theme};{pairs}}}")
+    return f":root{{--sans:{SANS};--mono:{MONO};}}" + "".join(blocks)

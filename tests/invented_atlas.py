@@ -1,0 +1,207 @@
+"""A small invented atlas, written through the store's own writers: plausible numbers that nobody measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from backend.store.builds import recorded
+from backend.store.database import open_work, publish
+from backend.store.writers import replace_rows, write_proxies, write_reader, write_sources
+
+BUDGETS = (1, 5, 10, 20, 50, 100)
+MARKUP = "<img src=x onerror=\"document.title='owned'\">"
+ENDLESS = "endless-" + "x" * 292
+RIGHT_TO_LEFT = "نموذج-لغوي-كبير"
+HOSTILE = (MARKUP, ENDLESS, RIGHT_TO_LEFT)
+ROSTERS = {"12-way": 12, "27-way": 27}
+_FAMILIES = {
+    "Qwen": 7, "GPT": 4, "Claude": 3, "DeepSeek": 3, "Llama": 2, "GLM": 1, "Mistral": 1, "Doubao": 1, "Kimi": 1, "Grok": 1
+}  # fmt: skip
+
+
+def invented_roster() -> pd.DataFrame:
+    """27 sources of eleven families in a roster's columns; the last three have hostile names."""
+    queues = {family: [f"{family.lower()}_{place + 1}" for place in range(size)] for family, size in _FAMILIES.items()}
+    rows = []
+    while any(queues.values()):
+        for family, labels in queues.items():
+            if labels:
+                rows.append((labels.pop(0), family))
+    entries = [
+        {
+            "label": label,
+            "repo_id": f"{family.lower()}-org/{label.replace('_', '-')}",
+            "family": label.rsplit("_", 1)[0],
+            "plot_family": family,
+            "source": "api50" if place % 3 else "original50",
+        }
+        for place, (label, family) in enumerate(rows)
+    ]
+    for place, name in enumerate(HOSTILE):
+        family = MARKUP if place == 0 else "Qwen"
+        entries.append(
+            {
+                "label": f"hostile_{place}" if place else MARKUP,
+                "repo_id": name,
+                "family": family,
+                "plot_family": family,
+                "source": "api50",
+            }
+        )
+    return pd.DataFrame(entries)
+
+
+def publish_invented(
+    folder: Path,
+    *,
+    roster: pd.DataFrame | None = None,
+    rosters: Mapping[str, int] = ROSTERS,
+    seed: int = 7,
+) -> Path:
+    """Publish a generation into ``folder`` and return its file.
+
+    Two readers: ``ur`` has attribution on agent500 and math100, ``r`` has the geometry of both domains.
+    """
+    roster = invented_roster() if roster is None else roster
+    rng = np.random.default_rng(seed)
+    work = folder / "work" / "work.duckdb"
+    connection = open_work(work)
+    with recorded(
+        connection,
+        stage="invented",
+        command="python -m tests.invented_atlas",
+        data_hash="d" * 64,
+        proxy_hash="9" * 64,
+        seed=seed,
+    ) as build:
+        write_sources(connection, roster, dict.fromkeys(roster["label"], 600), build, rosters=rosters)
+        proxy = {"proxy": "tiny", "name": "Tiny-1M", "depth": 12, "hidden_size": 16, "causal": True}
+        write_proxies(connection, pd.DataFrame([proxy]))
+        reads = write_reader(
+            connection, method="reader-paper", name="READER on Tiny-1M, prompt and response", proxy="tiny", view="ur"
+        )
+        sees = write_reader(
+            connection, method="reader-paper", name="READER on Tiny-1M, response only", proxy="tiny", view="r"
+        )
+        centres = {family: rng.normal(size=16) for family in roster["plot_family"].unique()}
+        for benchmark, noise in (("agent500", 0.7), ("math100", 1.0)):
+            vectors = np.stack([centres[family] + noise * rng.normal(size=16) for family in roster["plot_family"]])
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            for name, size in rosters.items():
+                part = roster.iloc[:size]
+                _geometry(connection, build, part, vectors[:size], reader=sees, roster=name, domain=benchmark, rng=rng)
+                _attribution(
+                    connection, build, part, vectors[:size], reader=reads, roster=name, benchmark=benchmark, rng=rng
+                )
+        for name in rosters:
+            _layers(connection, build, reader=reads, roster=name, rng=rng)
+    connection.close()
+    return publish(work, folder)
+
+
+def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
+    labels = part["label"].to_numpy()
+    key = {"reader": reader, "roster": roster, "domain": domain}
+    cosine = vectors @ vectors.T
+    off = cosine[~np.eye(len(labels), dtype=bool)]
+    rows = []
+    for one in range(len(labels)):
+        order = [other for other in np.argsort(-cosine[one], kind="stable") if other != one]
+        for rank, other in enumerate(order, start=1):
+            below = float((off < cosine[one, other]).mean())
+            rows.append((labels[one], labels[other], rank, cosine[one, other], below))
+    frame = pd.DataFrame(rows, columns=["source", "neighbor", "rank", "cosine", "percentile"])
+    replace_rows(connection, "neighbors", frame, key, build)
+    frames, quality = [], []
+    for method, scale in (("tsne", 14.0), ("umap", 5.0), ("pca", 1.0)):
+        for dimensions in (2, 3):
+            plane = np.linalg.qr(rng.normal(size=(16, 3)))[0]
+            flat = scale * (vectors @ plane + 0.02 * rng.normal(size=(len(labels), 3)))
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "method": method,
+                        "dimensions": dimensions,
+                        "source": labels,
+                        "x": flat[:, 0],
+                        "y": flat[:, 1],
+                        "z": flat[:, 2] if dimensions == 3 else np.nan,
+                    }
+                )
+            )
+            for metric in ("trustworthiness_5", "trustworthiness_10", "knn_jaccard_10"):
+                quality.append((method, dimensions, metric, rng.uniform(0.7, 0.95), json.dumps({"seed": 42})))
+    replace_rows(connection, "projections", pd.concat(frames, ignore_index=True), key, build)
+    columns = ["method", "dimensions", "metric", "value", "settings"]
+    replace_rows(connection, "projection_quality", pd.DataFrame(quality, columns=columns), key, build)
+    purity = pd.DataFrame(
+        {"k": [1, 3, 5, 10], "purity": [0.7, 0.6, 0.5, 0.4], "expectation": 0.2, "p_value": 0.0001, "low": 0.3,
+         "high": 0.8, "sources": len(labels), "families": 5}
+    )  # fmt: skip
+    replace_rows(connection, "family_purity", purity, key, build)
+
+
+def _attribution(connection, build, part, vectors, *, reader, roster, benchmark, rng):
+    labels = part["label"].to_numpy()
+    families = part["plot_family"].to_numpy()
+    key = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": "clean"}
+    metrics, accuracies, confusions = [], [], []
+    ease = rng.normal(size=len(labels))
+    for k in BUDGETS:
+        groups = 3 * 500 // k
+        cells = np.zeros((len(labels), len(labels)), dtype=int)
+        for one in range(len(labels)):
+            logits = (vectors @ vectors[one]) * (1.2 + 0.4 * np.log(k))
+            logits[one] += 0.6 + 0.5 * ease[one] + 1.25 * np.log(k)
+            cells[one] = rng.multinomial(groups, np.exp(logits) / np.exp(logits).sum())
+        right = np.diag(cells) / groups
+        wrong = cells - np.diag(np.diag(cells))
+        within = int(wrong[families[:, None] == families[None, :]].sum())
+        for one, label in enumerate(labels):
+            worst = int(wrong[one].argmax())
+            any_wrong = wrong[one, worst] > 0
+            accuracies.append(
+                (k, label, right[one], groups // 3, labels[worst] if any_wrong else None, int(wrong[one, worst]))
+            )
+        confusions += [(k, labels[i], labels[j], int(cells[i, j])) for i, j in zip(*np.nonzero(cells), strict=True)]
+        accuracy = float(right.mean())
+        loss = -np.log(max(accuracy, 0.02))
+        values = {
+            "accuracy": accuracy, "macro_f1": accuracy * 0.98, "nll_sum": loss * 1.3, "nll_mean": loss * 2 + 0.3,
+            "ece_sum": 0.08 + 0.1 * (1 - accuracy), "ece_mean": 0.3, "errors": int(wrong.sum()) / 3,
+            "errors_within_family": within / 3,
+        }  # fmt: skip
+        for reduction in ("pooled", "fold"):
+            for metric, value in values.items():
+                spread = abs(value) * 0.02
+                metrics.append((k, reduction, metric, None, None, value, spread, len(labels) * groups // 3))
+                if reduction == "fold":
+                    for fold in range(5):
+                        drawn = value + spread * rng.normal()
+                        metrics.append((k, reduction, metric, None, fold, drawn, None, len(labels) * groups // 15))
+    columns = ["k", "reduction", "metric", "seed", "fold", "value", "std", "n"]
+    replace_rows(connection, "attribution_metrics", pd.DataFrame(metrics, columns=columns), key, build)
+    columns = ["k", "source", "accuracy", "n", "confused_with", "confused_count"]
+    replace_rows(connection, "source_accuracy", pd.DataFrame(accuracies, columns=columns), key, build)
+    columns = ["k", "truth", "predicted", "count"]
+    replace_rows(connection, "confusion", pd.DataFrame(confusions, columns=columns), key, build)
+
+
+def _layers(connection, build, *, reader, roster, rng):
+    scores = [
+        (outer, inner, layer, 0.1 + 0.3 * np.exp(-(((layer - 7) / 5) ** 2)) + 0.005 * rng.normal())
+        for outer in range(5)
+        for inner in range(5)
+        if inner != outer
+        for layer in range(1, 13)
+    ]
+    key = {"reader": reader, "roster": roster}
+    frame = pd.DataFrame(scores, columns=["outer_fold", "inner_fold", "layer", "accuracy"])
+    replace_rows(connection, "layer_scores", frame, key, build)
+    chosen = pd.DataFrame({"outer_fold": [0, 1, 2, 3, 4, None], "layer": [7, 7, 8, 7, 6, 7]})
+    replace_rows(connection, "layer_selection", chosen, key, build)
