@@ -1,0 +1,291 @@
+"""Neighbourhoods: who is nearest to whom in the original space, and does another reader or panel agree?
+
+Sections "Model-Signature Geometry", "Prompt and Projection Stability" and "Candidate Cross-Provider Neighborhoods"
+of the paper. Ranks start at 1 for the nearest; ties go to the source that comes first in the roster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import spearmanr
+
+from backend.geometry.purity import MIN_MEMBERS, mean_purity
+from backend.geometry.signatures import Float, Index
+
+TOP = 10
+
+
+def neighbor_order(similarity: Float) -> Index:
+    """Everybody else, most similar first.
+
+    Parameters
+    ----------
+    similarity : ndarray of shape (n, n)
+        Larger is nearer; the diagonal is not looked at.
+
+    Returns
+    -------
+    ndarray of shape (n, n - 1), int
+    """
+    n = len(similarity)
+    if similarity.shape != (n, n) or n < 2:
+        raise ValueError(f"similarity must be square with at least two rows, got shape {similarity.shape}")
+    away = -similarity
+    np.fill_diagonal(away, np.inf)
+    return np.argsort(away, axis=1, kind="stable")[:, :-1]
+
+
+def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
+    """Rank of column j among the neighbours of row i.
+
+    Returns
+    -------
+    ndarray of shape (n, n), int64
+        1 = nearest, 0 on the diagonal.
+    """
+    order = neighbor_order(similarity)
+    ranks = np.zeros(similarity.shape, dtype=np.int64)
+    np.put_along_axis(ranks, order, np.arange(1, len(ranks))[None, :], axis=1)
+    return ranks
+
+
+def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
+    """The worse of the two directed ranks of every pair.
+
+    Returns
+    -------
+    ndarray of shape (n, n), int64
+        Symmetric, 0 on the diagonal.
+    """
+    ranks = directed_ranks(similarity)
+    return np.maximum(ranks, ranks.T)
+
+
+def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
+    """Every ordered pair with its rank.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+    sources : sequence of str, length n
+
+    Returns
+    -------
+    DataFrame
+        The table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
+        less similar, 0..1). Sources in roster order, neighbours by rank.
+    """
+    order = neighbor_order(cosine)
+    names = np.asarray(sources, dtype=object)
+    values = np.take_along_axis(cosine, order, axis=1).ravel()
+    pairs = np.sort(upper_triangle(cosine))
+    return pd.DataFrame(
+        {
+            "source": np.repeat(names, len(names) - 1),
+            "neighbor": names[order.ravel()],
+            "rank": np.tile(np.arange(1, len(names)), len(names)),
+            "cosine": values,
+            "percentile": np.searchsorted(pairs, values, side="left") / len(pairs),
+        }
+    )
+
+
+def mutual_rank_rule(
+    ranks: Mapping[str, npt.NDArray[np.int64]],
+    sources: Sequence[str],
+    pairs: Sequence[tuple[str, str]] | None = None,
+    *,
+    within: int = TOP,
+    share: float = 0.75,
+) -> pd.DataFrame:
+    """Which pairs are neighbours under several readers.
+
+    A pair passes when its mutual rank is at most ``within`` for at least a ``share`` of the readers (three of
+    four) and the median over the readers is at most ``within``.
+
+    Parameters
+    ----------
+    ranks : dict of reader to ndarray of shape (n, n)
+        Mutual ranks (:func:`mutual_ranks`).
+    sources : sequence of str, length n
+    pairs : sequence of (str, str), optional
+        Pairs asked for, by default all n (n - 1) / 2.
+    within : int
+    share : float
+
+    Returns
+    -------
+    DataFrame
+        Columns left, right, readers, within (readers that agree), median_rank, passes; sorted by agreeing readers
+        and median when no pairs were asked for, else in the order asked.
+
+    Raises
+    ------
+    ValueError
+        If a pair names an unknown source or a source twice.
+    """
+    if pairs is None:
+        left, right = np.triu_indices(len(sources), 1)
+    else:
+        position = {source: i for i, source in enumerate(sources)}
+        for a, b in pairs:
+            if a not in position or b not in position or a == b:
+                raise ValueError(f"({a}, {b}) is not a pair of different sources of this roster")
+        left = np.array([position[a] for a, _ in pairs], dtype=np.intp)
+        right = np.array([position[b] for _, b in pairs], dtype=np.intp)
+    stacked = np.stack([matrix[left, right] for matrix in ranks.values()])
+    count = (stacked <= within).sum(axis=0)
+    median = np.median(stacked, axis=0)
+    names = np.asarray(sources, dtype=object)
+    frame = pd.DataFrame(
+        {
+            "left": names[left],
+            "right": names[right],
+            "readers": len(ranks),
+            "within": count,
+            "median_rank": median,
+            "passes": (count >= math.ceil(share * len(ranks))) & (median <= within),
+        }
+    )
+    if pairs is None:
+        frame = frame.sort_values(["within", "median_rank"], ascending=[False, True], kind="stable", ignore_index=True)
+    return frame
+
+
+def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
+    """Overlap of two k-nearest neighbourhoods of every source.
+
+    Parameters
+    ----------
+    left, right : ndarray of shape (n, n - 1), int
+        Neighbours, nearest first.
+    k : int
+        Neighbourhood size, at most n - 1.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+        Intersection over union, 0..1.
+    """
+    if not 1 <= k <= min(left.shape[1], right.shape[1]):
+        raise ValueError(f"k must lie in 1..{min(left.shape[1], right.shape[1])}, got {k}")
+    common = (left[:, :k, None] == right[:, None, :k]).sum(axis=(1, 2))
+    overlap: Float = common / (2 * k - common)
+    return overlap
+
+
+def top_k_support(similarities: Sequence[Float], k: int = TOP) -> npt.NDArray[np.int64]:
+    """In how many of several geometries column j is among the k nearest of row i.
+
+    Parameters
+    ----------
+    similarities : sequence of ndarray of shape (n, n)
+        One a reader, or one a subset of the prompts.
+    k : int
+
+    Returns
+    -------
+    ndarray of shape (n, n), int64
+    """
+    ranks = np.stack([directed_ranks(similarity) for similarity in similarities])
+    support: npt.NDArray[np.int64] = ((ranks >= 1) & (ranks <= k)).sum(axis=0)
+    return support
+
+
+def upper_triangle(matrix: Float) -> Float:
+    """Values of all pairs, without the diagonal: shape (n (n - 1) / 2,)."""
+    return matrix[np.triu_indices(len(matrix), 1)]
+
+
+def distance_spearman(left: Float, right: Float) -> float:
+    """Spearman correlation of two geometries over all pairs; NaN where one of them is constant.
+
+    Parameters
+    ----------
+    left, right : ndarray of shape (n, n)
+        Both similarities or both distances.
+    """
+    a, b = upper_triangle(left), upper_triangle(right)
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(spearmanr(a, b).statistic)
+
+
+def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
+    """Agreement of every two readers on the same sources.
+
+    Parameters
+    ----------
+    cosines : dict of reader to ndarray of shape (n, n)
+    k : int
+        Neighbourhood size; falls to n - 1 on a smaller roster.
+
+    Returns
+    -------
+    DataFrame
+        Columns left, right, spearman (all pairs of sources), jaccard (mean overlap of the k nearest), k, sources.
+    """
+    orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
+    rows = []
+    for left, right in combinations(cosines, 2):
+        size = min(k, orders[left].shape[1])
+        rows.append(
+            {
+                "left": left,
+                "right": right,
+                "spearman": distance_spearman(cosines[left], cosines[right]),
+                "jaccard": float(top_k_jaccard(orders[left], orders[right], size).mean()),
+                "k": size,
+                "sources": len(orders[left]),
+            }
+        )
+    return pd.DataFrame(rows, columns=["left", "right", "spearman", "jaccard", "k", "sources"])
+
+
+def prompt_stability(
+    cosine: Float,
+    panels: Sequence[Float],
+    families: Sequence[str],
+    *,
+    k: int = TOP,
+    purity_k: int = 5,
+    min_members: int = MIN_MEMBERS,
+) -> pd.DataFrame:
+    """How far disjoint panels of prompts reproduce the geometry of all prompts.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+        Geometry of all prompts.
+    panels : sequence of ndarray of shape (n, n)
+        Geometry of every panel (the five folds).
+    families : sequence of str, length n
+    k, purity_k : int
+        Neighbourhood sizes; they fall to n - 1 on a smaller roster.
+    min_members : int
+
+    Returns
+    -------
+    DataFrame
+        Columns panel, spearman, jaccard (mean overlap of the k nearest with the full panel), purity (at
+        ``purity_k``; NaN where no family is large enough).
+    """
+    full = neighbor_order(cosine)
+    rows = []
+    for number, panel in enumerate(panels):
+        order = neighbor_order(panel)
+        rows.append(
+            {
+                "panel": number,
+                "spearman": distance_spearman(cosine, panel),
+                "jaccard": float(top_k_jaccard(full, order, min(k, full.shape[1])).mean()),
+                "purity": mean_purity(order, families, min(purity_k, full.shape[1]), min_members),
+            }
+        )
+    return pd.DataFrame(rows, columns=["panel", "spearman", "jaccard", "purity"])

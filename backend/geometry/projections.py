@@ -1,0 +1,472 @@
+"""Projections: signatures as points that a person can look at, and how far to trust them.
+
+Sections "Prompt and Projection Stability" and "Interactive Three-Dimensional Atlas" of the paper. Every projection
+starts from the cosine matrix of the original space; neighbours are always looked up there, never among the points.
+Axes carry no unit, so coordinates are moved and scaled by one common factor into the box -1..1.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import pdist, squareform
+from sklearn.cluster import HDBSCAN
+from sklearn.manifold import TSNE
+
+from backend.errors import AtlasError
+from backend.geometry.domains import SPACES, Space, joint_signatures
+from backend.geometry.neighborhoods import directed_ranks, neighbor_order, top_k_jaccard
+from backend.geometry.purity import MIN_MEMBERS, mean_purity
+from backend.geometry.signatures import Float, Index, cosine_similarity
+
+Method = Literal["tsne", "umap", "pca"]
+METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
+DIMENSIONS = (2, 3)
+AXES = ("x", "y", "z")
+MIN_SOURCES = 3
+SWEEP = "tsne-sweep"
+SWEEP_SEEDS = (0, 1, 2, 3, 4)
+SWEEP_PERPLEXITIES = (10.0, 15.0, 30.0, 50.0)
+
+
+@dataclass(frozen=True)
+class ProjectionSettings:
+    """Settings of all projections; what a small roster forces down is stated with the result.
+
+    Attributes
+    ----------
+    seed : int
+    perplexity : float
+        Of t-SNE; at most 0.6 (n - 1), because at n - 1 all neighbours count alike.
+    iterations : int
+        Of t-SNE.
+    neighbors : int
+        Of UMAP; at most n - 1.
+    min_dist : float
+        Of UMAP.
+    """
+
+    seed: int = 42
+    perplexity: float = 15.0
+    iterations: int = 2_000
+    neighbors: int = 15
+    min_dist: float = 0.1
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Points of one projection.
+
+    Attributes
+    ----------
+    method : {'tsne', 'umap', 'pca'}
+    coordinates : ndarray of shape (n, dimensions), float64
+        In -1..1, the widest axis from end to end.
+    settings : dict
+        What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own unit.
+    """
+
+    method: Method
+    coordinates: Float
+    settings: dict[str, Any]
+
+    @property
+    def dimensions(self) -> int:
+        """2 or 3."""
+        return int(self.coordinates.shape[1])
+
+
+@dataclass(frozen=True)
+class Dendrogram:
+    """Average linkage on cosine distance.
+
+    Attributes
+    ----------
+    merges : ndarray of shape (n - 1, 4), float64
+        SciPy's linkage matrix: two clusters, their distance, members.
+    order : ndarray of shape (n,), int
+        Leaves from one end to the other, neighbours as close as the tree allows.
+    """
+
+    merges: Float
+    order: Index
+
+
+def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
+    """Project sources to two or three dimensions.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+        Cosines of the signatures, n >= 3.
+    method : {'tsne', 'umap', 'pca'}
+        t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone decides),
+        PCA works on signatures of length one.
+    dimensions : {2, 3}
+    settings : ProjectionSettings, optional
+
+    Returns
+    -------
+    Projection
+
+    Raises
+    ------
+    AtlasError
+        With fewer than three sources.
+    """
+    settings = settings or ProjectionSettings()
+    if len(cosine) < MIN_SOURCES:
+        raise AtlasError(
+            f"A map needs at least {MIN_SOURCES} sources, got {len(cosine)}", "Enroll more sources or choose a roster"
+        )
+    if dimensions not in DIMENSIONS:
+        raise ValueError(f"dimensions must be 2 or 3, got {dimensions}")
+    if method == "tsne":
+        raw, used = _tsne(cosine, dimensions, settings)
+    elif method == "umap":
+        raw, used = _umap(cosine, dimensions, settings)
+    else:
+        raw, used = _pca(cosine, dimensions)
+    coordinates, scale = unit_box(raw)
+    return Projection(method, coordinates, {**used, "metric": "cosine", "scale": scale})
+
+
+def unit_box(points: Float) -> tuple[Float, float]:
+    """Move and scale points into -1..1 by one factor, so that shapes stay and methods can be compared.
+
+    Returns
+    -------
+    coordinates : ndarray of the same shape
+    scale : float
+        Length of one unit of the box; 0 when all points coincide.
+    """
+    low, high = points.min(axis=0), points.max(axis=0)
+    scale = float((high - low).max() / 2)
+    centred = points - (low + high) / 2
+    return (centred / scale if scale > 0 else np.zeros_like(centred)), scale
+
+
+def projection_frame(projection: Projection, sources: Sequence[str]) -> pd.DataFrame:
+    """Points as rows of the table ``projections``: method, dimensions, source, x, y, z (None in two dimensions)."""
+    flat = projection.dimensions == 2
+    return pd.DataFrame(
+        {
+            "method": projection.method,
+            "dimensions": projection.dimensions,
+            "source": list(sources),
+            "x": projection.coordinates[:, 0],
+            "y": projection.coordinates[:, 1],
+            "z": np.full(len(sources), np.nan) if flat else projection.coordinates[:, 2],
+        }
+    )
+
+
+def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
+    """Are the neighbours on the map neighbours in the original space?
+
+    Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+    coordinates : ndarray of shape (n, dimensions)
+    k : int
+        Below n / 2.
+
+    Returns
+    -------
+    float
+        1 when no neighbour on the map is a stranger.
+    """
+    n = len(cosine)
+    if not 1 <= k < n / 2:
+        raise ValueError(f"k must be at least 1 and below {n / 2}, got {k}")
+    ranks = np.take_along_axis(directed_ranks(cosine), _map_order(coordinates)[:, :k], axis=1)
+    excess = np.maximum(ranks - k, 0).sum()
+    return float(1.0 - excess * 2.0 / (n * k * (2 * n - 3 * k - 1)))
+
+
+def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
+    """Mean Jaccard overlap of the k nearest on the map and in the original space, 0..1."""
+    return float(top_k_jaccard(neighbor_order(cosine), _map_order(coordinates), k).mean())
+
+
+def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
+    """Quality of a projection as rows of the table ``projection_quality``.
+
+    Returns
+    -------
+    DataFrame
+        Columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
+        (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
+    """
+    return _quality_rows(projection, _qualities(cosine, projection.coordinates))
+
+
+def project_all(
+    cosine: Float,
+    sources: Sequence[str],
+    settings: ProjectionSettings | None = None,
+    methods: Sequence[Method] = METHODS,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every method in two and three dimensions.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+    sources : sequence of str, length n
+    settings : ProjectionSettings, optional
+    methods : sequence of str
+
+    Returns
+    -------
+    projections, quality : DataFrame
+        Rows of the tables ``projections`` and ``projection_quality``.
+    """
+    done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
+    points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
+    quality = pd.concat([quality_frame(cosine, projection) for projection in done], ignore_index=True)
+    return points, quality
+
+
+def sweep(
+    cosine: Float,
+    families: Sequence[str],
+    *,
+    seeds: Sequence[int] = SWEEP_SEEDS,
+    perplexities: Sequence[float] = SWEEP_PERPLEXITIES,
+    dimensions: int = 2,
+    settings: ProjectionSettings | None = None,
+    min_members: int = MIN_MEMBERS,
+) -> pd.DataFrame:
+    """Does the map depend on its seed and perplexity?
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n)
+    families : sequence of str, length n
+    seeds, perplexities : sequence
+        Every combination is run.
+    dimensions : {2, 3}
+    settings : ProjectionSettings, optional
+        Everything but seed and perplexity.
+    min_members : int
+        Of the families that purity is averaged over.
+
+    Returns
+    -------
+    DataFrame
+        Rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in settings.
+        Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
+    """
+    base = settings or ProjectionSettings()
+    frames = []
+    for seed in seeds:
+        for perplexity in perplexities:
+            projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
+            rows = _qualities(cosine, projection.coordinates)
+            k = min(5, len(cosine) - 1)
+            purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
+            if not np.isnan(purity):
+                rows.append(("family_purity_5", purity, k))
+            frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
+    return pd.concat(frames, ignore_index=True)
+
+
+def joint_projection(
+    first: Float,
+    second: Float,
+    sources: Sequence[str],
+    domains: tuple[str, str],
+    *,
+    method: Method = "tsne",
+    dimensions: int = 3,
+    settings: ProjectionSettings | None = None,
+) -> pd.DataFrame:
+    """Two domains on one map, as they are and with each domain's mean removed.
+
+    Parameters
+    ----------
+    first, second : ndarray of shape (n, w)
+        Signatures of the same sources in two domains.
+    sources : sequence of str, length n
+    domains : (str, str)
+        Names of the two.
+    method, dimensions, settings
+        As in :func:`project`.
+
+    Returns
+    -------
+    DataFrame
+        Columns space (raw, centred), domain and those of :func:`projection_frame`; 4 n rows.
+    """
+    frames = []
+    for space in SPACES:
+        projection = project(joint_cosine(first, second, space), method, dimensions, settings)
+        frame = projection_frame(projection, [*sources, *sources])
+        frame.insert(0, "domain", np.repeat(np.asarray(domains, dtype=object), len(sources)))
+        frame.insert(0, "space", space)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def joint_cosine(first: Float, second: Float, space: Space) -> Float:
+    """Cosines among the signatures of two domains, shape (2 n, 2 n)."""
+    return cosine_similarity(joint_signatures(first, second, space))
+
+
+def dendrogram(cosine: Float) -> Dendrogram:
+    """Cluster sources by average linkage on cosine distance.
+
+    Parameters
+    ----------
+    cosine : ndarray of shape (n, n), n >= 2
+
+    Returns
+    -------
+    Dendrogram
+    """
+    merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
+    return Dendrogram(merges, leaves_list(merges).astype(np.intp))
+
+
+def density_regions(distances: Float, min_members: int = 5) -> Index:
+    """Regions that are denser than their surroundings (HDBSCAN), for hulls on the map.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n, n)
+        Between points of the map (:func:`map_distances`) or between signatures (:func:`cosine_distance`).
+    min_members : int
+        Smallest region, at least 2.
+
+    Returns
+    -------
+    ndarray of shape (n,), int
+        Region of every source, numbered from the largest; -1 = in none.
+    """
+    nowhere: Index = np.full(len(distances), -1, dtype=np.intp)
+    if len(distances) < min_members:
+        return nowhere
+    labels = HDBSCAN(min_cluster_size=min_members, metric="precomputed", copy=True).fit_predict(distances)
+    found, firsts, sizes = np.unique(labels[labels >= 0], return_index=True, return_counts=True)
+    for number, region in enumerate(found[np.lexsort((firsts, -sizes))]):
+        nowhere[labels == region] = number
+    return nowhere
+
+
+def cosine_distance(cosine: Float) -> Float:
+    """One minus cosine, zero on the diagonal."""
+    distance = 1.0 - cosine
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def map_distances(coordinates: Float) -> Float:
+    """Euclidean distances between points, shape (n, n)."""
+    distances: Float = squareform(pdist(coordinates))
+    return distances
+
+
+def _map_order(coordinates: Float) -> Index:
+    return neighbor_order(-map_distances(coordinates))
+
+
+def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]]:
+    n = len(cosine)
+    rows = []
+    for k in (5, 10):
+        near = min(k, (n - 1) // 2)
+        rows.append((f"trustworthiness_{k}", trustworthiness(cosine, coordinates, near), near))
+    near = min(10, n - 1)
+    rows.append(("knn_jaccard_10", neighborhood_overlap(cosine, coordinates, near), near))
+    return rows
+
+
+def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "method": projection.method,
+                "dimensions": projection.dimensions,
+                "metric": metric,
+                "value": value,
+                "settings": json.dumps({**projection.settings, "k": k}, sort_keys=True),
+            }
+            for metric, value, k in rows
+        ]
+    )
+
+
+def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
+    perplexity = round(min(settings.perplexity, 0.6 * (len(cosine) - 1)), 6)
+    # The library raises its rate n / 48 to at least 50. In three dimensions, and below 50 points, that throws points
+    # far out (measured: KL .27 against .19 at 165 points in 3-D, .46 against .09 at 50); the paper's 2-D map keeps it.
+    rate = len(cosine) / 48
+    if dimensions == 2 and len(cosine) >= 50:
+        rate = max(rate, 50.0)
+    model = TSNE(
+        n_components=dimensions,
+        perplexity=perplexity,
+        learning_rate=rate,
+        max_iter=settings.iterations,
+        metric="precomputed",
+        init="random",
+        method="exact",
+        random_state=settings.seed,
+    )
+    points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
+    used = {
+        "algorithm": "exact",
+        "init": "random",
+        "iterations": settings.iterations,
+        "kl_divergence": round(float(model.kl_divergence_), 6),
+        "learning_rate": round(rate, 6),
+        "perplexity": perplexity,
+        "seed": settings.seed,
+    }
+    return points, used
+
+
+def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
+    from umap import UMAP  # compiles for seconds, so only who asks for it pays
+
+    neighbors = min(settings.neighbors, len(cosine) - 1)
+    start, _ = unit_box(_pca(cosine, dimensions)[0])
+    # UMAP stretches each axis of its start to one length, which an empty axis (three sources, 3-D) cannot take.
+    start = start + np.random.default_rng(settings.seed).normal(scale=1e-4, size=start.shape)
+    model = UMAP(
+        n_neighbors=neighbors,
+        n_components=dimensions,
+        metric="precomputed",
+        init=start.astype(np.float32),
+        min_dist=settings.min_dist,
+        random_state=settings.seed,
+        n_jobs=1,
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*precomputed metric.*")
+        points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
+    used = {"init": "pca", "min_dist": settings.min_dist, "neighbors": neighbors, "seed": settings.seed}
+    return points, used
+
+
+def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:
+    """Principal components of unit vectors out of their cosines: centre both ways, then eigenvectors."""
+    centred = cosine - cosine.mean(axis=0) - cosine.mean(axis=1)[:, None] + cosine.mean()
+    values, vectors = np.linalg.eigh(centred)
+    values = np.maximum(values[::-1], 0.0)
+    points = vectors[:, ::-1][:, :dimensions] * np.sqrt(values[:dimensions])
+    # An eigenvector's sign is arbitrary: the source farthest out lies on the positive side.
+    farthest = np.abs(points).argmax(axis=0)
+    points = points * np.where(points[farthest, np.arange(dimensions)] < 0, -1.0, 1.0)
+    total = values.sum()
+    shares = [round(float(v / total), 6) if total > 0 else 0.0 for v in values[:dimensions]]
+    return points, {"explained_variance": shares}

@@ -1,0 +1,139 @@
+"""Signatures: one vector a source, and how similar two sources look to a proxy.
+
+Section "Model-Signature Geometry" of the paper: the mean fingerprint over a source's prompts, its DC and first-AC
+blocks normalised separately and concatenated, compared by cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.errors import AtlasError
+
+Float = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+# Equal signatures must tie on every machine, whatever the order in which its matrix product adds.
+COSINE_DECIMALS = 12
+
+
+def source_means(
+    features: npt.NDArray[Any], *, sources: int, prompts: int, panels: Sequence[Index] | None = None
+) -> Float:
+    """Mean fingerprints of the first sources over one or more panels of prompts.
+
+    One source is in memory at a time, so a memory-mapped array of any length may be given.
+
+    Parameters
+    ----------
+    features : ndarray of shape (at least sources * prompts, 2 * d), any float type
+        Row = source * prompts + prompt.
+    sources : int
+        Leading sources wanted; rosters are prefixes of one another.
+    prompts : int
+        Prompts a source has in ``features``.
+    panels : sequence of ndarray of int, optional
+        Prompt positions of every panel, by default one panel of all prompts.
+
+    Returns
+    -------
+    ndarray of shape (len(panels), sources, 2 * d), float64
+
+    Raises
+    ------
+    ValueError
+        If ``features`` has fewer rows than asked for, or a panel is empty or reaches past the prompts.
+    AtlasError
+        If a mean is not finite.
+    """
+    panels = [np.arange(prompts)] if panels is None else list(panels)
+    if features.ndim != 2 or len(features) < sources * prompts:
+        raise ValueError(f"features must have at least {sources} * {prompts} rows, got shape {features.shape}")
+    for panel in panels:
+        if not len(panel) or panel.min() < 0 or panel.max() >= prompts:
+            raise ValueError(f"a panel must name prompts in 0..{prompts - 1} and at least one")
+    means = np.empty((len(panels), sources, features.shape[1]))
+    for source in range(sources):
+        block = features[source * prompts : (source + 1) * prompts].astype(np.float64)
+        for number, panel in enumerate(panels):
+            means[number, source] = block[panel].mean(axis=0)
+    if not np.isfinite(means).all():
+        row = int(np.flatnonzero(~np.isfinite(means).all(axis=(0, 2)))[0])
+        raise AtlasError(
+            f"The fingerprints of source {row + 1} in roster order hold values that are not finite",
+            "Choose another layer, or remove this layer's file and extract it again",
+        )
+    return means
+
+
+def signatures(means: Float) -> Float:
+    """Normalise the DC and the first-AC block of every mean fingerprint to length one.
+
+    Parameters
+    ----------
+    means : ndarray of shape (..., 2 * d)
+
+    Returns
+    -------
+    ndarray of shape (..., 2 * d), float64
+        The norm is sqrt(2); a block of zeros stays zero.
+    """
+    if means.shape[-1] % 2:
+        raise ValueError(f"means must hold two blocks of equal width, got width {means.shape[-1]}")
+    blocks = np.asarray(means, dtype=np.float64).reshape(*means.shape[:-1], 2, -1)
+    return unit_rows(blocks).reshape(means.shape)
+
+
+def unit_rows(vectors: Float) -> Float:
+    """Scale vectors along the last axis to length one; zero vectors stay zero."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: Float = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    return scaled
+
+
+def cosine_similarity(left: Float, right: Float | None = None) -> Float:
+    """Cosines between signatures.
+
+    Parameters
+    ----------
+    left : ndarray of shape (n, w)
+    right : ndarray of shape (m, w), optional
+        By default ``left``.
+
+    Returns
+    -------
+    ndarray of shape (n, m), float64
+        In -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the diagonal.
+    """
+    first = unit_rows(left)
+    product = first @ (first if right is None else unit_rows(right)).T
+    cosine: Float = np.clip(product.round(COSINE_DECIMALS), -1.0, 1.0)
+    if right is None:
+        lower = np.tril_indices(len(cosine), -1)
+        cosine[lower] = cosine.T[lower]
+        np.fill_diagonal(cosine, 1.0)
+    return cosine
+
+
+def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.DataFrame:
+    """Signatures as rows of the table ``signatures``.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, 2 * d)
+    sources : sequence of str, length n
+    layer : int
+        Proxy block that the fingerprints were read at.
+
+    Returns
+    -------
+    DataFrame
+        Columns layer, source, vector (float32 array of length 2 * d).
+    """
+    rows = [vector.astype(np.float32) for vector in vectors]
+    return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})
