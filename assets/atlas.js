@@ -77,6 +77,9 @@
           options.some((o) => o.value === value || (o.items || []).some((i) => i.value === value));
         const pick = (options, value, now) => (value && offered(options, value) ? value : now);
         window.setTimeout(() => remember({}), 0);
+        for (const [id, path] of Object.entries(window.atlasPages)) {
+          window.dash_clientside.set_props(id, { className: path === pathname ? "rail-link here" : "rail-link" });
+        }
         return [
           pick(readers, given.reader, reader),
           pick(rosters, given.roster, roster),
@@ -93,6 +96,11 @@
         return [theme, theme];
       },
       map: function (projection, dim, families, access, links, source, camera) {
+        const stage = document.getElementById("map-stage");
+        if (stage && stage.dataset.dim !== dim) {
+          stage.dataset.dim = dim;
+          window.dispatchEvent(new Event("resize"));
+        }
         return remember({
           projection: projection === "tsne" ? "" : projection,
           dim: dim === "3" ? "" : dim,

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from flask import Flask, Response, jsonify
 
 from atlas.data import Questions
-
-
-def version() -> str:
-    """Version of the installed package, 'source' when it runs from a folder."""
-    try:
-        return importlib.metadata.version("provenance-atlas")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"
+from backend import __version__
 
 
 def add_health(server: Flask, asked: Questions) -> None:
@@ -22,7 +13,7 @@ def add_health(server: Flask, asked: Questions) -> None:
 
     @server.get("/health")
     def health() -> Response:
-        answer: dict[str, str | None] = {"status": "ok", "version": version(), "generation": None}
+        answer: dict[str, str | None] = {"status": "ok", "version": __version__, "generation": None}
         problem = asked.problem()
         if problem is None:
             answer["generation"] = asked.generation().name

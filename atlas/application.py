@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dash
-from dash import Dash
+from dash import Dash, html
+from dash.development.base_component import Component
 from flask_caching import Cache
 
 from atlas import api, shell
@@ -21,6 +24,7 @@ from backend.fingerprints import cache_folder
 from backend.store.database import default_data_folder
 
 PAGES = (map.PAGE, attribution.PAGE, methods.PAGE)
+FAILED = "The server could not answer this. Reload the page; the server's log says more."
 UPLOAD_LIMIT = 40 * 2**20
 """Bytes of a request: a 25 MB file in base64, and its wrapping."""
 
@@ -77,7 +81,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
             description="Which language model wrote these traces: a map and the measurements behind it",
-            layout=page.layout,
+            layout=_guarded(page.layout),
             order=order,
         )
         page.register(app)
@@ -85,6 +89,22 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     app.layout = lambda: shell.frame(asked, PAGES)
     app.index_string = _index()
     return app
+
+
+def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
+    """A layout that shows a sentence where it would fail; the router would leave the old page standing."""
+
+    @functools.wraps(layout)
+    def safe(**query: str) -> Component:
+        try:
+            return layout(**query)
+        except AtlasError as error:
+            return shell.no_generation(error)
+        except Exception:
+            logging.getLogger(__name__).exception("A page could not be laid out")
+            return html.Div(html.P(FAILED), className="column", role="alert")
+
+    return safe
 
 
 def _index() -> str:
@@ -108,6 +128,6 @@ def _tell(error: Exception) -> Any:
         sentence = str(error)
     else:
         logging.getLogger(__name__).error("A callback failed", exc_info=error)
-        sentence = "The server could not answer this. Reload the page; the server's log says more."
+        sentence = FAILED
     dash.set_props("trouble", {"children": sentence})
     return dash.no_update

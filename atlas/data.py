@@ -26,7 +26,7 @@ from backend.store.database import Generation, Generations
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
+VIEW_NAMES = {"ur": "prompt and response", "r": "the response alone"}
 DAY = 86_400
 
 

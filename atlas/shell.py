@@ -210,6 +210,7 @@ def term(word: str, meaning: str) -> Component:
         w=280,
         openDelay=200,
         events={"hover": True, "focus": True, "touch": True},
+        boxWrapperProps={"display": "inline"},
         children=html.Span(word, className="term", tabIndex=0),
     )
 
@@ -408,7 +409,13 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
         rowData=records(frame),
         columnDefs=columns,
         defaultColDef={"sortable": True, "resizable": True, "flex": 1},
-        dashGridOptions={"rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400, "ensureDomOrder": True, **options},
+        dashGridOptions={
+            "rowHeight": 34,
+            "headerHeight": 38,
+            "tooltipShowDelay": 400,
+            "ensureDomOrder": True,
+            **options,
+        },
         className="ag-theme-quartz atlas-grid",
         style={"height": "100%", "width": "100%"},
     )
@@ -474,7 +481,9 @@ def builds_told(builds: pd.DataFrame) -> Component:
                 children=[
                     html.Div([html.Strong(str(build.stage)), origin_badge(str(build.origin))], className="build-head"),
                     html.Code(str(build.command), className="command"),
-                    html.Dl([piece for word, fact in facts.items() if fact for piece in (html.Dt(word), html.Dd(fact))]),
+                    html.Dl(
+                        [piece for word, fact in facts.items() if fact for piece in (html.Dt(word), html.Dd(fact))]
+                    ),
                 ],
             )
         )

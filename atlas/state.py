@@ -14,8 +14,8 @@ from atlas.theme import Theme
 
 PROJECTIONS = {"tsne": "t-SNE", "umap": "UMAP", "pca": "PCA"}
 DIMENSIONS = (3, 2)
-ACCESS = {"all": "All", "local": "Local weights", "api": "API"}
-LINKS = {"selected": "Of the selection", "all": "Everyone's nearest", "off": "Off"}
+ACCESS = {"all": "All", "local": "Local", "api": "API"}
+LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
@@ -154,5 +154,3 @@ def _numbers(text: str) -> tuple[float, ...]:
     except ValueError:
         return ()
     return numbers if len(numbers) == 9 and all(abs(number) <= 50 for number in numbers) else ()
-
-

@@ -79,8 +79,8 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
     {"dark": "#92AA8E", "light": "#5F7A5C"},
     {"dark": "#B398B2", "light": "#7E6580"},
 )
-# Plotly draws these eight in three dimensions, and no others.
-SYMBOLS = ("circle", "square", "diamond", "cross", "x", "circle-open", "square-open", "diamond-open")
+# What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
+SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
 
 # Rates from nothing (the ground) to one; lightness runs one way in each theme.
 RATE_RAMP: Mapping[Theme, tuple[str, ...]] = {
@@ -113,16 +113,16 @@ def family_marks(families: Sequence[str]) -> dict[str, Mark]:
     Returns
     -------
     dict of str to Mark
-        Pairs of colour and symbol are unique for the first 32 small families.
+        Pairs of colour and symbol are unique for the first 28 small families.
     """
     marks = {
-        family: Mark(shades["dark"], shades["light"], symbol)
-        for (family, shades), symbol in zip(LARGE_FAMILIES.items(), SYMBOLS, strict=True)
+        family: Mark(shades["dark"], shades["light"], SYMBOLS[place % len(SYMBOLS)])
+        for place, (family, shades) in enumerate(LARGE_FAMILIES.items())
     }
     small = [family for family in dict.fromkeys(families) if family not in marks]
     for place, family in enumerate(small):
-        shades = MUTED[(place + place // len(SYMBOLS)) % len(MUTED)]
-        marks[family] = Mark(shades["dark"], shades["light"], SYMBOLS[(place + 5) % len(SYMBOLS)])
+        shades = MUTED[place % len(MUTED)]
+        marks[family] = Mark(shades["dark"], shades["light"], SYMBOLS[(place + 3) % len(SYMBOLS)])
     return {family: marks[family] for family in dict.fromkeys(families)}
 
 

@@ -20,7 +20,8 @@ RIGHT_TO_LEFT = "نموذج-لغوي-كبير"
 HOSTILE = (MARKUP, ENDLESS, RIGHT_TO_LEFT)
 ROSTERS = {"12-way": 12, "27-way": 27}
 _FAMILIES = {
-    "Qwen": 7, "GPT": 4, "Claude": 3, "DeepSeek": 3, "Llama": 2, "GLM": 1, "Mistral": 1, "Doubao": 1, "Kimi": 1, "Grok": 1
+    "Qwen": 7, "GPT": 4, "Claude": 3, "DeepSeek": 3, "Llama": 2, "GLM": 1, "Mistral": 1, "Doubao": 1, "Kimi": 1,
+    "Grok": 1,
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Figures of attribution (paper: budgets, confusions, layer selection): how much evidence names a source, and where it fails."""
+"""How much evidence names a source, and where it fails (paper: evidence budgets, confusions, layer selection)."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ from atlas.theme import TOKENS, Theme, plain, rate_colours, template, translucen
 
 ELSEWHERE = "\u0000elsewhere"
 """Column of a zoomed confusion matrix: answers outside the family."""
-MATRIX_HEIGHT = 860
-MATRIX_PIXELS = MATRIX_HEIGHT - 12 - 64
+MATRIX_HEIGHT = 760
+MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76
 """Height of the whole matrix without its margins, which the names beside it need to know."""
 
 
@@ -103,7 +104,14 @@ def budget_curves(
         ends.append((chance, "chance", token["soft"]))
     for (_, text, colour), y in zip(ends, _apart([end[0] for end in ends], 0.055 * (high - low)), strict=True):
         figure.add_annotation(
-            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=10, font={"size": 13, "color": colour}
+            x=1,
+            xref="paper",
+            y=y,
+            text=text,
+            showarrow=False,
+            xanchor="left",
+            xshift=10,
+            font={"size": 13, "color": colour},
         )
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 168, "t": 12, "b": 52}, hovermode="closest")
     _budget_axis(figure, budgets)
@@ -167,17 +175,23 @@ def confusion_matrix(
             hoverongaps=False,
             hovertemplate="%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
             colorbar={
-                "thickness": 10,
-                "len": 0.42,
-                "y": 1,
+                "orientation": "h",
+                "thickness": 8,
+                "len": 0.44,
+                "x": 1,
+                "xanchor": "right",
+                "y": 0,
                 "yanchor": "top",
-                "x": 1.015,
+                "ypad": 14,
+                "xpad": 0,
                 "outlinewidth": 0,
                 "tickvals": [0.01, 0.1, 0.25, 0.5, 1],
                 "ticktext": [".01", ".10", ".25", ".50", "1"],
                 "tickfont": {"size": 12, "color": token["soft"]},
-                "title": {"text": "share of<br>the truth", "font": {"size": 12, "color": token["soft"]}},
+                "ticklabelposition": "outside bottom",
+                "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
             },
+            showscale=not zoom,
         )
     )
     outline = {"color": token["edge"], "width": 1}
@@ -189,6 +203,9 @@ def confusion_matrix(
                     type="rect", x0=start - 0.5, x1=stop - 0.5, y0=start - 0.5, y1=stop - 0.5, line=outline
                 )
         _margin_names(figure, blocks, len(labels), token)
+        words = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13, "color": token["soft"]}}
+        figure.add_annotation(x=0, y=1, text="Truth ↓", xanchor="right", yanchor="bottom", xshift=-24, **words)
+        figure.add_annotation(x=0, y=0, text="Answered →", xanchor="left", yanchor="top", yshift=-12, **words)
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         row, column = place[clicked[0]], place.get(clicked[1], len(labels))
         reach = 0.5 if len(labels) <= 70 else 1.2
@@ -200,26 +217,26 @@ def confusion_matrix(
             y1=row + reach,
             line={"color": token["accent"], "width": 2},
         )
+    many = len(labels) > 40
     figure.update_layout(
         template=template(theme),
-        margin={"l": 232 if zoom else 112, "r": 88, "t": 12, "b": 176 if zoom else 64},
+        margin={"l": 232 if zoom else 112, "r": 16, "t": 24, "b": 176 if zoom and not many else 76},
         dragmode=False,
     )
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": ""}
-    small = {"size": 12 if len(labels) <= 40 else 11, "color": token["soft"]}
+    small = {"size": 10 if many else 12, "color": token["soft"]}
     cut = [plain(name, 30) for name in rows["name"]]
     figure.update_xaxes(
         **axis,
-        title="Answered",
-        showticklabels=bool(zoom),
+        showticklabels=bool(zoom) and not many,
         tickvals=across,
         ticktext=[*cut, "elsewhere"] if zoom else across,
         tickangle=-60,
+        title={"text": "Answered, in the order of the rows; last: any other family" if zoom and many else ""},
         tickfont=small,
     )
     figure.update_yaxes(
         **axis,
-        title="" if zoom else "Truth",
         autorange="reversed",
         showticklabels=bool(zoom),
         tickvals=names,
@@ -327,6 +344,7 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
     height = dict(zip(curve["layer"], curve["accuracy"], strict=True))
     folds = selected[selected["outer_fold"].notna()]
     counted = folds.groupby("layer").size()
+    modal = {int(layer) for layer in selected.loc[selected["outer_fold"].isna(), "layer"]}
     figure.add_trace(
         go.Scatter(
             name="selected",
@@ -334,26 +352,23 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
             y=[height.get(layer) for layer in counted.index],
             mode="markers+text",
             marker={"size": 14, "symbol": "circle-open", "line": {"width": 2, "color": token["ink"]}},
-            text=[f"{count} of {len(folds)} folds" for count in counted],
+            text=[
+                f"{count} of {len(folds)} folds" + (", modal" if layer in modal else "")
+                for layer, count in counted.items()
+            ],
             textposition="bottom center",
             textfont={"size": 12, "color": token["ink"]},
             hovertemplate="Block %{x}, chosen by %{text}<extra></extra>",
         )
     )
-    for modal in selected.loc[selected["outer_fold"].isna(), "layer"]:
-        figure.add_vline(x=int(modal), line={"color": token["soft"], "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=int(modal), y=1, yref="paper", yanchor="bottom", text=f"modal: block {int(modal)}", showarrow=False,
-            font={"size": 12, "color": token["soft"]},
-        )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 28, "b": 52})
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 12, "b": 52})
     figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=2 if len(curve) <= 32 else 5)
     figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
     return figure
 
 
-def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, unit: bool) -> go.Figure:
-    """Every fold's value at every budget, with the mean as a bar.
+def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.Figure:
+    """How far every fold lies from the folds' mean, at every budget.
 
     Parameters
     ----------
@@ -361,51 +376,41 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, unit: b
         Columns k, fold, value, n.
     theme : {'dark', 'light'}
     axis : str
+        Name and unit of the metric.
     k : int
         Budget that is marked.
-    unit : bool
-        Whether values lie in 0..1.
     """
     token = TOKENS[theme]
-    budgets = sorted(int(budget) for budget in frame["k"].unique())
-    names = [str(budget) for budget in budgets]
-    figure = go.Figure()
-    figure.add_trace(
+    rows = frame.sort_values(["k", "fold"])
+    apart = rows["value"] - rows.groupby("k")["value"].transform("mean")
+    widest = float(apart.abs().max()) if len(apart) else 0.0
+    figure = go.Figure(
         go.Scatter(
             name="folds",
-            x=[str(int(budget)) for budget in frame["k"]],
-            y=frame["value"].tolist(),
+            x=[str(int(budget)) for budget in rows["k"]],
+            y=apart.tolist(),
             mode="markers",
             marker={
-                "size": 9,
-                "symbol": "circle-open",
-                "line": {"width": 1.75},
-                "color": [token["accent"] if budget == k else token["soft"] for budget in frame["k"]],
+                "size": 10,
+                "color": [translucent(token["accent"] if budget == k else token["soft"], 0.35) for budget in rows["k"]],
+                "line": {
+                    "width": 1.5,
+                    "color": [token["accent"] if budget == k else token["soft"] for budget in rows["k"]],
+                },
             },
             text=[
-                f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}<br>{int(n):,} groups a seed"
-                for budget, fold, value, n in frame[["k", "fold", "value", "n"]].itertuples(index=False)
+                f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}"
+                f"<br>{int(n):,} groups a seed"
+                for budget, fold, value, n in rows[["k", "fold", "value", "n"]].itertuples(index=False)
             ],
             hovertemplate="%{text}<extra></extra>",
         )
     )
-    means = frame.groupby("k")["value"].mean().reindex(budgets)
-    figure.add_trace(
-        go.Scatter(
-            name="mean",
-            x=names,
-            y=means.tolist(),
-            mode="markers",
-            marker={"symbol": "line-ew-open", "size": 30, "color": token["ink"], "line": {"width": 2}},
-            hovertemplate="Mean at K = %{x}: %{y:.3f}<extra></extra>",
-        )
-    )
-    low, high = _range(frame.assign(std=0.0), None, unit)
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 12, "b": 52})
-    figure.update_xaxes(
-        title="Traces a group (K)", type="category", categoryorder="array", categoryarray=names, showgrid=False
-    )
-    figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
+    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 12, "b": 52})
+    figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
+    reach = 1.15 * widest if widest > 0 else 0.01
+    figure.update_yaxes(title=f"{axis} less its mean", range=[-reach, reach], tickformat="+.2~g", nticks=6)
     return figure
 
 
@@ -446,7 +451,7 @@ def _apart(heights: Sequence[float], distance: float, limit: float = float("inf"
     """Heights moved as little as needed to lie ``distance`` apart and below a limit, so that labels do not overlap."""
     moved = list(heights)
     order = sorted(range(len(moved)), key=lambda index: moved[index])
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in itertools.pairwise(order):
         moved[after] = max(moved[after], moved[before] + distance)
     for index in reversed(order):
         moved[index] = min(moved[index], limit)
@@ -469,9 +474,7 @@ def _budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
 def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     """Runs of one family as (first, one past the last, family)."""
     starts = [0, *(np.flatnonzero(families.to_numpy()[1:] != families.to_numpy()[:-1]) + 1), len(families)]
-    return [
-        (int(start), int(stop), families.iloc[start]) for start, stop in zip(starts, starts[1:], strict=False) if stop > start
-    ]
+    return [(int(start), int(stop), families.iloc[start]) for start, stop in itertools.pairwise(starts) if stop > start]
 
 
 def _margin_names(figure: go.Figure, blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> None:

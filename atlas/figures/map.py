@@ -1,8 +1,8 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
-Every figure has the same traces in the same places, whatever is shown: links, one trace a family of the atlas, grey
-context, rings around the neighbours and the selection, labels. A page can therefore send new traces with ``Patch``
-and leave the layout, and with it the reader's camera, alone.
+Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
+trace a family of the atlas, grey context, rings around the neighbours and the selection, labels. A page can therefore
+send new traces with ``Patch`` and leave the layout, and with it the reader's camera, alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.theme import TOKENS, Mark, Theme, plain, template
+from atlas.theme import TOKENS, Mark, Theme, plain, template, translucent
 
-DEFAULT_CAMERA = (1.05, 1.05, 0.62, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
+DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 HALF = 1.08
 """Half the side of the scene; the points fill -1..1 in their widest direction."""
 
@@ -150,30 +150,44 @@ def _traces(
             "hovertemplate": "%{text}<extra></extra>",
         }
 
-    traces = [_links(kind, points, links, token["edge"] if selected else token["line"], solid)]
+    own = links["source"] == selected
+    everyone = {"color": translucent(token["edge"], 0.55), "width": 1.5 if solid else 1}
+    chosen_line = {"color": token["accent"], "width": 3 if solid else 1.5}
+    traces = [
+        _links(kind, "links", points, links[~own], everyone),
+        _links(kind, "own links", points, links[own], chosen_line),
+    ]
     for family, mark in marks.items():
         rows = points[front & (points["family"] == family)]
         open_symbol = mark.symbol.endswith("-open")
         marker: dict[str, object] = {"symbol": mark.symbol, "color": mark.colour(theme)}
         if solid:
-            size = 5.5 if mark.symbol in ("circle", "circle-open") else 4.5
-            marker |= {"size": size, "line": {"width": 2 if open_symbol else 0.5, "color": _rim(mark, theme)}}
+            # The 3-D cross is a thin sign: larger, and thickened by its own outline.
+            thin = mark.symbol == "cross"
+            size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
+            rim = mark.colour(theme) if thin else _rim(mark, theme)
+            marker |= {"size": size, "line": {"width": 2 if open_symbol or thin else 0.5, "color": rim}}
         else:
             marker |= {"size": 10, "line": {"width": 2 if open_symbol else 0.75, "color": _rim(mark, theme)}}
         traces.append(kind(name=plain(family), mode="markers", marker=marker, **place(rows), **words(rows)))
     rows = points[~front]
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
     traces.append(kind(name="context", mode="markers", marker=grey, **place(rows), **words(rows)))
-    ring = {"symbol": "circle-open", "color": token["edge"], "size": 11 if solid else 17, "line": {"width": 1.5}}
+    ring = {"symbol": "circle-open", "color": token["soft"], "size": 9 if solid else 17, "line": {"width": 1.25}}
     traces.append(kind(name="nearest", mode="markers", marker=ring, hoverinfo="skip", **place(points[near])))
-    halo = {"symbol": "circle-open", "color": token["accent"], "size": 16 if solid else 22, "line": {"width": 3}}
+    halo = {"symbol": "circle-open", "color": token["accent"], "size": 13 if solid else 22, "line": {"width": 2.5}}
     traces.append(kind(name="selected", mode="markers", marker=halo, hoverinfo="skip", **place(points[chosen])))
+    # Neighbours carry their rank, as in the card: five names would cover each other.
+    ranks = links[links["source"] == selected].set_index("neighbor")["rank"]
     named = points[chosen | near]
     traces.append(
         kind(
             name="labels",
             mode="text",
-            text=[plain(name, 28) for name in named["name"]],
+            text=[
+                f"<b>{plain(name, 28)}</b>" if source == selected else str(int(ranks[source]))
+                for source, name in zip(named["source"], named["name"], strict=True)
+            ],
             textposition="top center",
             textfont={"size": 12, "color": token["ink"]},
             hoverinfo="skip",
@@ -184,17 +198,20 @@ def _traces(
 
 
 def _links(
-    kind: type[go.Scatter3d] | type[go.Scatter], points: pd.DataFrame, links: pd.DataFrame, colour: str, solid: bool
+    kind: type[go.Scatter3d] | type[go.Scatter],
+    name: str,
+    points: pd.DataFrame,
+    links: pd.DataFrame,
+    line: dict[str, object],
 ) -> go.Scatter3d | go.Scatter:
     """All links as one line trace, with a gap after each."""
-    where = points.set_index("source")[["x", "y", "z"] if solid else ["x", "y"]]
+    where = points.set_index("source")[["x", "y", "z"] if kind is go.Scatter3d else ["x", "y"]]
     known = links[links["source"].isin(where.index) & links["neighbor"].isin(where.index)]
     coordinates: dict[str, list[float | None]] = {axis: [] for axis in where.columns}
     for source, neighbor in zip(known["source"], known["neighbor"], strict=True):
         for axis in where.columns:
             coordinates[axis] += [float(where.at[source, axis]), float(where.at[neighbor, axis]), None]
-    line = {"color": colour, "width": 2 if solid else 1.25}
-    return kind(name="links", mode="lines", line=line, hoverinfo="skip", connectgaps=False, **coordinates)
+    return kind(name=name, mode="lines", line=line, hoverinfo="skip", connectgaps=False, **coordinates)
 
 
 def _rim(mark: Mark, theme: Theme) -> str:

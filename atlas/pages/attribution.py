@@ -120,7 +120,11 @@ def layout(**query: str) -> Component:
                         height=320,
                     ),
                     shell.figure_section(
-                        "folds", QUESTIONS["folds"], folds.sentence, shell.graph("folds-graph", folds.figure), height=320
+                        "folds",
+                        QUESTIONS["folds"],
+                        folds.sentence,
+                        shell.graph("folds-graph", folds.figure),
+                        height=320,
                     ),
                 ],
             ),
@@ -143,7 +147,9 @@ def layout(**query: str) -> Component:
                         ],
                     ),
                     html.P(
-                        _sources_sentence(asked, view), id={"type": "sentence", "figure": "sources"}, className="sentence"
+                        _sources_sentence(asked, view),
+                        id={"type": "sentence", "figure": "sources"},
+                        className="sentence",
                     ),
                     html.Div(
                         id={"type": "body", "figure": "sources"},
@@ -277,11 +283,14 @@ def register(app: Dash) -> None:
 
 
 def _nothing(asked: Questions, view: View, what: str) -> Drawn:
-    blank = go.Figure(layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+    blank = go.Figure(
+        layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}
+    )
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
     absent = shell.empty(
         f"This reader has no {what} for {view.roster} on {domain}",
-        f"Choose another reader, roster or domain above, or measure it with: python -m jobs evaluate --roster {view.roster}",
+        "Choose another reader, roster or domain above, or measure it with: "
+        f"python -m jobs evaluate --roster {view.roster}",
     )
     return Drawn(blank, "Nothing has been measured for this choice.", absent)
 
@@ -338,7 +347,9 @@ def _budget(asked: Questions, view: View) -> Drawn:
     singles = frame[frame["k"] == frame["k"].min()]["n"].max()
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
     how = (
-        "folds pooled, mean over three seeds" if view.reduction == "pooled" else "mean over five folds of the seeds' mean"
+        "folds pooled, mean over three seeds"
+        if view.reduction == "pooled"
+        else "mean over five folds of the seeds' mean"
     )
     name = METRICS[view.metric]
     sentence = [
@@ -360,9 +371,7 @@ def _confusion(asked: Questions, view: View) -> Drawn:
         return _nothing(asked, view, f"confusion counts at K = {view.k}")
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
     zoom = view.zoom if view.zoom in set(order["family"]) else ""
-    figure = figures.confusion_matrix(
-        cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer)
-    )
+    figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
     traces = "one trace" if view.k == 1 else f"{view.k} traces"
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
@@ -400,14 +409,16 @@ def _folds(asked: Questions, view: View) -> Drawn:
     frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
     if frame.empty:
         return _nothing(asked, view, "results by fold")
-    figure = figures.fold_spread(
-        frame, theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
-    )
+    figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
-    spread = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}." if len(here) else ""
+    spread = (
+        f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
+        if len(here)
+        else ""
+    )
     folds = int(frame["fold"].nunique())
     sentence = (
-        f"{METRICS[view.metric]} on each held-out fifth of the prompts; the bar is their mean.{spread} n = {folds} folds."
+        f"{METRICS[view.metric]} on each held-out fifth of the prompts, less their mean.{spread} n = {folds} folds."
     )
     return Drawn(figure, sentence)
 
@@ -447,36 +458,39 @@ def _source_grid(asked: Questions, view: View) -> Component:
         absent = _nothing(asked, view, "accuracy by source").absent
         assert absent is not None
         return absent
-    rate = {"function": shell.NUMBER_COLUMNS["rate"]}
+    number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
     budgets = [
         {
+            **number,
             "field": f"accuracy_{k}",
-            "headerName": f"K = {k}",
-            "type": "rightAligned",
-            "filter": "agNumberColumnFilter",
-            "valueFormatter": rate,
-            "width": 88,
-            "flex": 0,
+            "headerName": str(k),
+            "valueFormatter": {"function": shell.NUMBER_COLUMNS["rate"]},
+            "width": 62,
         }
         for k in BUDGETS
         if frame[f"accuracy_{k}"].notna().any()
     ]
+    words = {"filter": "agTextColumnFilter", "floatingFilter": True}
+    names = {**words, "cellClass": "mono", "flex": 1}
     columns = [
-        {"field": "name", "headerName": "Source", "minWidth": 240, "pinned": "left", "tooltipField": "name",
-         "cellClass": "mono"},
-        {"field": "family", "headerName": "Family", "width": 116, "flex": 0},
-        {"field": "access", "headerName": "Access", "width": 96, "flex": 0},
-        *budgets,
-        {"field": "confused_name", "headerName": "Most confused with", "minWidth": 220, "tooltipField": "confused_name",
-         "cellClass": "mono"},
-        {"field": "confused_count", "headerName": "Times", "type": "rightAligned", "width": 88, "flex": 0,
-         "filter": "agNumberColumnFilter"},
+        {**names, "field": "name", "headerName": "Source", "minWidth": 190, "tooltipField": "name"},
+        {**words, "field": "family", "headerName": "Family", "width": 104},
+        {**words, "field": "access", "headerName": "Access", "width": 80},
+        {"headerName": "Accuracy at budget K", "children": budgets},
+        {**names, "field": "confused_name", "headerName": "Most confused with", "minWidth": 160,
+         "tooltipField": "confused_name"},
+        {**number, "field": "confused_count", "headerName": "Times", "width": 72},
     ]  # fmt: skip
     return dag.AgGrid(
         id="source-grid",
         rowData=shell.records(frame),
         columnDefs=columns,
-        defaultColDef={"sortable": True, "resizable": True, "filter": "agTextColumnFilter", "flex": 1},
+        defaultColDef={
+            "sortable": True,
+            "resizable": True,
+            "suppressHeaderFilterButton": True,
+            "suppressFloatingFilterButton": True,
+        },
         dashGridOptions={"rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400},
         className="ag-theme-quartz atlas-grid",
         style={"height": "100%", "width": "100%"},
@@ -511,7 +525,8 @@ def _pair(asked: Questions, view: View) -> list[Component]:
         if cells.empty:
             continue
         share = {
-            (truth, named): part for truth, named, part in cells[["truth", "predicted", "share"]].itertuples(index=False)
+            (truth, named): part
+            for truth, named, part in cells[["truth", "predicted", "share"]].itertuples(index=False)
         }
         right = [table.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
         numbers = [right[0]] if same else [
@@ -519,7 +534,10 @@ def _pair(asked: Questions, view: View) -> list[Component]:
         ]  # fmt: skip
         body.append(
             html.Tr(
-                [html.Th(str(k), scope="row"), *[html.Td(rate_text(number) if number < 1 else "1") for number in numbers]],
+                [
+                    html.Th(str(k), scope="row"),
+                    *[html.Td(rate_text(number) if number < 1 else "1") for number in numbers],
+                ],
                 className="here" if k == view.k else "",
             )
         )
@@ -538,8 +556,8 @@ def _pair(asked: Questions, view: View) -> list[Component]:
             one = row.iloc[0]
             parts.append(
                 html.P(
-                    f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} from the "
-                    f"first, rank {int(one['rank_back'])} from the second.",
+                    f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} "
+                    f"from the first, rank {int(one['rank_back'])} from the second.",
                     className="sentence",
                 )
             )
@@ -570,7 +588,16 @@ def _confusion_table(asked: Questions, view: View) -> pd.DataFrame:
     )
     if view.zoom:
         frame = frame[frame["truth_family"] == view.zoom]
-    columns = ["truth", "truth_name", "truth_family", "predicted", "predicted_name", "predicted_family", "count", "share"]
+    columns = [
+        "truth",
+        "truth_name",
+        "truth_family",
+        "predicted",
+        "predicted_name",
+        "predicted_family",
+        "count",
+        "share",
+    ]
     return frame[columns].sort_values("count", ascending=False).reset_index(drop=True)
 
 

@@ -20,6 +20,7 @@ from atlas.theme import Mark, Theme, template
 from backend.store import queries
 
 QUESTION = "Which sources write alike?"
+LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
 NEAREST = 5
 """Neighbours that are linked and listed, as many as the authors' viewer shows."""
 
@@ -47,12 +48,16 @@ def layout(**query: str) -> Component:
                     label=f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content.",
                 ),
                 className="map-stage",
+                id="map-stage",
+                **{"data-dim": str(view.dim)},
             ),
             html.Section(
                 className="map-title",
                 children=[
                     html.Div([html.H1(QUESTION), shell.origin_badge("measured")], className="figure-title"),
-                    html.P(_sentence(asked, view, points), id={"type": "sentence", "figure": "map"}, className="sentence"),
+                    html.P(
+                        _sentence(asked, view, points), id={"type": "sentence", "figure": "map"}, className="sentence"
+                    ),
                     shell.tools("map"),
                 ],
             ),
@@ -66,7 +71,12 @@ def layout(**query: str) -> Component:
                         className="legend-foot",
                         children=[
                             shell.segmented("access", ACCESS, view.access, "Access"),
-                            html.Button("Show all families", id={"all-families": "map"}, className="quiet"),
+                            html.Button(
+                                "Show all families",
+                                id={"all-families": "map"},
+                                className="quiet",
+                                title="End the isolation",
+                            ),
                         ],
                     ),
                 ],
@@ -107,7 +117,13 @@ def layout(**query: str) -> Component:
                     shell.segmented("projection", PROJECTIONS, view.projection, "Projection"),
                     shell.segmented("dim", {dim: f"{dim}-D" for dim in DIMENSIONS}, view.dim, "Dimensions"),
                     html.Span(_trust(asked, view), id="trust", className="trust"),
-                    shell.segmented("links", LINKS, view.links, "Neighbour links"),
+                    html.Div(
+                        [
+                            shell.term("Nearest", LINKS_HELP),
+                            shell.segmented("links", LINKS, view.links, "Neighbour links"),
+                        ],
+                        className="linked",
+                    ),
                     html.Button("Reset view", id="reset-camera", className="quiet"),
                 ],
             ),
@@ -189,7 +205,17 @@ def register(app: Dash) -> None:
         drawn: int,
     ) -> tuple[Any, ...]:
         asked = questions()
-        view = _view(asked, reader, roster, domain, theme, source, projection, dim, access, links, families, camera)
+        view = _view(
+            asked,
+            (reader, roster, domain, theme),
+            source,
+            families,
+            camera,
+            projection=projection,
+            dim=dim,
+            access=access,
+            links=links,
+        )
         points = _points(asked, view)
         figure: Any = _figure(asked, view, points, _links(asked, view))
         if drawn == view.dim:
@@ -214,11 +240,15 @@ def register(app: Dash) -> None:
         return _suggestions(questions(), shell.shared_view(None, roster, None, None)) if roster else no_update
 
 
-def _view(asked: Questions, reader: str, roster: str, domain: str, theme: str, source: str | None,
-          projection: str, dim: str, access: str, links: str, families: list[str], camera: list[float]) -> View:  # fmt: skip
-    view = shell.shared_view(
-        reader, roster, domain, theme, source=source, projection=projection, dim=dim, access=access, links=links
-    )
+def _view(
+    asked: Questions,
+    shared: tuple[str, str, str, str],
+    source: str | None,
+    families: list[str] | None,
+    camera: list[float] | None,
+    **own: str,
+) -> View:
+    view = shell.shared_view(*shared, source=source, **own)
     known = asked.marks()
     return replace(
         view,
@@ -246,12 +276,15 @@ def _links(asked: Questions, view: View) -> pd.DataFrame:
         parts.append(asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST))
     if view.links == "all":
         parts.append(asked.ask(queries.neighbors, reader, view.roster, view.domain, None, 1))
-    return pd.concat([part[["source", "neighbor", "rank"]] for part in parts], ignore_index=True)
+    joined = pd.concat([part[["source", "neighbor", "rank"]] for part in parts], ignore_index=True)
+    return joined.drop_duplicates(["source", "neighbor"])
 
 
 def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> go.Figure:
     if points.empty:
-        return go.Figure(layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+        return go.Figure(
+            layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}
+        )
     return map_figure(
         points,
         links,
@@ -281,8 +314,11 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
     each = f"of its {responses} responses" if responses else "of its responses"
     return [
         html.B(f"{len(points)} sources", className="count"),
-        f" as {asked.reader_words(reader)}, sees them. A point is the mean ",
-        shell.term("fingerprint", "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end"),
+        f" as seen by {asked.reader_words(reader)}. A point is the mean ",
+        shell.term(
+            "fingerprint",
+            "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end",
+        ),
         f" {each}; near points write alike.",
     ]
 
@@ -383,7 +419,11 @@ def _card(asked: Questions, view: View) -> list[Component]:
 
 
 def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
-    near = asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST) if reader else pd.DataFrame()
+    near = (
+        asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
+        if reader
+        else pd.DataFrame()
+    )
     if near.empty:
         return [html.P("No neighbours are stored for this choice.", className="sentence")]
     marks = asked.marks()
@@ -415,7 +455,7 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
                 html.Span(""),
                 html.Span("source"),
                 shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
-                shell.term("closer than", "Share of all pairs of sources that are less similar than this one"),
+                shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
             ],
             className="near-row near-head",
         ),
@@ -436,7 +476,8 @@ def _accuracy(view: View, profile: queries.SourceProfile) -> list[Component]:
             children=[
                 html.Span(rate_text(row.accuracy) if row.accuracy < 1 else "1", className="number"),
                 html.Span(
-                    html.Span(className="bar-fill", style={"height": f"{100 * row.accuracy:.1f}%"}), className="bar-track"
+                    html.Span(className="bar-fill", style={"height": f"{100 * row.accuracy:.1f}%"}),
+                    className="bar-track",
                 ),
                 html.Span(str(row.k), className="number soft"),
             ],
