@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ from typing import Any
 
 import duckdb
 
+from backend import __version__
 from backend.store.database import transaction
 
 
@@ -100,8 +100,7 @@ def code_version(root: Path | None = None) -> str:
         if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() == root.resolve():
             changed = _git(root, "status", "--porcelain", "--untracked-files=no")
             return _git(root, "rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
-    names = importlib.metadata.packages_distributions().get(__name__.partition(".")[0], [])
-    return importlib.metadata.version(names[0]) if names else "unknown"
+    return __version__
 
 
 def host() -> str:
@@ -122,7 +121,7 @@ def portable(command: str) -> str:
 
     def cut(word: str) -> str:
         option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        return f"{option}{sign}{Path(value).name if value.startswith('/') else value}"
+        return f"{option}{sign}{(Path(value).name or '/') if value.startswith('/') else value}"
 
     return shlex.join(cut(word) for word in words)
 

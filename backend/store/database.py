@@ -31,6 +31,8 @@ STORAGE_VERSION = "v1.4.0"
 HASH_DIGITS = 8
 BLOCK_SIZE = 16_384
 """Bytes a block of a published file: the smallest there is, because most columns here are short."""
+_REMAKE = "Move it away, and run: python -m jobs all"
+_REPUBLISH = "Run: python -m jobs publish"
 
 _REFERENCES = {
     "build_id": ("builds", "build_id"),
@@ -110,7 +112,8 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         # A failed COMMIT may have ended the transaction already.
         with contextlib.suppress(duckdb.Error):
             connection.execute("ROLLBACK")
-        if isinstance(error, duckdb.IOException | duckdb.FatalException):
+        unwritten = isinstance(error, duckdb.Error) and "Could not write file" in str(error)
+        if unwritten or isinstance(error, duckdb.IOException | duckdb.FatalException):
             raise AtlasError(
                 f"The work database cannot be written ({_first_line(error)})",
                 "Free some space on that disk, and run the same command again",
@@ -135,7 +138,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
     Raises
     ------
     AtlasError
-        If the database has a newer schema than this code knows.
+        If the database has a newer schema than this code knows, or belongs to another program.
     """
     steps = migrations() if steps is None else steps
     present = schema_version(connection)
@@ -144,6 +147,8 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
             f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}",
             "Update the atlas, or use a database that this version made",
         )
+    if present == 0 and connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT temporary").fetchone():
+        raise AtlasError("The database holds tables of something else", "Choose another file for the work database")
     for step in steps[present:]:
         with transaction(connection):
             connection.execute(
@@ -152,7 +157,8 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
             )
             connection.execute(step.sql)
             connection.execute(
-                "INSERT INTO schema_version VALUES (?, ?, ?)", [step.version, step.name, _now().replace(tzinfo=None)]
+                "INSERT INTO schema_version VALUES (?, ?, ?)",
+                [step.version, step.name, datetime.now(UTC).replace(tzinfo=None)],
             )
     return len(steps) - present
 
@@ -191,10 +197,11 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
             )
     connection = _connect(path)
     try:
-        migrate(connection)
-    except AtlasError as error:
-        connection.close()
-        raise AtlasError(f"{path}: {error.problem}", error.remedy) from error
+        _check_length(connection, path)
+        try:
+            migrate(connection)
+        except AtlasError as error:
+            raise AtlasError(f"{path}: {error.problem}", error.remedy) from error
     except BaseException:
         connection.close()
         raise
@@ -250,19 +257,23 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
     if not work_path.exists():
         raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")
     with _only_publisher(data_folder):
-        for leftover in data_folder.glob(".publishing-*"):
-            leftover.unlink()  # of a process that was killed
-        scratch = data_folder / f".publishing-{os.getpid()}.duckdb"
         work = open_work(work_path)
         try:
             check(work)
+            for leftover in data_folder.glob(".publishing-*"):
+                leftover.unlink()  # of a process that was killed
+            scratch = data_folder / ".publishing-atlas.duckdb"
             _copy(work, scratch)
             content = hashlib.sha256(scratch.read_bytes()).hexdigest()
-            generation = f"{_now():%Y%m%dT%H%M%SZ}-{content[:HASH_DIGITS]}"
+            generation = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{content[:HASH_DIGITS]}"
             path = data_folder / f"atlas-{generation}.duckdb"
             scratch.chmod(0o444)
             scratch.replace(path)
             _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
+            if prune:
+                for old in data_folder.glob("atlas-*.duckdb"):
+                    if old != path:
+                        old.unlink()
         except (OSError, duckdb.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else _first_line(error)
             raise AtlasError(
@@ -272,11 +283,8 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
         finally:
             work.close()
             for leftover in data_folder.glob(".publishing-*"):
-                leftover.unlink(missing_ok=True)
-        if prune:
-            for old in data_folder.glob("atlas-*.duckdb"):
-                if old != path:
-                    old.unlink()
+                with contextlib.suppress(OSError):
+                    leftover.unlink()
     return path
 
 
@@ -328,11 +336,9 @@ class Generation:
         try:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
-            raise AtlasError(
-                f"The published file {path} cannot be read ({error.strerror})", "Run: python -m jobs publish"
-            ) from error
+            raise AtlasError(f"The published file {path} cannot be read ({error.strerror})", _REPUBLISH) from error
         if not name.endswith(f"-{content[:HASH_DIGITS]}"):
-            raise AtlasError(f"The published file {path} is not what was published", "Run: python -m jobs publish")
+            raise AtlasError(f"The published file {path} is not what was published", _REPUBLISH)
         self._connection = _connect(path, serve=True)
         present = schema_version(self._connection)
         known = len(migrations())
@@ -426,9 +432,9 @@ def read_pointer(folder: Path) -> tuple[str, Path]:
             "Run: python -m jobs all, or point ATLAS_DATA to the folder that holds one",
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise AtlasError(f"{pointer} does not name a generation", "Run: python -m jobs publish") from error
+        raise AtlasError(f"{pointer} does not name a generation", _REPUBLISH) from error
     if Path(file).name != file:
-        raise AtlasError(f"{pointer} names a file outside its folder ({file})", "Run: python -m jobs publish")
+        raise AtlasError(f"{pointer} names a file outside its folder ({file})", _REPUBLISH)
     return name, folder / file
 
 
@@ -439,8 +445,15 @@ def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(path, read_only=serve, config=config)
     except (OSError, duckdb.Error) as error:
-        remedy = "Run: python -m jobs publish" if serve else "Move it away, and run: python -m jobs all"
-        raise _explained(path, error, remedy) from error
+        raise _explained(path, error, _REPUBLISH if serve else _REMAKE) from error
+
+
+def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """DuckDB opens a file that lost its end, and fails only when it comes to what is missing."""
+    row = connection.execute("SELECT block_size * total_blocks FROM pragma_database_size()").fetchone()
+    assert row is not None
+    if path.stat().st_size < row[0]:
+        raise AtlasError(f"{path} is damaged (its end is missing)", _REMAKE)
 
 
 def _explained(path: Path, error: Exception, remedy: str) -> AtlasError:
@@ -458,7 +471,7 @@ def _explained(path: Path, error: Exception, remedy: str) -> AtlasError:
     return AtlasError(f"{path} cannot be opened ({text})", "Check that file and its folder")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(".")
 
 
@@ -482,7 +495,3 @@ def _replace_text(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     scratch.replace(path)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

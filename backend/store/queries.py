@@ -299,8 +299,8 @@ def source_table(
         WITH here AS (
             SELECT * FROM source_accuracy WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ?
         ), wide AS (
-            SELECT source, {wide}, arg_min(confused_with, k) FILTER (k = first_k) AS confused_with,
-                arg_min(confused_count, k) AS confused_count
+            SELECT source, {wide}, max(confused_with) FILTER (k = first_k) AS confused_with,
+                max(confused_count) FILTER (k = first_k) AS confused_count
             FROM (SELECT *, min(k) OVER () AS first_k FROM here) GROUP BY source
         )
         SELECT position, source, s.name, s.family, s.access, s.responses, wide.* EXCLUDE (source, confused_with,
