@@ -1,0 +1,144 @@
+"""What the verbs share: where the release and the work database lie, and which rows of a store a roster means."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.errors import AtlasError
+from backend.extraction import Shard, grid_shards
+from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.protocol import fold_of_prompts
+from backend.release import ROSTERS, Benchmark, Release, default_release
+from backend.store.database import open_work
+from backend.traces import VIEWS, View
+
+Half = npt.NDArray[np.float16]
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """``--release FOLDER``."""
+    parser.add_argument(
+        "--release", type=Path, default=None, help="folder of the public release (default: where fetch put it)"
+    )
+
+
+def add_work(parser: argparse.ArgumentParser) -> None:
+    """``--work FILE``."""
+    parser.add_argument("--work", type=Path, default=None, help="work database (default: in the cache folder)")
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """``--limit N``."""
+    parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the first N prompts, for a look")
+
+
+def release_of(arguments: argparse.Namespace) -> Release:
+    """The release that the arguments name."""
+    return Release(arguments.release or default_release())
+
+
+def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
+    """The work database that the arguments name, migrated."""
+    return open_work(arguments.work or cache_folder() / "atlas-work.duckdb")
+
+
+def command_line() -> str:
+    """The command that runs now, as a person would type it."""
+    return shlex.join(["python", "-m", "jobs", *sys.argv[1:]])
+
+
+def rosters_of(text: str) -> list[str]:
+    """Comma-separated roster names."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in ROSTERS]
+    if unknown or not names:
+        raise AtlasError(f"There is no roster '{', '.join(unknown)}'", f"Choose from {', '.join(ROSTERS)}")
+    return names
+
+
+def views_of(text: str) -> list[View]:
+    """Comma-separated input views."""
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    views: list[View] = [view for view in VIEWS if view in asked]
+    if len(views) != len(asked) or not views:
+        raise AtlasError(f"'{text}' names an input view that does not exist", f"Choose from {', '.join(VIEWS)}")
+    return views
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The rows of a feature store that belong to a roster and its leading prompts.
+
+    Attributes
+    ----------
+    store : FingerprintStore
+    sources : list of str, length S
+        In roster order.
+    families : list of str, length S
+    all_prompts : int
+        Prompts of the benchmark.
+    prompt_ids : list of str, length P
+        The wanted ones, ascending.
+    shards : list of Shard
+        Shards that must be on disk.
+    """
+
+    store: FingerprintStore
+    sources: list[str]
+    families: list[str]
+    all_prompts: int
+    prompt_ids: list[str]
+    shards: list[Shard]
+
+    def load(self, layer: int, variant: str = "full") -> Half:
+        """Fingerprints of shape (S * P, width), row = source * P + prompt, after a check that none is missing."""
+        array = self.store.require([shard.name for shard in self.shards], layer, variant)
+        grid = array.reshape(-1, self.all_prompts, array.shape[1])[: len(self.sources), : len(self.prompt_ids)]
+        rows: Half = grid.reshape(len(self.sources) * len(self.prompt_ids), array.shape[1])
+        return rows
+
+    def layers(self, variant: str = "full") -> list[int]:
+        """Blocks that every shard holds."""
+        done = self.store.done()
+        held = [
+            {int(layer) for layer, variants in done.get(shard.name, {}).items() if variant in variants}
+            for shard in self.shards
+        ]
+        return sorted(set.intersection(*held)) if held else []
+
+    @property
+    def labels(self) -> npt.NDArray[np.intp]:
+        """Source number of every row."""
+        return np.repeat(np.arange(len(self.sources)), len(self.prompt_ids))
+
+    @property
+    def prompt_folds(self) -> npt.NDArray[np.intp]:
+        """Outer fold of every prompt."""
+        return fold_of_prompts(self.prompt_ids)
+
+
+def slice_of(
+    release: Release, benchmark: Benchmark, proxy: str, view: View, roster: str, limit: int | None = None
+) -> Slice:
+    """Rows of a benchmark that a roster means, optionally of its first prompts only."""
+    frame: pd.DataFrame = release.roster(roster)
+    prompt_ids: Sequence[str] = release.prompts(benchmark)["sample_id"].tolist()
+    wanted = list(prompt_ids[:limit])
+    return Slice(
+        store=FingerprintStore(StoreKey(benchmark, proxy, view)),
+        sources=frame["label"].tolist(),
+        families=frame["plot_family"].tolist(),
+        all_prompts=len(prompt_ids),
+        prompt_ids=wanted,
+        shards=grid_shards(release.roster_sizes, len(frame), len(prompt_ids), len(wanted)),
+    )
