@@ -564,7 +564,7 @@ class Stamps:
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             scratch.write_text(json.dumps(self._stamps), "utf-8")
-            os.replace(scratch, self.path)
+            scratch.replace(self.path)
 
 
 def _stamp(path: Path, listed: ListedFile) -> list[Any] | None:

@@ -131,7 +131,8 @@ def fake_release(
 def rewrite_manifest(root: Path) -> None:
     """Write the manifest that fits the files as they are now."""
     data = root / "data"
-    rosters = {n: json.loads((data / "rosters" / f"{n}.json").read_text("utf-8")) for n in ("50-way", "100-way", "165-way")}  # fmt: skip
+    names = ("50-way", "100-way", "165-way")
+    rosters = {name: json.loads((data / "rosters" / f"{name}.json").read_text("utf-8")) for name in names}
     panels = {b: _gzip_entry(data, f"prompts/{b}.jsonl.gz") for b in ("agent500", "math100")}
     models = json.loads((data / "bench_a" / "models.json").read_text("utf-8"))
     manifest = {

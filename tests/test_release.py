@@ -1,4 +1,4 @@
-"""The release reader: on the real release the counts and traps that everything else relies on, on a fake one the errors."""
+"""The release reader: counts and traps of the real release that everything else relies on, errors on a fake one."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_fake_release_reads_like_the_real_one(fake: Release) -> None:
     assert set(fake.prompts("math100")["sample_id"]) < set(fake.prompts("agent500")["sample_id"])
     bench = fake.bench_records()
     assert [t.response for t in bench.traces[-5:]] == [""] * 5
-    assert {name: len(fake.splits(name)) for name in SPLIT_PAIRS} == {n: 3 for n in SPLIT_PAIRS}
+    assert {name: len(fake.splits(name)) for name in SPLIT_PAIRS} == dict.fromkeys(SPLIT_PAIRS, 3)
     assert fake.verify().responses == 6 * 20 + 6 * 10 + 6 * 5
 
 
@@ -283,7 +283,7 @@ def test_verify_names_the_damaged_file(fake: Release, damage, message: str) -> N
 def test_verify_checks_plain_files_too(fake: Release) -> None:
     path = fake.data / "bench_a" / "splits" / "family_disjoint.json"
     path.write_text(path.read_text("utf-8") + " ", "utf-8")
-    with pytest.raises(AtlasError, match="family_disjoint.json has the wrong checksum"):
+    with pytest.raises(AtlasError, match=r"family_disjoint.json has the wrong checksum"):
         fake.verify()
 
 
@@ -291,18 +291,18 @@ def test_verify_counts_lines(fake: Release) -> None:
     manifest = json.loads(fake.manifest_path.read_text("utf-8"))
     manifest["benchmarks"]["math100"]["records"] = 11
     fake.manifest_path.write_text(json.dumps(manifest), "utf-8")
-    with pytest.raises(AtlasError, match="math100.jsonl.gz holds 10 records, and the manifest says 11"):
+    with pytest.raises(AtlasError, match=r"math100.jsonl.gz holds 10 records, and the manifest says 11"):
         Release(fake.root).verify()
 
 
 def test_missing_release_is_one_sentence(tmp_path: Path) -> None:
     release = Release(tmp_path / "nowhere")
-    with pytest.raises(AtlasError, match="There is no release in .*nowhere") as caught:
+    with pytest.raises(AtlasError, match=r"There is no release in .*nowhere") as caught:
         release.verify()
     assert "python -m jobs fetch" in str(caught.value)
-    with pytest.raises(AtlasError, match="agent500.jsonl.gz does not exist"):
+    with pytest.raises(AtlasError, match=r"agent500.jsonl.gz does not exist"):
         release.records("agent500")
-    with pytest.raises(AtlasError, match="50-way.json cannot be read"):
+    with pytest.raises(AtlasError, match=r"50-way.json cannot be read"):
         release.roster("50-way")
 
 
