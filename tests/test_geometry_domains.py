@@ -1,0 +1,111 @@
+"""Cross-domain retrieval by hand, against loops, and against the published ranks."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from backend.geometry.domains import (
+    centre,
+    cross_domain_ranks,
+    cross_domain_retrieval,
+    joint_signatures,
+    retrieval_ranks,
+    retrieval_summary,
+)
+from backend.geometry.signatures import cosine_similarity, signatures
+from backend.release import Release
+
+
+def two_domains(n: int = 20, offset: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+    """The same sources twice, with noise and a shift that all sources share."""
+    rng = np.random.default_rng(0)
+    own, shift = rng.normal(size=(n, 40)), offset * rng.normal(size=40)
+    first = signatures(own + 0.8 * rng.normal(size=(n, 40)))
+    return first, signatures(own + shift + 0.8 * rng.normal(size=(n, 40)))
+
+
+def test_by_hand() -> None:
+    similarity = np.array(
+        [
+            [0.9, 0.1, 0.2],  # own first
+            [0.5, 0.5, 0.5],  # ties do not push a source back
+            [0.8, 0.3, 0.1],  # own last
+        ]
+    )
+    assert retrieval_ranks(similarity).tolist() == [1, 1, 3]
+    found = retrieval_summary(similarity)
+    assert found["top_1"] == pytest.approx(2 / 3)
+    assert found["top_5"] == 1.0
+    assert found["mrr"] == pytest.approx((1 + 1 + 1 / 3) / 3)
+    assert found["wins_other"] == pytest.approx(2 / 6)  # the ties win nothing
+    assert found["same_cosine"] == 0.5
+    assert found["other_cosine"] == pytest.approx(np.median([0.1, 0.2, 0.5, 0.5, 0.8, 0.3]))
+
+
+def test_against_loops_in_both_spaces() -> None:
+    query, gallery = two_domains()
+    frame = cross_domain_retrieval(query, gallery).set_index("space")
+    for space, q, g in (("raw", query, gallery), ("centred", centre(query), centre(gallery))):
+        ranks, wins = [], []
+        for i in range(20):
+            own = cosine_similarity(q[i : i + 1], g[i : i + 1])[0, 0]
+            others = [cosine_similarity(q[i : i + 1], g[j : j + 1])[0, 0] for j in range(20) if j != i]
+            ranks.append(1 + sum(o > own for o in others))
+            wins += [own > o for o in others]
+        row = frame.loc[space]
+        assert row["top_1"] == pytest.approx(np.mean([r == 1 for r in ranks]))
+        assert row["top_5"] == pytest.approx(np.mean([r <= 5 for r in ranks]))
+        assert row["mrr"] == pytest.approx(np.mean([1 / r for r in ranks]))
+        assert row["wins_other"] == pytest.approx(np.mean(wins))
+        assert row["sources"] == 20
+    assert frame.loc["centred", "top_1"] > frame.loc["raw", "top_1"]
+
+
+def test_centring_removes_the_shared_offset() -> None:
+    first, _ = two_domains()
+    centred = centre(first)
+    np.testing.assert_allclose(np.linalg.norm(centred, axis=1), 1.0)
+    moved = centre(first + 7.0)
+    np.testing.assert_allclose(moved, centred, atol=1e-12)
+
+
+def test_ranks_and_joint_signatures_keep_the_order_of_sources() -> None:
+    query, gallery = two_domains(5)
+    frame = cross_domain_ranks(query, gallery, list("abcde"))
+    assert frame["space"].tolist() == ["raw"] * 5 + ["centred"] * 5
+    assert frame["source"].tolist() == list("abcde") * 2
+    assert frame["rank"][:5].tolist() == retrieval_ranks(cosine_similarity(query, gallery)).tolist()
+    assert frame["cosine"][7] == cosine_similarity(centre(query), centre(gallery))[2, 2]
+    joint = joint_signatures(query, gallery, "raw")
+    np.testing.assert_array_equal(joint, np.concatenate([query, gallery]))
+
+
+def test_unequal_domains_are_refused() -> None:
+    with pytest.raises(ValueError, match="same sources"):
+        retrieval_ranks(np.ones((3, 4)))
+    with pytest.raises(ValueError, match="two sources"):
+        retrieval_summary(np.ones((1, 1)))
+
+
+@pytest.mark.release
+def test_published_ranks_give_the_published_retrieval(release: Release) -> None:
+    path = release.root / "results/geometry/cross_domain/cross_domain_signature_summary.json"
+    published = json.loads(path.read_text("utf-8"))
+    for key in ("statistics", "domain_centered_statistics"):
+        numbers = published[key]
+        ranks = np.array(numbers["same_source_ranks"])
+        n = len(ranks)
+        # A similarity matrix with exactly these ranks: rank - 1 of the others above one's own.
+        similarity = np.zeros((n, n))
+        for i, rank in enumerate(ranks):
+            others = [j for j in range(n) if j != i]
+            similarity[i, others[: rank - 1]] = 1.0
+            similarity[i, i] = 0.5
+        found = retrieval_summary(similarity)
+        assert found["top_1"] == pytest.approx(numbers["same_source_top1_retrieval"])
+        assert found["top_5"] == pytest.approx(numbers["same_source_top5_retrieval"])
+        assert found["mrr"] == pytest.approx(numbers["same_source_mrr"])
+        assert found["wins_other"] == pytest.approx(numbers["same_source_beats_random_source"])

@@ -1,0 +1,177 @@
+"""Ranks, agreement and stability against slow obvious versions and the published pairs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+
+from backend.geometry.neighborhoods import (
+    directed_ranks,
+    distance_spearman,
+    mutual_rank_rule,
+    mutual_ranks,
+    neighbor_frame,
+    neighbor_order,
+    prompt_stability,
+    reader_agreement,
+    top_k_jaccard,
+    top_k_support,
+)
+from backend.geometry.signatures import cosine_similarity
+from backend.protocol import fold_of_prompts
+from backend.release import Release
+
+
+def geometry(seed: int = 0, n: int = 12, noise: float = 0.0) -> np.ndarray:
+    points = np.random.default_rng(100).normal(size=(n, 6))
+    return cosine_similarity(points + noise * np.random.default_rng(seed).normal(size=points.shape))
+
+
+def test_order_is_that_of_sorting_each_row() -> None:
+    cosine = geometry()
+    order = neighbor_order(cosine)
+    for i in range(12):
+        others = [j for j in range(12) if j != i]
+        assert order[i].tolist() == sorted(others, key=lambda j: -cosine[i, j])
+    ranks = directed_ranks(cosine)
+    assert ranks[0, order[0, 0]] == 1
+    assert ranks[5, order[5, 10]] == 11
+    assert np.diagonal(ranks).tolist() == [0] * 12
+    both = mutual_ranks(cosine)
+    assert both[2, 7] == both[7, 2] == max(ranks[2, 7], ranks[7, 2])
+
+
+def test_ties_go_to_the_earlier_source_and_nobody_is_their_own_neighbour() -> None:
+    similarity = np.ones((4, 4))
+    assert neighbor_order(similarity).tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    twins = cosine_similarity(np.array([[1.0, 0.2], [1.0, 0.2], [0.0, 1.0]]))
+    assert neighbor_order(twins).tolist() == [[1, 2], [0, 2], [0, 1]]
+
+
+def test_the_input_is_left_alone() -> None:
+    cosine = geometry()
+    before = cosine.copy()
+    neighbor_order(cosine)
+    np.testing.assert_array_equal(cosine, before)
+
+
+def test_frame_holds_every_ordered_pair() -> None:
+    cosine = geometry()
+    names = [f"s{i}" for i in range(12)]
+    frame = neighbor_frame(cosine, names)
+    assert frame.columns.tolist() == ["source", "neighbor", "rank", "cosine", "percentile"]
+    assert len(frame) == 12 * 11
+    assert set(zip(frame["source"], frame["neighbor"], strict=True)) == {(a, b) for a in names for b in names if a != b}
+    pairs = [cosine[i, j] for i in range(12) for j in range(i + 1, 12)]
+    for row in frame.sample(20, random_state=0).itertuples():
+        value = cosine[names.index(row.source), names.index(row.neighbor)]
+        assert row.cosine == value
+        assert row.percentile == pytest.approx(sum(p < value for p in pairs) / len(pairs))
+    assert (frame.groupby("source")["cosine"].diff().dropna() <= 0).all()
+    assert frame["percentile"].max() == pytest.approx(65 / 66)
+    assert frame["percentile"].min() == 0.0
+
+
+def test_rule_by_hand() -> None:
+    names = ["p", "q", "r"]
+
+    def matrix(pq: int, pr: int, qr: int) -> np.ndarray:
+        return np.array([[0, pq, pr], [pq, 0, qr], [pr, qr, 0]])
+
+    ranks = {"w": matrix(5, 10, 1), "x": matrix(6, 11, 2), "y": matrix(5, 10, 30), "z": matrix(40, 12, 40)}
+    frame = mutual_rank_rule(ranks, names).set_index(["left", "right"])
+    # p-q: within 10 for three of four, median 5.5. p-r: two of four. q-r: two of four.
+    assert frame.loc[("p", "q")].tolist() == [4, 3, 5.5, True]
+    assert frame.loc[("p", "r")].tolist() == [4, 2, 10.5, False]
+    assert frame.loc[("q", "r")].tolist() == [4, 2, 16.0, False]
+    asked = mutual_rank_rule(ranks, names, [("r", "p"), ("q", "p")])
+    assert asked["passes"].tolist() == [False, True]
+    assert asked["left"].tolist() == ["r", "q"]
+    with pytest.raises(ValueError, match=r"\(p, s\) is not a pair"):
+        mutual_rank_rule(ranks, names, [("p", "s")])
+    with pytest.raises(ValueError, match="not a pair of different sources"):
+        mutual_rank_rule(ranks, names, [("p", "p")])
+
+
+def test_agreement_against_slow_versions() -> None:
+    left, right = geometry(), geometry(seed=1, noise=0.7)
+    pairs = [(i, j) for i in range(12) for j in range(i + 1, 12)]
+    expected = spearmanr([1 - left[p] for p in pairs], [1 - right[p] for p in pairs]).statistic
+    assert distance_spearman(left, right) == pytest.approx(expected)
+    a, b = neighbor_order(left), neighbor_order(right)
+    slow = [
+        len(set(x[:4]) & set(y[:4])) / len(set(x[:4]) | set(y[:4])) for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(top_k_jaccard(a, b, 4), slow)
+    frame = reader_agreement({"one": left, "two": right, "three": left}, k=4)
+    assert frame[["left", "right"]].values.tolist() == [["one", "two"], ["one", "three"], ["two", "three"]]
+    assert frame["spearman"][0] == pytest.approx(expected)
+    assert frame["jaccard"][0] == pytest.approx(np.mean(slow))
+    assert frame.loc[1, ["spearman", "jaccard"]].tolist() == pytest.approx([1.0, 1.0])
+    assert reader_agreement({"one": left[:3, :3], "two": right[:3, :3]})["k"].tolist() == [2]
+    assert reader_agreement({"one": left}).empty
+    assert np.isnan(distance_spearman(np.ones((4, 4)), geometry(n=4)))
+    with pytest.raises(ValueError, match=r"1\.\.11"):
+        top_k_jaccard(a, b, 12)
+
+
+def test_support_counts_geometries() -> None:
+    stack = [geometry(seed=s, noise=0.5) for s in range(3)]
+    support = top_k_support(stack, k=3)
+    for i in range(12):
+        for j in range(12):
+            assert support[i, j] == sum(j in neighbor_order(c)[i, :3] for c in stack)
+
+
+def test_stability_of_equal_and_of_unrelated_panels() -> None:
+    families = ["a"] * 6 + ["b"] * 6
+    full = geometry()
+    unrelated = cosine_similarity(np.random.default_rng(9).normal(size=(12, 6)))
+    frame = prompt_stability(full, [full, unrelated], families, k=3)
+    assert frame["panel"].tolist() == [0, 1]
+    assert frame.loc[0, ["spearman", "jaccard"]].tolist() == pytest.approx([1.0, 1.0])
+    assert abs(frame["spearman"][1]) < 0.4
+    assert 0 <= frame["purity"][1] <= 1
+    assert prompt_stability(full[:3, :3], [full[:3, :3]], families[:3])["purity"].isna().all()
+
+
+@pytest.mark.release
+def test_published_candidate_pairs(release: Release) -> None:
+    """The rule applied to the published ranks gives the published verdicts and medians."""
+    table = pd.read_csv(release.root / "results/geometry/agent500/cross_provider_ranks.csv")
+    main = table[table["role"] == "main"]
+    names = sorted({*table["left_label"], *table["right_label"]})
+    ranks = {}
+    for proxy, rows in main.groupby("proxy"):
+        matrix = np.full((len(names), len(names)), 99)
+        for row in rows.itertuples():
+            i, j = names.index(row.left_label), names.index(row.right_label)
+            matrix[i, j] = matrix[j, i] = max(row.left_to_right_rank, row.right_to_left_rank)
+        ranks[str(proxy)] = matrix
+    pairs = main.drop_duplicates("pair_id").set_index("pair_id")[["left_label", "right_label"]]
+    frame = mutual_rank_rule(ranks, names, [tuple(p) for p in pairs.to_numpy()]).set_axis(pairs.index)
+    assert frame["within"].to_dict() == {
+        "distilled_qwen_lineage": 4,
+        "minimax_claude": 2,
+        "claude_deepseek": 4,
+        "gemma_gemini": 4,
+    }
+    assert frame.loc["distilled_qwen_lineage", "median_rank"] == 5.0
+    assert frame.loc["claude_deepseek", "median_rank"] == 2.5
+    assert frame.loc["gemma_gemini", "median_rank"] == 3.5
+    assert frame.loc["minimax_claude", "median_rank"] == 11.0
+    assert frame["passes"].to_dict()["minimax_claude"] == np.False_
+    assert frame["passes"].sum() == 3
+
+
+@pytest.mark.release
+def test_the_five_folds_are_the_published_prompt_subsets(release: Release) -> None:
+    published = json.loads((release.root / "results/geometry/agent500/prompt_partitions.json").read_text("utf-8"))
+    ids = release.prompts("agent500")["sample_id"].tolist()
+    folds = fold_of_prompts(ids)
+    ours = {f"split_{fold}": [i for i, f in zip(ids, folds, strict=True) if f == fold] for fold in range(5)}
+    assert ours == published
