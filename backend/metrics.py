@@ -32,9 +32,7 @@ def negative_log_likelihood(log_probabilities: npt.NDArray[np.floating], truth: 
     return float(-np.mean(log_probabilities[np.arange(len(truth)), truth], dtype=np.float64))
 
 
-def expected_calibration_error(
-    log_probabilities: npt.NDArray[np.floating], truth: Ints, bins: int = ECE_BINS
-) -> float:
+def expected_calibration_error(log_probabilities: npt.NDArray[np.floating], truth: Ints, bins: int = ECE_BINS) -> float:
     """Top-label calibration error over equal-width confidence bins, weighted by their counts."""
     predicted = log_probabilities.argmax(1)
     confidence = np.exp(log_probabilities[np.arange(len(truth)), predicted])

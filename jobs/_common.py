@@ -140,5 +140,5 @@ def slice_of(
         families=frame["plot_family"].tolist(),
         all_prompts=len(prompt_ids),
         prompt_ids=wanted,
-        shards=grid_shards(release.roster_sizes, len(frame), len(prompt_ids), len(wanted)),
+        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(wanted)),
     )

@@ -64,7 +64,7 @@ def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Releas
     with recorded(
         connection, stage="sources", command=_common.command_line(), data_hash=release.manifest_hash
     ) as build:
-        sizes = dict(zip(ROSTERS, release.roster_sizes, strict=True))
+        sizes = dict(zip(ROSTERS, release.roster_sizes(), strict=True))
         write_sources(connection, roster, dict.fromkeys(roster["label"], per_source), build, rosters=sizes)
 
 

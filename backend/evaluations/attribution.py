@@ -139,9 +139,7 @@ def attribution_frames(
             )
         )
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
-    return AttributionFrames(
-        frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True)
-    )
+    return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
 
 
 def _measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
