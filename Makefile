@@ -50,7 +50,7 @@ browser:
 
 # Writes requirements.lock from the environment as it is now.
 lock:
-	$(BIN)/pip freeze --exclude-editable --exclude torch --exclude pip --exclude uv > requirements.lock
+	$(BIN)/pip freeze --all --exclude-editable --exclude torch --exclude pip --exclude uv > requirements.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
