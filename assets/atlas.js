@@ -137,7 +137,7 @@
       isolate: function (clicks, all, families) {
         const chosen = triggered();
         if (!chosen) return none();
-        if (chosen === "all-families") return [];
+        if (chosen["all-families"]) return [];
         const now = families || [];
         return now.includes(chosen.family) ? now.filter((f) => f !== chosen.family) : [...now, chosen.family];
       },

@@ -124,7 +124,7 @@ def layout(**query: str) -> Component:
                         ],
                         className="linked",
                     ),
-                    html.Button("Reset view", id="reset-camera", className="quiet"),
+                    html.Button("Reset", id="reset-camera", className="quiet", title="Reset the view"),
                 ],
             ),
         ],

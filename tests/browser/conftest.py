@@ -1,0 +1,139 @@
+"""A served invented atlas and a real Chromium."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import waitress
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from atlas.application import create_application
+from tests.invented_atlas import publish_invented
+
+PATIENCE = 30
+"""Seconds to wait for something on a busy machine; an idle one needs a second or two."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running atlas."""
+
+    url: str
+    data: Path
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("atlas")
+    publish_invented(folder / "data")
+    app = create_application(folder / "data", folder / "cache")
+    server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield Served(f"http://127.0.0.1:{server.effective_port}", folder / "data")
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[WebDriver]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if not chromium or not chromedriver:
+        pytest.skip("Chromium and its driver are not installed (Debian: apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--enable-unsafe-swiftshader",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--disable-quic",
+        "--window-size=1280,800",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    running = webdriver.Chrome(options=options, service=Service(chromedriver))
+    running.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
+    yield running
+    running.quit()
+
+
+@dataclass(frozen=True)
+class Browser:
+    """What a test does in the browser, with patience."""
+
+    driver: WebDriver
+    url: str
+
+    def open(self, path: str) -> None:
+        """Go to a page and wait until it has drawn what it draws."""
+        self.driver.get("about:blank")
+        self.driver.get(self.url + path)
+        self.until("return document.querySelector('#map .main-svg, #budget-graph .main-svg, .prose') !== null")
+        self.settled()
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, script: str, *arguments: Any) -> Any:
+        """Wait until a script returns something true, and return it."""
+        return self.wait(lambda: self.run(script, *arguments), script)
+
+    def wait(self, condition: Callable[[], Any], told: str) -> Any:
+        return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1, ignored_exceptions=[]).until(
+            lambda _: condition(), f"in vain: {told}"
+        )
+
+    def settled(self) -> None:
+        """Wait until no callback is under way."""
+        self.until("return !document.querySelector('[data-dash-is-loading=true]') && document.title !== 'Updating...'")
+
+    def click(self, selector: str) -> None:
+        self.until("const e = document.querySelector(arguments[0]); if (e) e.click(); return e !== null", selector)
+
+    def text(self, selector: str) -> str:
+        return str(self.until("const e = document.querySelector(arguments[0]); return e && e.innerText", selector))
+
+    def query(self) -> dict[str, str]:
+        return dict(self.run("return Object.fromEntries(new URL(location.href).searchParams)"))
+
+    def traces(self, graph: str) -> list[dict[str, Any]]:
+        """Names, numbers of points and colours of what a figure draws now."""
+        return list(
+            self.run(
+                "return document.querySelector(arguments[0] + ' .js-plotly-plot').data.map(t => ({name: t.name, "
+                "n: (t.x || []).length, colour: t.marker && t.marker.color, symbol: t.marker && t.marker.symbol}))",
+                graph,
+            )
+        )
+
+    def complaints(self) -> list[str]:
+        """Console errors since the last question. Warnings of the software renderer are no errors."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture
+def browser(driver: WebDriver, served: Served) -> Iterator[Browser]:
+    view = Browser(driver, served.url)
+    view.complaints()
+    yield view
+    assert view.complaints() == []

@@ -1,0 +1,257 @@
+"""What people do with the atlas, in a real Chromium."""
+
+from __future__ import annotations
+
+import csv
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.invented_atlas import HOSTILE, MARKUP, invented_roster, publish_invented
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+pytestmark = pytest.mark.browser
+
+SOURCES = 27
+CARD = "const name = document.querySelector('.card-name');"
+FRONT = "const p = document.querySelector('#map .js-plotly-plot');"
+
+
+COLOURS = """
+const [picture, done] = arguments, image = new Image();
+image.onload = () => {
+  const canvas = document.createElement("canvas"), [x, y, w, h] = [380, 200, 260, 400];
+  [canvas.width, canvas.height] = [image.width, image.height];
+  const pen = canvas.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const bytes = pen.getImageData(x, y, w, h).data, seen = new Set();
+  for (let i = 0; i < bytes.length; i += 4) seen.add((bytes[i] >> 5) * 64 + (bytes[i + 1] >> 5) * 8 + (bytes[i + 2] >> 5));
+  done(seen.size);
+};
+image.src = "data:image/png;base64," + picture;
+"""
+"""Distinct colours, eight steps a channel, in the middle of a screenshot of the map."""
+
+
+def camera(browser: Any) -> list[float]:
+    return list(browser.run(FRONT + "const c = p._fullLayout.scene.camera; return [c.eye.x, c.eye.y, c.eye.z]"))
+
+
+def selected_at(browser: Any) -> list[float]:
+    return list(
+        browser.until(FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x.length && [t.x[0], t.y[0]]")
+    )
+
+
+def turn(browser: Any, eye: tuple[float, float, float]) -> None:
+    """Turn the scene as a drag does: Plotly then reports the camera."""
+    browser.run(
+        FRONT
+        + "const c = JSON.parse(JSON.stringify(p._fullLayout.scene.camera)); [c.eye.x, c.eye.y, c.eye.z] = arguments[0];"
+        "Plotly.relayout(p, {'scene.camera': c});",
+        list(eye),
+    )
+
+
+def test_the_map_shows_every_source_and_is_not_blank(browser: Any) -> None:
+    browser.open("/?theme=dark")
+    points = [t for t in browser.traces("#map") if t["name"] not in ("links", "own links", "nearest", "selected", "labels")]
+    assert sum(trace["n"] for trace in points) == SOURCES
+    browser.until(FRONT + "return p.querySelector('canvas') !== null")
+    picture = browser.driver.find_element(By.ID, "map").screenshot_as_base64
+    assert browser.driver.execute_async_script(COLOURS, picture) > 4
+    assert "27 sources" in browser.text(".map-title .sentence")
+
+
+def test_legend_counts_and_isolation(browser: Any) -> None:
+    browser.open("/?theme=dark")
+    qwen = browser.run("return [...document.querySelectorAll('.legend-row')].map(r => r.innerText.replace(/\\s+/g, ' '))")
+    assert qwen[0] == "Qwen 9 / 9"
+    browser.run("[...document.querySelectorAll('.legend-row')].find(r => r.innerText.startsWith('GPT')).click()")
+    browser.until(FRONT + "return p.data.find(t => t.name === 'context').x.length === 23")
+    shown = {trace["name"]: trace["n"] for trace in browser.traces("#map")}
+    assert shown["GPT"] == 4 and shown["Qwen"] == 0
+    assert browser.query()["families"] == "GPT"
+    browser.until("return document.querySelector('.legend-row[aria-pressed=true]').innerText.startsWith('GPT')")
+    browser.run("[...document.querySelectorAll('button')].find(b => b.innerText === 'Show all families').click()")
+    browser.until(FRONT + "return p.data.find(t => t.name === 'context').x.length === 0")
+    assert "families" not in browser.query()
+
+
+def test_search_by_keyboard_selects_and_fills_the_card(browser: Any) -> None:
+    browser.open("/?theme=dark")
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("/")
+    field = browser.driver.switch_to.active_element
+    assert field.get_attribute("id") == "search"
+    field.send_keys("claude-2")
+    browser.until("return [...document.querySelectorAll('[role=option]')].some(o => o.innerText.includes('claude-2'))")
+    field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    browser.until(CARD + "return name && name.textContent === 'claude-org/claude-2'")
+    assert browser.query()["source"] == "claude_2"
+    assert len(browser.driver.find_elements(By.CSS_SELECTOR, "#card button.near-row:not(.confused-row)")) == 5
+    assert selected_at(browser)
+    first = browser.text("#card button.near-row .name")
+    browser.click("#card button.near-row")
+    browser.until(CARD + "return name && name.textContent === arguments[0]", first)
+
+
+def test_projection_and_reader_switches_keep_selection_and_camera(browser: Any) -> None:
+    browser.open("/?theme=dark&source=gpt_1")
+    turn(browser, (0.4, -1.6, 0.9))
+    browser.wait(lambda: "camera" in browser.query(), "the camera in the link")
+    before = selected_at(browser)
+    browser.run("document.querySelector('#projection input[value=umap]').click()")
+    browser.until(FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x[0] !== arguments[0]", before[0])
+    assert camera(browser) == pytest.approx([0.4, -1.6, 0.9], abs=0.01)
+    assert browser.query()["source"] == "gpt_1"
+    assert "gpt-org/gpt-1" in browser.text(".card-name")
+    browser.run("document.querySelector('#dim input[value=\"2\"]').click()")
+    browser.until(FRONT + "return p.data[0].type === 'scatter'")
+    browser.run("document.querySelector('#dim input[value=\"3\"]').click()")
+    browser.until(FRONT + "return p.data[0].type === 'scatter3d' && !!p._fullLayout.scene")
+    assert camera(browser) == pytest.approx([0.4, -1.6, 0.9], abs=0.01)
+    canvases = browser.run("return document.querySelectorAll('#map .gl-container canvas').length")
+    assert canvases <= 1
+
+
+def test_a_deep_link_reopens_the_view(browser: Any) -> None:
+    browser.open(
+        "/?theme=light&roster=12-way&domain=math100&projection=pca&dim=3&source=gpt_1&families=GPT,Qwen&links=off"
+        "&camera=0.3,1.9,0.4,0,0,0,0,0,1"
+    )
+    browser.until("return document.querySelector('#roster').value.startsWith('12-way')")
+    assert browser.run("return document.documentElement.dataset.theme") == "light"
+    assert "12 sources" in browser.text(".map-title .sentence")
+    assert camera(browser) == pytest.approx([0.3, 1.9, 0.4], abs=0.01)
+    assert browser.run("return document.querySelector('#projection input:checked').value") == "pca"
+    assert browser.run("return [...document.querySelectorAll('.legend-row[aria-pressed=true]')].length") == 2
+    browser.wait(lambda: browser.query().get("camera") == "0.3,1.9,0.4,0,0,0,0,0,1", "an unchanged link")
+    assert browser.query()["links"] == "off"
+
+
+def test_the_theme_switch_recolours_the_figure_and_stays(browser: Any) -> None:
+    browser.open("/?theme=dark")
+    dark = {trace["name"]: trace["colour"] for trace in browser.traces("#map")}["Qwen"]
+    browser.click("#theme-toggle")
+    browser.until("return document.documentElement.dataset.theme === 'light'")
+    browser.until(FRONT + "return p.data.find(t => t.name === 'Qwen').marker.color !== arguments[0]", dark)
+    assert browser.query()["theme"] == "light"
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    browser.click("#theme-toggle")
+
+
+def test_navigation_carries_the_choices(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way&source=gpt_1")
+    browser.until("return document.querySelector('#nav-attribution').getAttribute('href').includes('roster=12-way')")
+    browser.click("#nav-attribution")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    assert browser.query()["roster"] == "12-way"
+    assert "12 sources" in browser.text("#answer")
+    assert browser.run("return document.querySelector('#nav-attribution').classList.contains('here')")
+    browser.driver.back()
+    browser.until("return document.querySelector('#map .main-svg') !== null")
+    assert "gpt-org/gpt-1" in browser.text(".card-name")
+
+
+def test_budget_metric_and_roster_change_the_attribution_page(browser: Any) -> None:
+    browser.open("/attribution?theme=dark")
+    before = browser.text("#answer")
+    assert "With 20 traces" in before
+    browser.run("document.querySelector('#k input[value=\"1\"]').click()")
+    browser.until("return document.querySelector('#answer').innerText.includes('With one trace')")
+    assert browser.query()["k"] == "1"
+    browser.until("return document.querySelector('#figure-confusion .sentence').innerText.includes('at one trace')")
+    browser.run("document.querySelector('#metric input[value=nll]').click()")
+    axis = "return document.querySelector('#budget-graph .js-plotly-plot').layout.yaxis.title.text.includes('NLL')"
+    browser.until(axis)
+    names = [trace["name"] for trace in browser.traces("#budget-graph")]
+    assert "summed evidence" in names and "mean evidence" in names
+
+
+def test_confusion_zoom_and_click(browser: Any) -> None:
+    browser.open("/attribution?theme=dark&k=1&zoom=Qwen")
+    plot = "const p = document.querySelector('#confusion-graph .js-plotly-plot');"
+    assert len(browser.run(plot + "return p.data[0].y")) == 9
+    browser.run(
+        plot + "p.emit('plotly_click', {points: [{x: p.data[0].x[1], y: p.data[0].y[0], pointNumber: [0, 1],"
+        "curveNumber: 0, data: p.data[0], fullData: p._fullData[0]}]})"
+    )
+    browser.until("return document.querySelectorAll('#pair tbody tr').length === 6")
+    heads = browser.run("return [...document.querySelectorAll('#pair .name')].map(e => e.innerText)")
+    assert heads == ["qwen-org/qwen-1", "qwen-org/qwen-2"]
+    assert browser.query()["truth"] == "qwen_1" and browser.query()["answer"] == "qwen_2"
+
+
+def test_table_view_and_csv(browser: Any, downloads: Path) -> None:
+    browser.open("/attribution?theme=dark")
+    height = browser.run("return document.querySelector('#figure-budget').offsetHeight")
+    browser.click("#figure-budget .tool[aria-pressed]")
+    rows = "return document.querySelectorAll('#figure-budget .ag-center-cols-container [role=row]').length"
+    browser.wait(lambda: browser.run(rows) == 6, "six budgets in the table")
+    assert browser.run("return document.querySelector('#figure-budget').offsetHeight") == height
+    browser.run("[...document.querySelectorAll('#figure-confusion .tool')].find(b => b.innerText === 'CSV').click()")
+    found = browser.wait(lambda: sorted(downloads.glob("atlas_confusion*.csv")), "a downloaded CSV")
+    with found[0].open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert set(table[0]) >= {"truth", "predicted", "count", "share"}
+    assert sum(int(row["count"]) for row in table if row["truth"] == "gpt_1") == 75
+    browser.run("[...document.querySelectorAll('#figure-budget .tool')].find(b => b.innerText.includes('How')).click()")
+    browser.until("return document.querySelector('.made .command') !== null")
+    assert "python -m tests.invented_atlas" in browser.text(".made .command")
+
+
+def test_hostile_names_are_text(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way")
+    titles = browser.run("return document.title")
+    labels = list(invented_roster()["label"])[-3:]
+    for label, name in zip(labels, HOSTILE, strict=True):
+        browser.open("/?theme=dark&" + urllib.parse.urlencode({"source": label}))
+        browser.until(CARD + "return name && name.textContent === arguments[0]", name)
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert browser.run("return document.title") == titles != "owned"
+    families = browser.run("return [...document.querySelectorAll('.legend-name')].map(e => e.textContent)")
+    assert MARKUP in families
+    wide = browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert wide
+    browser.open("/attribution?theme=dark&k=1")
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_methods_lists_the_builds(browser: Any) -> None:
+    browser.open("/methods?theme=light")
+    browser.until("return document.querySelectorAll('#builds-grid .ag-center-cols-container [role=row]').length === 1")
+    assert "invented" in browser.text("#builds-grid .ag-center-cols-container")
+
+
+@pytest.mark.parametrize("path", ["/", "/attribution", "/methods"])
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (820, 1180)])
+def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) -> None:
+    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        browser.open(f"{path}?theme=light&source=gpt_1")
+        assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        if path == "/":
+            overlap = browser.run(
+                "const box = s => document.querySelector(s).getBoundingClientRect();"
+                "const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;"
+                "const parts = ['.legend', '.map-side', '.projector', '.map-title'].map(box);"
+                "return parts.some((a, i) => parts.some((b, j) => i < j && !apart(a, b)))"
+            )
+            assert not overlap
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_generation_published_while_open_is_shown(browser: Any, served: Any) -> None:
+    browser.open("/attribution?theme=dark")
+    before = browser.text("#answer strong")
+    publish_invented(served.data, seed=99)
+    browser.run("document.querySelector('#k input[value=\"50\"]').click()")
+    browser.until("return document.querySelector('#answer').innerText.includes('With 50 traces')")
+    browser.run("document.querySelector('#k input[value=\"20\"]').click()")
+    browser.until("return document.querySelector('#answer').innerText.includes('With 20 traces')")
+    assert browser.text("#answer strong") != before
