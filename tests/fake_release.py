@@ -93,7 +93,7 @@ def fake_release(
         # Descending labels: a roster is not sorted.
         labels.append(f"{chr(ord('z') - i % 26)}_{family.lower()}_{i:03d}")
         entry = {"label": labels[-1], "repo_id": f"{family}/{labels[-1]}", "family": family.lower()}
-        entry |= {"plot_family": family, "source": "invented"}
+        entry |= {"plot_family": family, "source": "local_invented"}
         if i % 3 == 2:
             entry["model_id"] = f"api-{labels[-1]}"
         roster.append(entry)
