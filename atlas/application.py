@@ -61,6 +61,11 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         suppress_callback_exceptions=True,
         on_error=_tell,
         serve_locally=True,
+        include_pages_meta=False,
+        meta_tags=[
+            {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+            {"name": "description", "content": "Which language model wrote these traces: a map, and measurements"},
+        ],
     )
     app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
     answers = Cache(
@@ -80,7 +85,6 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             path=page.path,
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
-            description="Which language model wrote these traces: a map and the measurements behind it",
             layout=_guarded(page.layout),
             order=order,
         )

@@ -1,0 +1,184 @@
+"""Attribution figures as pure functions: what they draw, in which order, with which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from atlas.figures import attribution as figures
+from atlas.figures.attribution import Line
+from atlas.theme import TOKENS
+
+BUDGETS = [1, 5, 10, 20, 50, 100]
+
+
+@pytest.fixture
+def curve() -> pd.DataFrame:
+    value = np.array([0.04, 0.3, 0.5, 0.7, 0.9, 0.96])
+    measured = pd.DataFrame({"line": "a", "k": BUDGETS, "value": value, "std": 0.02, "n": 600, "origin": "measured"})
+    return pd.concat([measured, measured.assign(line="b", value=value / 2, std=np.nan, origin="published")])
+
+
+def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -> None:
+    lines = [Line("a", "ours", "#0F7EA3"), Line("b", "<i>theirs</i>", "#A53900")]
+    figure = figures.budget_curves(curve, lines, theme="light", axis="Accuracy", k=20, chance=0.01, unit=True)
+    assert [trace.name for trace in figure.data] == ["ours ± std", "ours", "&lt;i&gt;theirs&lt;/i&gt;"]
+    band, ours, theirs = figure.data
+    assert max(band.y) == pytest.approx(0.98) and min(band.y) == pytest.approx(0.02)
+    assert ours.line.dash == "solid" and theirs.line.dash == "dash"
+    assert ours.marker.color == "#0F7EA3" and theirs.marker.color == TOKENS["light"]["panel"]
+    assert figure.layout.xaxis.type == "log"
+    assert list(figure.layout.xaxis.tickvals) == BUDGETS
+    labels = {note.text: note for note in figure.layout.annotations}
+    assert set(labels) == {"ours", "&lt;i&gt;theirs&lt;/i&gt;", "chance"}
+    assert labels["ours"].y == pytest.approx(0.96) and labels["ours"].font.color == "#0F7EA3"
+    marked = [shape for shape in figure.layout.shapes if shape.x0 == 20]
+    assert len(marked) == 1 and marked[0].line.color == TOKENS["light"]["accent"]
+    assert ours.text[0] == "<b>ours</b><br>1 trace: .040 ± .020<br>600 groups"
+
+
+def test_labels_at_the_ends_do_not_cover_each_other(curve: pd.DataFrame) -> None:
+    close = curve.assign(value=0.5)
+    lines = [Line("a", "one", "#0F7EA3"), Line("b", "two", "#A53900")]
+    figure = figures.budget_curves(close, lines, theme="dark", axis="Accuracy", k=1, chance=0.49, unit=True)
+    heights = sorted(note.y for note in figure.layout.annotations)
+    assert np.diff(heights).min() >= 0.05
+
+
+@pytest.fixture
+def sources() -> pd.DataFrame:
+    families = ["GPT", "Qwen", "Qwen", "GPT", "Qwen", "Phi"]
+    return pd.DataFrame(
+        {
+            "position": range(6),
+            "source": ["g1", "q1", "q2", "g2", "q3", "p1"],
+            "name": ["gpt-1", "qwen-1", "qwen-2", "gpt-2", "<b>qwen</b>", "phi"],
+            "family": families,
+            "family_position": [{"GPT": 0, "Qwen": 1, "Phi": 2}[family] for family in families],
+        }
+    )
+
+
+@pytest.fixture
+def cells() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "truth": ["q1", "q1", "q1", "q1", "g1"],
+            "predicted": ["q1", "q2", "g1", "p1", "g1"],
+            "count": [6, 2, 1, 1, 10],
+            "share": [0.6, 0.2, 0.1, 0.1, 1.0],
+        }
+    )
+
+
+def test_confusion_is_ordered_by_family_large_first(sources: pd.DataFrame) -> None:
+    assert list(figures.confusion_order(sources)["source"]) == ["q1", "q2", "q3", "g1", "g2", "p1"]
+
+
+def test_confusion_rows_are_the_truth_and_zero_is_background(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
+    order = figures.confusion_order(sources)
+    figure = figures.confusion_matrix(cells, order, theme="dark", clicked=("q1", "q2"))
+    heat = figure.data[0]
+    assert list(heat.y) == ["qwen-1", "qwen-2", "&lt;b&gt;qwen&lt;/b&gt;", "gpt-1", "gpt-2", "phi"]
+    assert list(heat.x) == list(heat.y)
+    assert list(heat.z[0]) == [0.6, 0.2, None, 0.1, None, 0.1]
+    assert heat.z[3][3] == 1.0 and heat.z[4][4] is None
+    assert figure.layout.yaxis.autorange == "reversed"
+    boxes = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.line.color == TOKENS["dark"]["edge"]]
+    assert boxes == [(-0.5, 2.5), (2.5, 4.5)]
+    clicked = [shape for shape in figure.layout.shapes if shape.line.color == TOKENS["dark"]["accent"]]
+    assert [(shape.x0, shape.y0) for shape in clicked] == [(0.5, -0.5)]
+    words = [note.text for note in figure.layout.annotations]
+    assert words[:3] == ["Qwen", "GPT", "Phi"] and {"Truth ↓", "Answered →"} <= set(words)
+
+
+def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
+    order = figures.confusion_order(sources)
+    heat = figures.confusion_matrix(cells, order, theme="light", zoom="Qwen").data[0]
+    assert list(heat.x) == ["qwen-1", "qwen-2", "&lt;b&gt;qwen&lt;/b&gt;", "any other family"]
+    assert list(heat.z[0]) == [0.6, 0.2, None, 0.2]
+    assert figures.cell_at(order, "Qwen", "qwen-2", "qwen-1") == ("q1", "q2")
+    assert figures.cell_at(order, "", "gpt-1", "&lt;b&gt;qwen&lt;/b&gt;") == ("q3", "g1")
+    assert figures.cell_at(order, "Qwen", "any other family", "qwen-1") == ("", "")
+
+
+def test_names_that_read_the_same_get_rows_of_their_own(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
+    order = figures.confusion_order(sources.assign(name="twin"))
+    heat = figures.confusion_matrix(cells, order, theme="dark").data[0]
+    assert len(set(heat.y)) == 6
+    assert figures.cell_at(order, "", heat.x[1], heat.y[0]) == ("q1", "q2")
+
+
+def test_margin_names_of_many_small_families_do_not_touch() -> None:
+    many = pd.DataFrame(
+        {
+            "position": range(60),
+            "source": [f"s{place}" for place in range(60)],
+            "name": [f"n{place}" for place in range(60)],
+            "family": ["big"] * 40 + [f"f{place}" for place in range(20)],
+            "family_position": [0] * 40 + list(range(1, 21)),
+        }
+    )
+    cells = pd.DataFrame({"truth": ["s0"], "predicted": ["s0"], "count": [1], "share": [1.0]})
+    figure = figures.confusion_matrix(cells, figures.confusion_order(many), theme="dark")
+    names = [note for note in figure.layout.annotations if note.showarrow]
+    heights = [(note.y + 0.5) * figures.MATRIX_PIXELS / 60 + note.ay for note in names]
+    assert len(names) == 21
+    assert np.diff(heights).min() >= 14.99 and max(heights) <= figures.MATRIX_PIXELS and min(heights) >= 0
+
+
+def test_family_errors_show_the_share_beside_the_blind_one() -> None:
+    frame = pd.DataFrame({"k": [1, 5, 100], "errors": [100.0, 40.0, 0.0], "errors_within_family": [30.0, 20.0, 0.0]})
+    figure = figures.family_errors(frame, theme="dark", expectation=0.18, k=5)
+    bar = figure.data[0]
+    assert list(bar.x) == ["1", "5"] and list(bar.y) == [0.3, 0.5]
+    assert list(bar.text) == [".300", ".500"]
+    assert list(bar.marker.color) == [TOKENS["dark"]["edge"], TOKENS["dark"]["accent"]]
+    assert figure.layout.shapes[0].y0 == 0.18
+    assert bar.hovertext[1] == "5 traces: 20 of 40 errors stay in the family"
+
+
+def test_blind_share_is_the_expected_share_of_random_errors() -> None:
+    families = pd.Series(["a", "a", "a", "b", "b", "c"])
+    pairs = [(one, other) for one in range(6) for other in range(6) if one != other]
+    naive = np.mean([families[one] == families[other] for one, other in pairs])
+    assert figures.blind_share(families) == pytest.approx(naive)
+    assert np.isnan(figures.blind_share(pd.Series(["a"])))
+
+
+def test_layer_curve_rings_the_chosen_blocks() -> None:
+    curve = pd.DataFrame(
+        {"layer": [1, 2, 3], "accuracy": [0.1, 0.4, 0.3], "low": [0.05, 0.35, 0.2], "high": [0.2, 0.5, 0.4]}
+    )
+    chosen = pd.DataFrame({"outer_fold": pd.array([0, 1, 2, 3, 4, pd.NA], dtype="Int64"), "layer": [2, 2, 3, 2, 2, 2]})
+    figure = figures.layer_curve(curve, chosen, theme="light")
+    named = {trace.name: trace for trace in figure.data}
+    assert list(named["mean accuracy"].y) == [0.1, 0.4, 0.3]
+    assert list(named["range over the outer folds"].y) == [0.2, 0.5, 0.4, 0.2, 0.35, 0.05]
+    assert list(named["selected"].x) == [2, 3] and list(named["selected"].y) == [0.4, 0.3]
+    assert list(named["selected"].text) == ["4 of 5 folds, modal", "1 of 5 folds"]
+
+
+def test_fold_spread_is_drawn_around_the_mean() -> None:
+    frame = pd.DataFrame({"k": [1, 1, 5, 5], "fold": [0, 1, 0, 1], "value": [0.2, 0.4, 0.5, 0.5], "n": 60})
+    figure = figures.fold_spread(frame, theme="dark", axis="Accuracy", k=5)
+    points = figure.data[0]
+    assert list(points.x) == ["1", "1", "5", "5"]
+    assert list(points.y) == pytest.approx([-0.1, 0.1, 0.0, 0.0])
+    assert points.marker.line.color[2] == TOKENS["dark"]["accent"] != points.marker.line.color[0]
+    assert "less its mean" in figure.layout.yaxis.title.text
+    low, high = figure.layout.yaxis.range
+    assert low == -high and high > 0.1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.4812, ".481"), (1.0, "1.000"), (0.0, ".000"), (-0.25, "−.250"), (float("nan"), "–")],
+)
+def test_rates_have_three_digits_and_no_leading_zero(value: float, text: str) -> None:
+    assert figures.rate_text(value) == text
+
+
+def test_numbers_have_three_significant_digits() -> None:
+    assert [figures.figure_text(value) for value in (0.0372, 4.5678, 123.4)] == [".037", "4.57", "123"]

@@ -1,0 +1,125 @@
+"""The map as a pure function: which traces, in which order, with which marks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from atlas.figures.map import DEFAULT_CAMERA, camera_layout, map_figure, scaled, shown
+from atlas.theme import TOKENS, family_marks
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+MARKS = family_marks(["Qwen", "GPT", "Phi", "Nobody"])
+
+
+@pytest.fixture
+def points() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "source": ["q1", "q2", "g1", "p1"],
+            "name": ["Qwen/One", "Qwen/Two", HOSTILE, "phi"],
+            "family": ["Qwen", "Qwen", "GPT", "Phi"],
+            "access": ["local", "api", "api", "local"],
+            "x": [0.0, 10.0, 20.0, 5.0],
+            "y": [0.0, 5.0, 1.0, 2.0],
+            "z": [0.0, 1.0, 2.0, 10.0],
+        }
+    )
+
+
+@pytest.fixture
+def links() -> pd.DataFrame:
+    return pd.DataFrame({"source": ["q1", "q1", "g1"], "neighbor": ["q2", "p1", "p1"], "rank": [1, 2, 1]})
+
+
+def traces(figure: go.Figure) -> dict[str, go.Scatter]:
+    return {trace.name: trace for trace in figure.data}
+
+
+ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "nearest", "selected", "labels"]
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("chosen", [{}, {"families": ["GPT"]}, {"access": "api"}, {"selected": "q1"}])
+def test_the_same_traces_in_the_same_places(
+    points: pd.DataFrame, links: pd.DataFrame, dimensions: int, chosen: dict[str, object]
+) -> None:
+    figure = map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, **chosen)
+    assert [trace.name for trace in figure.data] == ORDER
+    kinds = {type(trace) for trace in figure.data}
+    assert kinds == {go.Scatter3d if dimensions == 3 else go.Scatter}
+    drawn = [trace for trace in figure.data if trace.name in {*MARKS, "context"}]
+    assert sum(len(trace.x) for trace in drawn) == len(points)
+
+
+def test_families_carry_their_mark_in_both_themes(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    for theme in ("dark", "light"):
+        named = traces(map_figure(points, links, MARKS, theme=theme, dimensions=3))
+        for family in ("Qwen", "GPT", "Phi"):
+            assert named[family].marker.color == MARKS[family].colour(theme)
+            assert named[family].marker.symbol == MARKS[family].symbol
+        assert named["context"].marker.color == TOKENS[theme]["context"]
+        assert list(named["Qwen"].customdata) == [["q1"], ["q2"]]
+
+
+def test_isolation_leaves_the_others_as_grey_context(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=3, families=["GPT"]))
+    assert len(named["GPT"].x) == 1 and len(named["Qwen"].x) == 0
+    assert [row[0] for row in named["context"].customdata] == ["q1", "q2", "p1"]
+    both = shown(points, ["Qwen"], "api")
+    assert list(both) == [False, True, False, False]
+
+
+def test_a_selection_is_ringed_and_its_neighbours_ranked(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    named = traces(map_figure(points, links, MARKS, theme="light", dimensions=3, families=["GPT"], selected="q1"))
+    assert len(named["selected"].x) == 1
+    assert named["selected"].marker.color == TOKENS["light"]["accent"]
+    assert len(named["nearest"].x) == 2
+    assert list(named["labels"].text) == ["<b>Qwen/One</b>", "1", "2"]
+    # Selected and near sources keep their colour even when their family is not isolated.
+    assert len(named["Qwen"].x) == 2 and len(named["Phi"].x) == 1
+
+
+def test_links_join_the_points_of_the_original_neighbours(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=3, selected="q1"))
+    placed = scaled(points).set_index("source")
+    own = named["own links"]
+    assert len(own.x) == 6 and own.x[2] is None
+    assert (own.x[0], own.y[0], own.z[0]) == tuple(placed.loc["q1", ["x", "y", "z"]])
+    assert (own.x[4], own.y[4], own.z[4]) == tuple(placed.loc["p1", ["x", "y", "z"]])
+    assert len(named["links"].x) == 3
+    unknown = pd.DataFrame({"source": ["q1"], "neighbor": ["absent"], "rank": [1]})
+    assert len(traces(map_figure(points, unknown, MARKS, theme="dark", dimensions=2))["links"].x) == 0
+
+
+def test_scaling_keeps_the_shape_and_fills_the_scene(points: pd.DataFrame) -> None:
+    placed = scaled(points)
+    values = placed[["x", "y", "z"]].to_numpy()
+    assert np.abs(values).max() == pytest.approx(1.0)
+    original = points[["x", "y", "z"]].to_numpy()
+    factor = np.linalg.norm(original[1] - original[0]) / np.linalg.norm(values[1] - values[0])
+    assert np.linalg.norm(original[3] - original[2]) / np.linalg.norm(values[3] - values[2]) == pytest.approx(factor)
+    flat = scaled(points.assign(z=np.nan))
+    assert flat["z"].isna().all() and np.abs(flat[["x", "y"]].to_numpy()).max() == pytest.approx(1.0)
+    alone = scaled(points.head(1))
+    assert np.isfinite(alone[["x", "y", "z"]].to_numpy()).all()
+
+
+def test_hostile_names_are_escaped_in_what_plotly_draws(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=2, selected="g1"))
+    assert "<img" not in named["GPT"].text[0] and "&lt;img" in named["GPT"].text[0]
+    assert "<img" not in named["labels"].text[0]
+    assert named["GPT"].customdata[0] == ["g1"] or list(named["GPT"].customdata[0]) == ["g1"]
+
+
+def test_the_camera_is_the_one_of_the_link(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    camera = (0.3, 1.9, 0.4, 0.1, 0.0, 0.0, 0.0, 0.0, 1.0)
+    figure = map_figure(points, links, MARKS, theme="dark", dimensions=3, camera=camera)
+    eye = figure.layout.scene.camera.eye
+    assert (eye.x, eye.y, eye.z) == camera[:3]
+    assert figure.layout.scene.camera.center.x == 0.1
+    assert figure.layout.uirevision == "map" == figure.layout.scene.uirevision
+    assert camera_layout(())["eye"]["x"] == DEFAULT_CAMERA[0]
+    assert camera_layout((1.0,))["up"] == {"x": 0.0, "y": 0.0, "z": 1.0}
