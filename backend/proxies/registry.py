@@ -1,0 +1,635 @@
+"""Which proxies exist, where their weights come from, and how one is brought to life (paper, Experimental Setup).
+
+``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones, which
+live on the model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported;
+weights are read from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backend.errors import AtlasError
+from backend.fingerprints import cache_folder, check_room
+from backend.proxies.reader import Reader
+
+DEFAULT_PROXY = "smollm2-135m"
+HUB_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.jinja", "merges.txt", "vocab.txt")
+HUB_LEFT_OUT = ("original/*", "consolidated*", "onnx/*", "openvino/*")
+_RECORD = "proxy.json"
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """One file of a wheel that is kept: its path there, its name here, its sha256."""
+
+    member: str
+    to: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package whose wheel carries files of a proxy."""
+
+    package: str
+    version: str
+    sha256: str
+    size: int
+    files: tuple[WheelFile, ...]
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """What is known of a proxy before it is loaded.
+
+    Attributes
+    ----------
+    key : str
+        Name in commands, reader ids and store folders.
+    name : str
+        Name for people.
+    family, licence, hub_id, package : str or None
+        ``package`` is the package that carries the weights (the first one, if there are several).
+    depth, hidden_size : int
+        Number of Transformer blocks and dimension d.
+    causal : bool
+        Whether a state depends on earlier tokens only.
+    folder : Path or None
+        Folder of a local proxy.
+    wheels : tuple of Wheel
+        Empty for hub and local proxies.
+    weights : str or None
+        File that identifies a packaged proxy, and ``weights_sha256`` its hash.
+    disk : int or None
+        Bytes of the finished folder of a packaged proxy.
+    """
+
+    key: str
+    name: str
+    depth: int
+    hidden_size: int
+    causal: bool
+    family: str | None = None
+    licence: str | None = None
+    hub_id: str | None = None
+    folder: Path | None = None
+    wheels: tuple[Wheel, ...] = ()
+    weights: str | None = None
+    weights_sha256: str | None = None
+    disk: int | None = None
+
+    @property
+    def package(self) -> str | None:
+        """Package that carries the weights."""
+        return self.wheels[0].package if self.wheels else None
+
+
+@functools.cache
+def registered() -> dict[str, Proxy]:
+    """The proxies of ``proxies.toml``, in its order."""
+    table = tomllib.loads(Path(__file__).with_name("proxies.toml").read_text("utf-8"))
+    return {key: _from_toml(key, entry) for key, entry in table.items()}
+
+
+def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
+    wheels = tuple(
+        Wheel(w["package"], w["version"], w["sha256"], w["bytes"], tuple(WheelFile(**f) for f in w["files"]))
+        for w in entry.get("wheels", [])
+    )
+    weights = entry.get("weights")
+    parts = [f.sha256 for w in wheels for f in w.files if f.to == weights]
+    return Proxy(
+        key=key,
+        name=entry["name"],
+        depth=entry["depth"],
+        hidden_size=entry["hidden_size"],
+        causal=entry["causal"],
+        family=entry.get("family"),
+        licence=entry.get("licence"),
+        hub_id=entry.get("hub_id"),
+        wheels=wheels,
+        weights=weights,
+        weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
+        disk=entry.get("disk"),
+    )
+
+
+def describe(name_or_path: str) -> Proxy:
+    """Find a proxy by registered name, hub id or folder.
+
+    Parameters
+    ----------
+    name_or_path : str
+
+    Returns
+    -------
+    Proxy
+        For a hub id that is not registered this fetches the model's files.
+
+    Raises
+    ------
+    AtlasError
+        If nothing of that name exists.
+    """
+    known = registered()
+    if name_or_path in known:
+        return known[name_or_path]
+    for proxy in known.values():
+        if name_or_path == proxy.hub_id:
+            return proxy
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        return _from_folder(folder.resolve(), key=_slug(folder.resolve().name), hub_id=None)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name_or_path):
+        return _from_folder(_hub_folder(name_or_path), key=_slug(name_or_path), hub_id=name_or_path)
+    raise AtlasError(
+        f"There is no proxy '{name_or_path}'",
+        f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model",
+    )
+
+
+def proxy_hash(name_or_path: str) -> str:
+    """The sha256 that identifies a proxy's weights.
+
+    Parameters
+    ----------
+    name_or_path : str
+
+    Returns
+    -------
+    str
+        Of the weight file as shipped (for a GGUF, of the GGUF). Weights in several files: sha256 over the lines
+        ``name sha256`` in the order of names.
+
+    Raises
+    ------
+    AtlasError
+        If the proxy is unknown or its weights are not here.
+    """
+    proxy = describe(name_or_path)
+    if proxy.weights_sha256:
+        return proxy.weights_sha256
+    files = sorted(locate(proxy).glob("*.safetensors"))
+    hashes = [_file_hash(f) for f in files]
+    if len(files) == 1:
+        return hashes[0]
+    listing = "".join(f"{f.name} {h}\n" for f, h in zip(files, hashes, strict=True))
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def load_reader(
+    name_or_path: str = DEFAULT_PROXY,
+    device: str = "auto",
+    dtype: torch.dtype | str | None = None,
+    *,
+    fused: bool = True,
+    compile_blocks: bool = True,
+    batch_tokens: int | None = None,
+) -> Reader:
+    """Load a proxy, ready to read.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    device : str
+        'auto' takes CUDA where there is one.
+    dtype : torch.dtype or str, optional
+        Type of the matrix products, by default what the device is best at.
+    fused, compile_blocks, batch_tokens
+        See :class:`Reader`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    AtlasError
+        If the proxy is unknown, its weights are not here, or the device does not exist.
+    """
+    where = _device(device)
+    proxy = describe(name_or_path)
+    model, tokenizer = load_model(proxy)
+    return Reader(
+        model,
+        tokenizer,
+        device=where,
+        dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+        causal=proxy.causal,
+        fused=fused,
+        compile_blocks=compile_blocks,
+        batch_tokens=batch_tokens,
+    )
+
+
+def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
+    """Load a proxy's model and tokenizer, in the type in which its weights are stored.
+
+    Parameters
+    ----------
+    proxy : Proxy
+    head : bool
+        With the language-model head, to generate; otherwise the base model.
+
+    Returns
+    -------
+    model : transformers.PreTrainedModel
+        On the CPU; of a multimodal model, without ``head``, the text decoder only.
+    tokenizer : fast Hugging Face tokenizer
+
+    Raises
+    ------
+    AtlasError
+        If the weights are not here or cannot be read.
+    """
+    folder = locate(proxy)
+    with _quiet_transformers() as transformers:
+        maker = transformers.AutoModelForCausalLM if head else transformers.AutoModel
+        try:
+            model = maker.from_pretrained(
+                folder, dtype="auto", use_safetensors=True, local_files_only=True, trust_remote_code=False
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise AtlasError(
+                f"The proxy '{proxy.key}' in {folder} cannot be read ({_first_line(error)})",
+                "It must be a model that transformers knows, in safetensors, with a fast tokenizer",
+            ) from error
+    if not tokenizer.is_fast:
+        raise AtlasError(
+            f"The proxy '{proxy.key}' in {folder} has no fast tokenizer, which knows where each token lies",
+            "Add its tokenizer.json",
+        )
+    if not head and hasattr(model, "get_decoder") and model.config.get_text_config() is not model.config:
+        model = model.get_decoder()
+    return model.eval(), tokenizer
+
+
+def locate(proxy: Proxy) -> Path:
+    """Folder with the proxy's safetensors model; a package that is installed is converted on first use.
+
+    Raises
+    ------
+    AtlasError
+        If the weights are not here.
+    """
+    if proxy.folder is not None:
+        return proxy.folder
+    if not proxy.wheels:
+        assert proxy.hub_id is not None
+        return _hub_folder(proxy.hub_id)
+    folder = installed(proxy)
+    if folder is not None:
+        return folder
+    if all(_in_site_packages(wheel) for wheel in proxy.wheels):
+        return install(proxy.key)
+    raise AtlasError(
+        f"The weights of the proxy '{proxy.key}' are not on this machine",
+        f"Run: python -m jobs proxies install {proxy.key}",
+    )
+
+
+def weights_folder() -> Path:
+    """Where packaged proxies are kept."""
+    return cache_folder() / "proxies"
+
+
+def installed(proxy: Proxy) -> Path | None:
+    """Folder of a proxy whose weights are ready to load without any network, None otherwise."""
+    if proxy.folder is not None:
+        return proxy.folder
+    if not proxy.wheels:
+        return _hub_cached(str(proxy.hub_id))
+    folder = weights_folder() / proxy.key
+    try:
+        record = json.loads((folder / _RECORD).read_text("utf-8"))
+        whole = record["weights_sha256"] == proxy.weights_sha256 and all(
+            (folder / name).stat().st_size == size for name, size in record["files"].items()
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+    return folder if whole else None
+
+
+def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
+    """Bring the weights of a packaged proxy into the cache, checked and converted to safetensors.
+
+    Parameters
+    ----------
+    name : str
+        Registered name.
+    say : callable, optional
+        Receives one line a step.
+
+    Returns
+    -------
+    Path
+        The finished folder; two processes at once are safe, the second waits for the first.
+
+    Raises
+    ------
+    AtlasError
+        If the proxy is unknown, a package cannot be fetched, a hash does not agree, or the disk is full.
+    """
+    proxy = describe(name)
+    if not proxy.wheels:
+        say(f"{proxy.key}: files come from the model hub")
+        return locate(proxy)
+    root = weights_folder()
+    with _locked(root, proxy.key):
+        ready = installed(proxy)
+        if ready is not None:
+            say(f"{proxy.key}: already in {ready}")
+            return ready
+        for leftover in root.glob(f".{proxy.key}.*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        fetch = [wheel for wheel in proxy.wheels if not _in_site_packages(wheel)]
+        check_room(root, 2 * (proxy.disk or 0) + sum(wheel.size for wheel in fetch))
+        with tempfile.TemporaryDirectory(prefix=f".{proxy.key}.", dir=root, ignore_cleanup_errors=True) as scratch:
+            raw = Path(scratch, "raw")
+            raw.mkdir()
+            for wheel in proxy.wheels:
+                if wheel in fetch:
+                    say(f"fetching {wheel.package} {wheel.version} ({wheel.size / 1e6:.0f} MB)")
+                    _unpack(_download(wheel, Path(scratch, "wheels")), wheel, raw)
+                else:
+                    say(f"using the installed package {wheel.package}")
+                    _copy_installed(wheel, raw)
+            assert proxy.weights is not None
+            if _file_hash(raw / proxy.weights) != proxy.weights_sha256:
+                raise AtlasError(
+                    f"{proxy.weights} of the proxy '{proxy.key}' does not have the registered sha256",
+                    f"Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install {name}",
+                )
+            done = _convert(proxy, raw, Path(scratch, "done"), say)
+            record = {
+                "proxy": proxy.key,
+                "weights": proxy.weights,
+                "weights_sha256": proxy.weights_sha256,
+                "packages": [f"{w.package}=={w.version}" for w in proxy.wheels],
+                "files": {f.name: f.stat().st_size for f in sorted(done.iterdir())},
+            }
+            (done / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
+            target = root / proxy.key
+            if target.exists():
+                target.rename(Path(scratch, "broken"))
+            done.rename(target)
+        say(f"{proxy.key}: ready in {target}")
+        return target
+
+
+def _convert(proxy: Proxy, raw: Path, done: Path, say: Callable[[str], None]) -> Path:
+    """Safetensors model with its tokenizer; a GGUF is dequantised to float32."""
+    assert proxy.weights is not None
+    if proxy.weights.endswith(".safetensors"):
+        return raw
+    say(f"converting {proxy.weights} to safetensors (once)")
+    done.mkdir()
+    with _quiet_transformers() as transformers:
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(raw, gguf_file=proxy.weights)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                raw,
+                gguf_file=proxy.weights,
+                quantization_config=transformers.GgufConfig(dequantize=True),
+                dtype=torch.float32,
+            )
+        except ImportError as error:
+            raise AtlasError(
+                f"The proxy '{proxy.key}' cannot be converted ({_first_line(error)})",
+                "Install the project with its dependencies (gguf and accelerate are among them)",
+            ) from error
+        model.save_pretrained(done, max_shard_size="100GB")
+        tokenizer.save_pretrained(done)
+    (raw / proxy.weights).unlink()
+    for notice in raw.iterdir():
+        notice.rename(done / notice.name)
+    return done
+
+
+def _download(wheel: Wheel, folder: Path) -> Path:
+    """Fetch a wheel with pip, whose own configuration says from where, and check it."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder), f"{wheel.package}=={wheel.version}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = sorted(folder.glob("*.whl"), key=lambda p: p.stat().st_mtime)
+    if result.returncode != 0 or not found:
+        errors = [line for line in result.stderr.splitlines() if "ERROR" in line or "No module named pip" in line]
+        why = (errors or result.stderr.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ").rstrip(".")
+        raise AtlasError(
+            f"pip cannot fetch {wheel.package}=={wheel.version} ({why})",
+            f"Check the network and pip's configuration, or install that package with pip install --no-deps and "
+            f"{sys.executable}",
+        )
+    if _file_hash(found[-1]) != wheel.sha256:
+        raise AtlasError(
+            f"{found[-1].name} does not have the registered sha256",
+            "Remove what pip keeps (python -m pip cache purge) and try again; if it stays so, the package was changed",
+        )
+    return found[-1]
+
+
+def _unpack(archive: Path, wheel: Wheel, folder: Path) -> None:
+    """Take the listed files out of a wheel; names come from the registry, never from the archive."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for file in wheel.files:
+                with opened.open(file.member) as stream:
+                    _append_checked(stream, folder / file.to, file, f"{file.member} in {archive.name}")
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise AtlasError(
+            f"{archive.name} is not the expected wheel ({_first_line(error)})", "Fetch it again"
+        ) from error
+    archive.unlink()
+
+
+def _in_site_packages(wheel: Wheel) -> bool:
+    return all(_installed_file(wheel, file) is not None for file in wheel.files)
+
+
+def _installed_file(wheel: Wheel, file: WheelFile) -> Path | None:
+    try:
+        distribution = importlib.metadata.distribution(wheel.package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    path = Path(str(distribution.locate_file(file.member)))
+    return path if distribution.version == wheel.version and path.is_file() else None
+
+
+def _copy_installed(wheel: Wheel, folder: Path) -> None:
+    for file in wheel.files:
+        path = _installed_file(wheel, file)
+        assert path is not None
+        with path.open("rb") as stream:
+            _append_checked(stream, folder / file.to, file, str(path))
+
+
+def _append_checked(stream: Any, target: Path, file: WheelFile, what: str) -> None:
+    digest = hashlib.sha256()
+    with target.open("ab") as out:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+            out.write(chunk)
+    if digest.hexdigest() != file.sha256:
+        raise AtlasError(f"{what} does not have the registered sha256", "Install that package again")
+
+
+@contextlib.contextmanager
+def _locked(root: Path, key: str) -> Iterator[None]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = os.open(root / f"{key}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise AtlasError(
+            f"The proxy folder {root} cannot be written ({error.strerror})",
+            "Point ATLAS_CACHE to a folder that you may write to",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
+    """Describe a model folder by its configuration, after checking that it is one that can be read."""
+    for name, kind in (("config.json", "configuration"), ("tokenizer.json", "fast tokenizer")):
+        if not (folder / name).is_file():
+            raise AtlasError(
+                f"The folder {folder} has no {kind} ({name})",
+                "Give a folder that transformers has saved, with model and tokenizer",
+            )
+    if not any(folder.glob("*.safetensors")):
+        raise AtlasError(
+            f"The folder {folder} has no weights in safetensors (pickled weights are not read)",
+            "Convert them with save_pretrained",
+        )
+    with _quiet_transformers() as transformers:
+        try:
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise AtlasError(
+                f"{folder / 'config.json'} cannot be read ({_first_line(error)})",
+                "It must be a model that this version of transformers knows",
+            ) from error
+        if getattr(config, "is_encoder_decoder", False):
+            raise AtlasError(
+                f"The model in {folder} is an encoder-decoder", "Choose a decoder or a sentence encoder as proxy"
+            )
+        text = config.get_text_config()
+        masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    both_ways = text.model_type in masked or getattr(text, "use_bidirectional_attention", False) in (True, "all")
+    return Proxy(
+        key=key,
+        name=hub_id or folder.name,
+        depth=int(text.num_hidden_layers),
+        hidden_size=int(text.hidden_size),
+        causal=not both_ways,
+        hub_id=hub_id,
+        folder=folder,
+    )
+
+
+def _hub_folder(hub_id: str) -> Path:
+    """Fetch a model's configuration, tokenizer and safetensors from the hub, or find them in its cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        found = snapshot_download(hub_id, allow_patterns=list(HUB_FILES), ignore_patterns=list(HUB_LEFT_OUT))
+    except GatedRepoError as error:
+        raise AtlasError(
+            f"The model hub gives '{hub_id}' only to those who accepted its terms",
+            "Accept them on the model's page and log in with: hf auth login",
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise AtlasError(
+            f"There is no model '{hub_id}' on the hub, and no folder of that name", "Check its spelling"
+        ) from error
+    except Exception as error:  # the hub's client lets the errors of several network libraries through
+        raise AtlasError(
+            f"The model '{hub_id}' is not in the hub's cache here and cannot be fetched ({_first_line(error)})",
+            "Connect to the network, or give a folder that holds the model",
+        ) from error
+    return Path(found)
+
+
+def _hub_cached(hub_id: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = Path(snapshot_download(hub_id, allow_patterns=list(HUB_FILES), local_files_only=True))
+    except Exception:  # whatever the client raises, the model is not here
+        return None
+    return found if any(found.glob("*.safetensors")) else None
+
+
+def _file_hash(path: Path) -> str:
+    """sha256 of a file; the hub's cache names its blobs by it."""
+    blob = path.resolve().name
+    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", blob):
+        return blob
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _slug(name: str) -> str:
+    """A name that is one folder and one part of a reader id."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise AtlasError(f"There is no device '{wanted}'", "Choose auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
+    return device
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[Any]:
+    """The transformers package without its progress bars; importing it is what takes time here."""
+    import transformers
+
+    logging: Any = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
