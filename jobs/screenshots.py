@@ -1,0 +1,146 @@
+"""Take the pictures of docs/screenshots: every page in both themes and three sizes, from the served generation.
+
+A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
+each link in a headless Chromium and stops both when it is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from backend.errors import AtlasError
+
+if TYPE_CHECKING:
+    from selenium.webdriver.remote.webdriver import WebDriver
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = ((1280, 800), (1920, 1080), (820, 1180))
+PAGES: dict[str, tuple[str, dict[str, str]]] = {
+    "map": ("/", {}),
+    "map-source": ("/", {"source": "claude_opus_4_5_20251101"}),
+    "map-2d": ("/", {"projection": "umap", "dim": "2", "links": "all"}),
+    "attribution": ("/attribution", {}),
+    "methods": ("/methods", {}),
+}
+START_S = 60.0
+DRAWN = (
+    "return document.querySelectorAll('#map .main-svg, #layers-graph .main-svg, .prose').length > 0"
+    " && !document.querySelector('[data-dash-is-loading=true]')"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this verb."""
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "screenshots", help="folder of the pictures")
+    parser.add_argument("--only", default="", help="take the pictures whose name begins like this")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Take the pictures."""
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    with _served() as url, _browser() as driver:
+        for name, (path, choices) in PAGES.items():
+            for width, height in SIZES:
+                for theme in ("dark", "light"):
+                    file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
+                    if file.name.startswith(arguments.only):
+                        _take(driver, f"{url}{path}?{urlencode({'theme': theme, **choices})}", width, height, file)
+                        print(file.name)
+    return 0
+
+
+@contextlib.contextmanager
+def _served() -> Iterator[str]:
+    """The atlas, started as a user would start it, on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    environment = {**os.environ, "ATLAS_HOST": "127.0.0.1", "ATLAS_PORT": str(port)}
+    server = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/health", timeout=5):
+                    break
+            except (urllib.error.URLError, OSError):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise AtlasError("The atlas did not start", "Run python app.py and read what it says") from None
+                time.sleep(0.3)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextlib.contextmanager
+def _browser() -> Iterator[WebDriver]:
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError as error:
+        raise AtlasError("selenium is not installed", "Run: pip install -e .[dev]") from error
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if not chromium or not chromedriver:
+        raise AtlasError("Chromium is not installed", "On Debian run: apt-get install chromium chromium-driver")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = webdriver.ChromeOptions()
+        options.binary_location = chromium
+        for flag in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--enable-unsafe-swiftshader",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            "--disable-quic",
+            "--hide-scrollbars",
+            f"--user-data-dir={profile}",
+        ):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+def _take(driver: WebDriver, url: str, width: int, height: int, file: Path) -> None:
+    """One picture; a page that scrolls is taken whole."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.get(url)
+    deadline = time.monotonic() + START_S
+    while not driver.execute_script(DRAWN):
+        if time.monotonic() > deadline:
+            raise AtlasError(f"{url} was not drawn within {START_S:.0f} s", "Open it in a browser and look at it")
+        time.sleep(0.2)
+    time.sleep(2.5)  # fonts and the WebGL scene
+    whole = driver.execute_script(
+        "const c = document.querySelector('.content');"
+        "return document.querySelector('.map-page') ? 0 : c.scrollHeight + c.getBoundingClientRect().top"
+    )
+    if whole > height:
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "height": int(whole)})
+        time.sleep(1.0)
+    picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 88})
+    file.write_bytes(base64.b64decode(picture["data"]))
