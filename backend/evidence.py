@@ -42,7 +42,8 @@ def accumulate(
     out = np.zeros((len(groups), classes))
     for k in range(groups.shape[1]):  # a column at a time: no (G, K, C) array is ever made
         out += log_posteriors[groups[:, k]]
-    return out - (groups.shape[1] - 1) * prior
+    out -= (groups.shape[1] - 1) * prior
+    return out
 
 
 def posterior(scores: Doubles, budget: int, scaling: Scaling = "sum") -> Doubles:

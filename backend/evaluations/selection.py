@@ -135,7 +135,7 @@ def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
     chosen = inner.idxmax(axis=1)  # the first of equals is the shallower one
     votes = chosen.value_counts()
     tied = sorted(votes.index[votes == votes.max()])
-    modal = int(inner.mean()[tied].idxmax())
+    modal = int(tied[int(inner.mean()[tied].to_numpy().argmax())])
     frame = pd.DataFrame({"outer_fold": chosen.index.astype("Int64"), "layer": chosen.to_numpy(dtype=int)})
     return pd.concat(
         [frame, pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [modal]})], ignore_index=True
