@@ -141,14 +141,14 @@
         const now = families || [];
         return now.includes(chosen.family) ? now.filter((f) => f !== chosen.family) : [...now, chosen.family];
       },
-      attribution: function (k, metric, reduction, zoom, cell) {
+      attribution: function (k, metric, reduction, zoom, truth, answer) {
         return remember({
           k: k === "20" ? "" : k,
           metric: metric === "accuracy" ? "" : metric,
           reduction: reduction === "pooled" ? "" : reduction,
           zoom,
-          truth: cell ? cell[0] : "",
-          answer: cell ? cell[1] : "",
+          truth,
+          answer,
         });
       },
       tableShown: function (clicks) {

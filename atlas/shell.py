@@ -220,6 +220,35 @@ def source_name(name: str) -> Component:
     return html.Span(str(name), className="name", title=str(name), dir="auto")
 
 
+def source_options(asked: Questions, roster: str) -> list[dict[str, Any]]:
+    """Sources of a roster to choose from, grouped by family, large families first."""
+    members = asked.ask(queries.sources, roster)
+    order = members.groupby("family")["source"].size().sort_values(ascending=False, kind="stable").index
+    pairs = {family: members.loc[members["family"] == family, ["source", "name"]] for family in order}
+    return [
+        {"group": str(family), "items": [{"value": source, "label": name} for source, name in rows.to_numpy()]}
+        for family, rows in pairs.items()
+    ]
+
+
+def source_search(identity: str, asked: Questions, roster: str, value: str, placeholder: str, label: str) -> Component:
+    """A field that finds a source by its name, with suggestions, by keyboard."""
+    return dmc.Select(
+        id=identity,
+        data=source_options(asked, roster),
+        value=value or None,
+        searchable=True,
+        clearable=True,
+        placeholder=placeholder,
+        nothingFoundMessage="No source has this name",
+        limit=60,
+        maxDropdownHeight=320,
+        size="sm",
+        comboboxProps={"zIndex": 300},
+        attributes={"input": {"aria-label": label}},
+    )
+
+
 def symbol(mark: Mark, theme: Theme) -> Component:
     """A family's mark as the figures draw it."""
     return html.Span(
@@ -402,7 +431,8 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
             column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
             column["valueFormatter"] = {"function": NUMBER_COLUMNS["count"]}
         else:
-            column |= {"filter": "agTextColumnFilter", "minWidth": 140, "flex": 1, "tooltipField": str(name)}
+            column |= {"filter": "agTextColumnFilter", "minWidth": 140, "tooltipField": str(name)}
+            column["flex"] = 3 if name == "command" else 1
         columns.append(column)
     return dag.AgGrid(
         **({"id": identity} if identity is not None else {}),

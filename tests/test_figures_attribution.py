@@ -157,7 +157,11 @@ def test_layer_curve_rings_the_chosen_blocks() -> None:
     assert list(named["mean accuracy"].y) == [0.1, 0.4, 0.3]
     assert list(named["range over the outer folds"].y) == [0.2, 0.5, 0.4, 0.2, 0.35, 0.05]
     assert list(named["selected"].x) == [2, 3] and list(named["selected"].y) == [0.4, 0.3]
-    assert list(named["selected"].text) == ["4 of 5 folds, modal", "1 of 5 folds"]
+    assert list(named["selected"].text) == ["<b>4</b>", "1"]
+    assert list(named["selected"].hovertext) == [
+        "Block 2, chosen by 4 of 5 folds, modal",
+        "Block 3, chosen by 1 of 5 folds",
+    ]
 
 
 def test_fold_spread_is_drawn_around_the_mean() -> None:

@@ -352,16 +352,17 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
             y=[height.get(layer) for layer in counted.index],
             mode="markers+text",
             marker={"size": 14, "symbol": "circle-open", "line": {"width": 2, "color": token["ink"]}},
-            text=[
-                f"{count} of {len(folds)} folds" + (", modal" if layer in modal else "")
+            text=[f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
+            textposition="top center",
+            textfont={"size": 12, "color": token["ink"]},
+            hovertext=[
+                f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
                 for layer, count in counted.items()
             ],
-            textposition="bottom center",
-            textfont={"size": 12, "color": token["ink"]},
-            hovertemplate="Block %{x}, chosen by %{text}<extra></extra>",
+            hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 12, "b": 52})
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 24, "b": 52})
     figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=2 if len(curve) <= 32 else 5)
     figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
     return figure

@@ -57,7 +57,6 @@ def layout(**query: str) -> Component:
     return html.Div(
         className="column",
         children=[
-            dcc.Store(id="cell", data=[view.truth, view.answer] if view.truth else None),
             html.Div(
                 className="page-head",
                 children=[
@@ -107,7 +106,16 @@ def layout(**query: str) -> Component:
                         ],
                     ),
                 ],
-                beside=html.Div(_pair(asked, view), id="pair", className="pair", **{"aria-live": "polite"}),
+                beside=html.Div(
+                    className="pair",
+                    children=[
+                        html.Label("Truth", htmlFor="truth", className="choice-label"),
+                        shell.source_search("truth", asked, view.roster, view.truth, "A source", "True source"),
+                        html.Label("Answered", htmlFor="named", className="choice-label"),
+                        shell.source_search("named", asked, view.roster, view.answer, "A source", "Answered source"),
+                        html.Div(_pair(asked, view), id="pair", **{"aria-live": "polite"}),
+                    ],
+                ),
             ),
             html.Div(
                 className="two",
@@ -194,7 +202,8 @@ def register(app: Dash) -> None:
         Input("metric", "value"),
         Input("reduction", "value"),
         Input("zoom", "value"),
-        Input("cell", "data"),
+        Input("truth", "value"),
+        Input("named", "value"),
     )
 
     @app.callback(Output("answer", "children"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
@@ -218,25 +227,37 @@ def register(app: Dash) -> None:
         *shell.SHARED,
         Input("k", "value"),
         Input("zoom", "value"),
-        Input("cell", "data"),
+        Input("truth", "value"),
+        Input("named", "value"),
         prevent_initial_call=True,
     )
     def confusion(
-        reader: str, roster: str, domain: str, theme: str, k: str, zoom: str | None, cell: list[str] | None
+        reader: str,
+        roster: str,
+        domain: str,
+        theme: str,
+        k: str,
+        zoom: str | None,
+        truth: str | None,
+        named: str | None,
     ) -> Any:
-        truth, named = cell or ("", "")
         view = shell.shared_view(reader, roster, domain, theme, k=k, zoom=zoom, truth=truth, answer=named)
         return _confusion(questions(), view).parts()
 
     @app.callback(
-        Output("pair", "children"), *shell.SHARED, Input("k", "value"), Input("cell", "data"), prevent_initial_call=True
+        Output("pair", "children"),
+        *shell.SHARED,
+        Input("k", "value"),
+        Input("truth", "value"),
+        Input("named", "value"),
+        prevent_initial_call=True,
     )
-    def pair(reader: str, roster: str, domain: str, theme: str, k: str, cell: list[str] | None) -> Any:
-        truth, named = cell or ("", "")
+    def pair(reader: str, roster: str, domain: str, theme: str, k: str, truth: str | None, named: str | None) -> Any:
         return _pair(questions(), shell.shared_view(reader, roster, domain, theme, k=k, truth=truth, answer=named))
 
     @app.callback(
-        Output("cell", "data"),
+        Output("truth", "value"),
+        Output("named", "value"),
         Input("confusion-graph", "clickData"),
         State("roster", "value"),
         State("zoom", "value"),
@@ -245,14 +266,21 @@ def register(app: Dash) -> None:
     def clicked(click: dict[str, Any] | None, roster: str, zoom: str | None) -> Any:
         points = (click or {}).get("points") or []
         if not points:
-            return no_update
+            return no_update, no_update
         order = figures.confusion_order(questions().ask(queries.sources, roster))
         truth, named = figures.cell_at(order, zoom or "", str(points[0].get("x")), str(points[0].get("y")))
-        return [truth, named] if truth else no_update
+        return (truth, named) if truth else (no_update, no_update)
 
-    @app.callback(Output("zoom", "data"), Input("roster", "value"), prevent_initial_call=True)
-    def zooms(roster: str) -> Any:
-        return _zooms(figures.confusion_order(questions().ask(queries.sources, roster)))
+    @app.callback(
+        Output("zoom", "data"),
+        Output("truth", "data"),
+        Output("named", "data"),
+        Input("roster", "value"),
+        prevent_initial_call=True,
+    )
+    def offered(roster: str) -> Any:
+        options = shell.source_options(questions(), roster)
+        return _zooms(figures.confusion_order(questions().ask(queries.sources, roster))), options, options
 
     @app.callback(outputs("family"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
     def family(reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
@@ -433,7 +461,8 @@ def _layers(asked: Questions, view: View) -> Drawn:
     sentence = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("block", "A Transformer layer of the proxy; the fingerprint is read after it"),
-        f"; rings mark the blocks that the outer folds chose. n = {int(curve['fits'].max())} fits a block.",
+        f"; a ring gives the number of outer folds that chose the block, bold for the modal one. "
+        f"n = {int(curve['fits'].max())} fits a block.",
     ]
     return Drawn(figure, sentence)
 
@@ -503,20 +532,21 @@ def _source_grid(asked: Questions, view: View) -> Component:
 def _pair(asked: Questions, view: View) -> list[Component]:
     """Both sources of a clicked cell and their numbers at every budget."""
     if not view.truth or not view.answer:
-        return [html.P("Click a cell: its two sources and their numbers appear here.", className="sentence")]
+        return [html.P("Click a cell, or choose two sources: their numbers appear here.", className="sentence")]
     members = asked.ask(queries.sources, view.roster).set_index("source")
     if view.truth not in members.index or view.answer not in members.index:
         return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
     marks = asked.marks()
-    heads = []
-    for word, source in (("Truth", view.truth), ("Answered", view.answer)):
-        row = members.loc[source]
-        heads += [
-            html.Dt(word),
-            html.Dd(
-                [shell.symbol(marks[row["family"]], view.theme), shell.source_name(row["name"])], className="marked"
-            ),
-        ]
+    heads = [
+        html.Span(
+            [
+                shell.symbol(marks[members.at[source, "family"]], view.theme),
+                shell.source_name(members.at[source, "name"]),
+            ],
+            className="marked",
+        )
+        for source in (view.truth, view.answer)
+    ]
     same = view.truth == view.answer
     body = []
     table = _source_rows(asked, view).set_index("source")
@@ -543,7 +573,7 @@ def _pair(asked: Questions, view: View) -> list[Component]:
         )
     columns = ["K", "right"] if same else ["K", "first as second", "second as first", "first right", "second right"]
     parts: list[Component] = [
-        html.Dl(heads, className="pair-heads"),
+        html.Div(heads, className="pair-heads"),
         html.Table(
             [html.Thead(html.Tr([html.Th(word, scope="col") for word in columns])), html.Tbody(body)], className="small"
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import dash_mantine_components as dmc
 import pandas as pd
 import plotly.graph_objects as go
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
@@ -86,19 +85,8 @@ def layout(**query: str) -> Component:
                 children=[
                     html.Div(
                         className="panel search-panel",
-                        children=dmc.Select(
-                            id="search",
-                            data=_suggestions(asked, view),
-                            value=view.source or None,
-                            searchable=True,
-                            clearable=True,
-                            placeholder="Find a source  ( / )",
-                            nothingFoundMessage="No source has this name",
-                            limit=60,
-                            maxDropdownHeight=320,
-                            size="sm",
-                            comboboxProps={"zIndex": 300},
-                            attributes={"input": {"aria-label": "Find a source by name"}},
+                        children=shell.source_search(
+                            "search", asked, view.roster, view.source, "Find a source  ( / )", "Find a source by name"
                         ),
                     ),
                     html.Details(
@@ -237,7 +225,7 @@ def register(app: Dash) -> None:
 
     @app.callback(Output("search", "data"), Input("roster", "value"), prevent_initial_call=True)
     def suggestions(roster: str) -> Any:
-        return _suggestions(questions(), shell.shared_view(None, roster, None, None)) if roster else no_update
+        return shell.source_options(questions(), roster) if roster else no_update
 
 
 def _view(
@@ -365,21 +353,6 @@ def _legend(asked: Questions, view: View, points: pd.DataFrame) -> list[Componen
             )
         )
     return rows
-
-
-def _suggestions(asked: Questions, view: View) -> list[dict[str, Any]]:
-    members = asked.ask(queries.sources, view.roster)
-    order = members.groupby("family")["source"].size().sort_values(ascending=False, kind="stable").index
-    return [
-        {
-            "group": str(family),
-            "items": [
-                {"value": row.source, "label": row.name_shown}
-                for row in members[members["family"] == family].rename(columns={"name": "name_shown"}).itertuples()
-            ],
-        }
-        for family in order
-    ]
 
 
 # ---- the card -------------------------------------------------------------------------------------------------------

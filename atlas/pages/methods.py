@@ -137,7 +137,7 @@ def _builds(asked: Questions, view: View) -> Component:
             html.Div(
                 id={"type": "body", "figure": "builds"},
                 className="figure-body",
-                style={"height": 360},
+                style={"height": min(360, 42 + 34 * max(len(frame), 1))},
                 children=[
                     html.Div(shell.table(frame, identity="builds-grid"), className="figure-drawing"),
                 ],

@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from atlas.application import create_application
 from tests.invented_atlas import publish_invented
 
-PATIENCE = 30
+PATIENCE = 60
 """Seconds to wait for something on a busy machine; an idle one needs a second or two."""
 
 

@@ -188,7 +188,7 @@ def test_confusion_zoom_and_click(browser: Any) -> None:
         "curveNumber: 0, data: p.data[0], fullData: p._fullData[0]}]})"
     )
     browser.until("return document.querySelectorAll('#pair tbody tr').length === 6")
-    heads = browser.run("return [...document.querySelectorAll('#pair .name')].map(e => e.innerText)")
+    heads = browser.run("return [...document.querySelectorAll('#pair .pair-heads .name')].map(e => e.textContent)")
     assert heads == ["qwen-org/qwen-1", "qwen-org/qwen-2"]
     assert browser.query()["truth"] == "qwen_1" and browser.query()["answer"] == "qwen_2"
 
