@@ -117,7 +117,7 @@ class FusedDecoder:
         states : Tensor of shape (B, T, d), float32
             After the final norm for the last block of the model, as ``hidden_states[-1]`` of transformers.
         """
-        batch, width = ids.shape
+        width = ids.shape[1]
         before = prefix[0][0].shape[1] if prefix else 0
         position = torch.arange(before, before + width, dtype=torch.float32, device=self.device)
         angle = torch.outer(position, self.inverse_frequency).repeat(1, 2)
@@ -168,7 +168,7 @@ def _step(
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One block: (B, T, d) float32 in and out, with the new keys and values beside it."""
-    batch, width, hidden = x.shape
+    batch, width, _ = x.shape
     share = heads // kv_heads
     qkv = F.linear(_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)
     qk = qkv[:, :, : heads + kv_heads].float()

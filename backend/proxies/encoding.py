@@ -2,13 +2,15 @@
 
 No special tokens, right truncation. The response span starts at the first token whose text reaches past the
 prefix, so a token that straddles the boundary belongs to the response. Where the span is empty (a prompt that
-fills the whole window, an empty response) the last kept token stands in for it.
+fills the whole window, an empty response) the last kept token stands in for it. Special tokens that an encoder wants
+at the end are no part of the response. Lone surrogates, which no tokenizer accepts, become U+FFFD.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from backend.traces import Trace, View, view_text
@@ -26,19 +28,34 @@ class Encoded:
     ids : list of int
         Kept tokens, at least one.
     start : int
-        First response token; the response is ``ids[start:]`` and never empty.
+        First response token; the response is ``ids[start:stop]`` and never empty.
     prompt : int
         Traces with equal prompts carry the same number.
+    tail : int
+        Special tokens behind the response (an encoder's end mark).
     """
 
     ids: list[int]
     start: int
     prompt: int
+    tail: int = 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last response token."""
+        return len(self.ids) - self.tail
 
     @property
     def response_tokens(self) -> int:
         """Number of response tokens ``T``."""
-        return len(self.ids) - self.start
+        return self.stop - self.start
+
+    def cut(self, limit: int | None) -> Encoded:
+        """The same trace with at most ``limit`` response tokens; the special tokens behind them stay."""
+        if limit is None or limit >= self.response_tokens:
+            return self
+        stop = self.start + limit
+        return Encoded(self.ids[:stop] + self.ids[self.stop :], self.start, self.prompt, self.tail)
 
 
 def encode(
@@ -69,7 +86,7 @@ def encode(
     -------
     list of Encoded, length n
     """
-    pairs = [view_text(trace, view) for trace in traces]
+    pairs = [view_text(Trace(_whole(trace.prompt), _whole(trace.response)), view) for trace in traces]
     texts = [text for _, text in pairs]
     batch = tokenizer(
         texts,
@@ -77,24 +94,36 @@ def encode(
         truncation=True,
         max_length=max_tokens,
         return_offsets_mapping=True,
+        return_special_tokens_mask=True,
         return_attention_mask=False,
     )
     prompts: dict[str, int] = {}
     counts: dict[str, int] = {}
     encoded = []
-    for trace, (prefix, _), ids, offsets in zip(
-        traces, pairs, batch["input_ids"], batch["offset_mapping"], strict=True
-    ):
+    columns = zip(traces, pairs, batch["input_ids"], batch["offset_mapping"], batch["special_tokens_mask"], strict=True)
+    for trace, (prefix, _), ids, offsets, special in columns:
+        tail = len(list(takewhile(bool, reversed(special)))) if special_tokens else 0
         if not ids:
             ids, offsets = [_filler(tokenizer)], [(0, 0)]
         if span == "prefix-count":
             if prefix not in counts:
-                counts[prefix] = len(tokenizer(prefix, add_special_tokens=special_tokens)["input_ids"])
+                counts[prefix] = len(tokenizer(prefix, add_special_tokens=special_tokens)["input_ids"]) - tail
             start = counts[prefix]
         else:
             start = next((i for i, (_, end) in enumerate(offsets) if end > len(prefix)), len(ids))
-        encoded.append(Encoded(list(ids), min(start, len(ids) - 1), prompts.setdefault(trace.prompt, len(prompts))))
+        tail = min(tail, len(ids) - 1)
+        number = prompts.setdefault(trace.prompt, len(prompts))
+        encoded.append(Encoded(list(ids), min(start, len(ids) - tail - 1), number, tail))
     return encoded
+
+
+def _whole(text: str) -> str:
+    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _filler(tokenizer: Any) -> int:

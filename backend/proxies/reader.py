@@ -7,6 +7,7 @@ that answer the same prompt share the work on it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from backend.proxies.decoder import FusedDecoder, KeyValue, supported
-from backend.proxies.encoding import Encoded, encode
+from backend.proxies.encoding import MAX_TOKENS, Encoded, Span, encode
 from backend.spectral import FINGERPRINT_MODES, project, span_weights
 from backend.traces import Trace, View
 
@@ -24,6 +25,10 @@ Half = npt.NDArray[np.float16]
 TEMPORAL_MODES = 8
 SHARE_FROM = 256
 """Tokens that sharing a prefix must save before it pays for batches of its own."""
+HALF_LIMIT = 65_504.0
+"""The largest float16; coefficients beyond it are stored as this."""
+Visit = Callable[[int, torch.Tensor], None]
+"""Receives a block's number and its states, (B, T, d)."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Reader:
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Base model (without language-model head).
+        Base model (without language-model head); it must not be used for anything else afterwards.
     tokenizer : fast Hugging Face tokenizer
     device : str or torch.device
     dtype : torch.dtype, optional
@@ -83,6 +88,15 @@ class Reader:
         Compile the fused pass where a compiler is at hand.
     batch_tokens : int, optional
         Padded tokens a batch; small on a CPU, where activations should stay in the cache.
+
+    Attributes
+    ----------
+    depth, hidden_size : int
+        Number of Transformer blocks and dimension d.
+    max_tokens : int
+        Where texts are cut: 1,024, or less where the proxy has fewer positions.
+    engine : str
+        How the pass is computed: 'fused', 'fused-compiled', or 'transformers'.
     """
 
     def __init__(
@@ -105,18 +119,37 @@ class Reader:
         self.depth = int(text_config.num_hidden_layers)
         self.hidden_size = int(text_config.hidden_size)
         self.batch_tokens = batch_tokens or (65_536 if self.device.type == "cuda" else 2_560)
+        self.max_tokens = min(MAX_TOKENS, int(getattr(text_config, "max_position_embeddings", None) or MAX_TOKENS))
+        if not causal:
+            self.max_tokens = min(self.max_tokens, tokenizer.model_max_length)
         self._pad = tokenizer.pad_token_id or 0
         self._engine: FusedDecoder | _Hooked
         if fused and causal and supported(model.config):
             self._engine = FusedDecoder(model, self.dtype, self.device, compile_blocks)
             self.engine = "fused-compiled" if self._engine.compiled else "fused"
         else:
-            self._engine = _Hooked(model.to(self.device, self.dtype), self.device, self.depth)
+            self._engine = _Hooked(model, self.device, self.dtype, self.depth, causal)
             self.engine = "transformers"
 
-    def encode(self, traces: Sequence[Trace], view: View, **options: Any) -> list[Encoded]:
-        """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`."""
-        return encode(self.tokenizer, traces, view, special_tokens=not self.causal, **options)
+    def encode(
+        self, traces: Sequence[Trace], view: View, *, max_tokens: int | None = None, span: Span = "offsets"
+    ) -> list[Encoded]:
+        """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`.
+
+        Parameters
+        ----------
+        traces : sequence of Trace, length n
+        view : {'ur', 'r'}
+        max_tokens : int, optional
+            Where texts are cut, by default (and at most) ``self.max_tokens``.
+        span : {'offsets', 'prefix-count'}
+
+        Returns
+        -------
+        list of Encoded, length n
+        """
+        limit = min(max_tokens or self.max_tokens, self.max_tokens)
+        return encode(self.tokenizer, traces, view, max_tokens=limit, span=span, special_tokens=not self.causal)
 
     @torch.inference_mode()
     def read(
@@ -141,7 +174,8 @@ class Reader:
         Returns
         -------
         dict of (layer, variant) to ndarray of shape (n, m * d), float16
-            DC and first AC (m = 2), or eight modes, maximum and final state (m = 10) for 'temporal'.
+            DC and first AC (m = 2), or eight modes, maximum and final state (m = 10) for 'temporal'. Values beyond
+            the range of float16 are stored as its largest number.
 
         Raises
         ------
@@ -162,11 +196,11 @@ class Reader:
             self._read_pass(encoded, wanted, readout, out, progress)
             return out
         for limit in readout.limits:
-            cut = [e if limit is None else Encoded(e.ids[: e.start + limit], e.start, e.prompt) for e in encoded]
-            one = Readout((None,), readout.temporal if limit is None else ())
-            part = {(ly, "full" if v == variant_name(limit) else v): a for (ly, v), a in out.items()
-                    if v == variant_name(limit) or (limit is None and v == "temporal")}  # fmt: skip
-            self._read_pass(cut, wanted, one, part, progress if limit is None else None)
+            name, one = variant_name(limit), Readout((None,), readout.temporal if limit is None else ())
+            part = {(ly, "full"): array for (ly, v), array in out.items() if v == name}
+            if limit is None:
+                part |= {key: array for key, array in out.items() if key[1] == "temporal"}
+            self._read_pass([e.cut(limit) for e in encoded], wanted, one, part, progress if limit is None else None)
         return out
 
     def _read_pass(
@@ -223,63 +257,84 @@ class Reader:
             ids[i, : len(e.ids) - shared] = torch.tensor(e.ids[shared:])
         lengths = torch.tensor([len(e.ids) - shared for e in batch])
         starts = [e.start - shared for e in batch]
-        stops = [len(e.ids) - shared for e in batch]
+        stops = [e.stop - shared for e in batch]
         weights = span_weights(starts, stops, width, readout.limits).to(self.device)
-        eight = span_weights(starts, stops, width, (None,), TEMPORAL_MODES).to(self.device) if readout.temporal else None
+        eight = span_weights(starts, stops, width, (None,), TEMPORAL_MODES if readout.temporal else 1).to(self.device)
         wanted, names = set(layers), [variant_name(limit) for limit in readout.limits]
-        for layer, states in self._walk(ids.to(self.device), lengths.to(self.device), layers[-1], prefix):
+
+        def keep(layer: int, states: torch.Tensor) -> None:
             if layer not in wanted:
-                continue
-            spectra = project(states, weights).to(torch.float16).cpu().numpy().reshape(len(batch), len(names), -1)
+                return
+            spectra = _half(project(states, weights)).reshape(len(batch), len(names), -1)
             for v, name in enumerate(names):
                 out[layer, name][rows] = spectra[:, v]
-            if eight is not None and layer in readout.temporal:
+            if layer in readout.temporal:
                 out[layer, "temporal"][rows] = _temporal(states, eight, starts, stops)
 
-    def _walk(
-        self, ids: torch.Tensor, lengths: torch.Tensor, last: int, prefix: list[KeyValue] | None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
         if isinstance(self._engine, FusedDecoder):
-            return self._engine.walk(ids, last, prefix)
-        return self._engine.walk(ids, lengths, last)
+            for layer, states in self._engine.walk(ids.to(self.device), layers[-1], prefix):
+                keep(layer, states)
+        else:
+            self._engine.walk(ids.to(self.device), lengths.to(self.device), layers[-1], keep)
 
 
 class _Hooked:
-    """Any transformers model: hooks take the states as the blocks produce them and end the pass early."""
+    """Any transformers model: hooks take the states as the blocks produce them and end the pass early.
 
-    def __init__(self, model: Any, device: torch.device, depth: int) -> None:
-        self.model, self.device, self.depth = model.eval(), device, depth
+    Below float32 only the matrix products leave float32, as in :class:`FusedDecoder`: a residual stream in bfloat16
+    loses the small front-to-back changes that the AC mode is about, above all where a model's states are large.
+    """
+
+    def __init__(self, model: Any, device: torch.device, dtype: torch.dtype, depth: int, causal: bool) -> None:
+        self.device, self.dtype, self.depth, self.causal = device, dtype, depth, causal
+        self.model = model.eval().to(device)
+        products = {m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)}
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
+            parameter.data = parameter.data.to(dtype if parameter in products else torch.float32)
         self.blocks = _find_blocks(model, depth)
 
-    def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield (block, states) like :meth:`FusedDecoder.walk`; states keep the model's own type."""
-        seen: list[tuple[int, torch.Tensor]] = []
+    def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
+        """Run the pass and show every block's states up to ``last`` as soon as they are there.
 
-        def take(number: int, output: Any) -> None:
-            seen.append((number, output[0] if isinstance(output, tuple) else output))
-            if number == last < self.depth:
-                raise _Done
+        Parameters
+        ----------
+        ids : Tensor of shape (B, T), int64
+            Right-padded tokens.
+        lengths : Tensor of shape (B,)
+            Tokens of every row.
+        last : int
+            Last block wanted (1 .. depth); nothing behind it is computed.
+        visit : callable
+            Receives block number and states; those of the model's last block after its final norm.
+        """
 
-        handles = [
-            block.register_forward_hook(lambda _m, _i, output, number=number: take(number, output))
-            for number, block in enumerate(self.blocks[:last], start=1)
-        ]
-        mask = torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]
-        arguments = {"input_ids": ids, "attention_mask": mask.long()}
-        if getattr(self.model.config, "is_encoder_decoder", False) is False and hasattr(self.model.config, "use_cache"):
-            arguments["use_cache"] = False  # type: ignore[assignment]
+        def hook(number: int) -> Callable[[Any, Any, Any], None]:
+            def take(_module: Any, _inputs: Any, output: Any) -> None:
+                visit(number, output[0] if isinstance(output, tuple) else output)
+                if number == last:
+                    raise _Done
+
+            return take
+
+        numbers = range(1, min(last, self.depth - 1) + 1)
+        handles = [self.blocks[number - 1].register_forward_hook(hook(number)) for number in numbers]
+        arguments: dict[str, Any] = {"input_ids": ids}
+        if self.causal:
+            # Right padding is out of sight of a causal state, and without a mask the fast attention kernels apply.
+            arguments["use_cache"] = False
+        else:
+            arguments["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
+        mixed = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         try:
-            final = self.model(**arguments).last_hidden_state
-            seen[-1] = (self.depth, final)
-        except _Done:
-            pass
+            with mixed, contextlib.suppress(_Done):
+                visit(self.depth, self.model(**arguments).last_hidden_state)
         finally:
             for handle in handles:
                 handle.remove()
-        yield from seen
 
 
-class _Done(Exception):
+class _Done(Exception):  # noqa: N818 - no error
     """Raised inside a hook to leave the forward pass behind the last wanted block."""
 
 
@@ -318,5 +373,10 @@ def _temporal(states: torch.Tensor, weights: torch.Tensor, starts: list[int], st
     )
     peak = states.float().masked_fill(~inside[..., None], -torch.inf).amax(1, keepdim=True)
     final = states.float()[torch.arange(len(stops)), torch.tensor(stops) - 1][:, None]
-    result: Half = torch.cat([project(states, weights), peak, final], 1).flatten(1).to(torch.float16).cpu().numpy()
+    return _half(torch.cat([project(states, weights), peak, final], 1).flatten(1))
+
+
+def _half(values: torch.Tensor) -> Half:
+    """To float16 in main memory, without infinities."""
+    result: Half = values.clamp(-HALF_LIMIT, HALF_LIMIT).to(torch.float16).cpu().numpy()
     return result
