@@ -1,0 +1,697 @@
+"""How a source is asked: a local model that generates, or an endpoint that speaks the OpenAI chat protocol.
+
+Section "Dynamic Provenance Setting" of the paper: a source is a model together with the way it is served, so the same
+weights with another temperature or system prompt are another source. What was asked, of what, and with which
+settings is part of every answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import json
+import os
+import random
+import re
+import threading
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+import httpx
+
+from backend.errors import AtlasError
+
+Kind = Literal["local", "api"]
+_NUMBERS = {"temperature": float, "top_p": float, "top_k": int, "max_new_tokens": int, "seed": int}
+_TEXTS = ("system", "template", "base_url", "key_env", "token_field")
+_KEYS = (*_NUMBERS, *_TEXTS)
+_NEXT_KEY = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
+_NAME = re.compile(r"[A-Za-z0-9][\w.:@+-]*")
+_ANSWER_LIMIT = 32_000_000
+_LONGEST_PAUSE = 600.0
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a source picks its tokens.
+
+    Attributes
+    ----------
+    temperature : float or None
+        0 takes the likeliest token; None is 1 for a local model, and the server's default for an endpoint.
+    top_p : float or None
+        Share of probability that is kept.
+    top_k : int or None
+        Number of tokens that are kept (local models only).
+    max_new_tokens : int
+        Longest response.
+    seed : int or None
+        None is 42 for a local model, and is not sent to an endpoint.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_new_tokens: int = 128
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("temperature", self.temperature, 0.0, 100.0),
+            ("top_p", self.top_p, 1e-6, 1.0),
+            ("top_k", self.top_k, 1, 1e9),
+            ("max_new_tokens", self.max_new_tokens, 1, 1e6),
+            ("seed", self.seed, 0, 2**63 - 1),
+        ):
+            if value is not None and not low <= value <= high:
+                raise AtlasError(f"{name} is {value}", f"Give a value from {low:g} to {high:g}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source that can be asked.
+
+    Attributes
+    ----------
+    name : str
+        Label of its responses.
+    kind : {'local', 'api'}
+    model : str
+        Registry name, hub id or folder of a local model; model name at an endpoint.
+    system : str or None
+        System prompt.
+    template : str or None
+        What a local model reads instead of its chat template, with ``{prompt}`` in it.
+    base_url : str or None
+        Of an endpoint, without ``/chat/completions``.
+    key_env : str or None
+        Environment variable that holds the endpoint's key.
+    token_field : str
+        The endpoint's name for the longest response.
+    sampling : Sampling
+    """
+
+    name: str
+    kind: Kind
+    model: str
+    system: str | None = None
+    template: str | None = None
+    base_url: str | None = None
+    key_env: str | None = None
+    token_field: str = "max_tokens"
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise AtlasError(
+                f"'{self.name}' cannot be the name of a source", "Use letters, digits and . _ - + : @, without spaces"
+            )
+        if not self.model:
+            raise AtlasError(f"The source '{self.name}' names no model", "Give it, as in NAME=local:MODEL")
+        if self.kind == "api":
+            if not self.base_url:
+                raise AtlasError(f"The source '{self.name}' has no address", "Give it with base_url= or --base-url")
+            chat_address(self.base_url)
+            if self.template is not None or self.sampling.top_k is not None:
+                what = "template" if self.template is not None else "top_k"
+                raise AtlasError(f"The source '{self.name}' is an endpoint, which takes no {what}", f"Leave {what} out")
+        elif self.base_url or self.key_env:
+            raise AtlasError(
+                f"The source '{self.name}' is a local model, which has no address or key", "Write NAME=api:MODEL"
+            )
+        if self.template is not None and ("{prompt}" not in self.template or self.system is not None):
+            raise AtlasError(
+                f"The template of the source '{self.name}' must hold {{prompt}} and stands in for a system prompt",
+                "Write for example: template=Question: {prompt} Answer:",
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """What is recorded of the sampling."""
+        chosen = self.sampling
+        if self.kind == "local":
+            return {
+                "temperature": 1.0 if chosen.temperature is None else chosen.temperature,
+                "top_p": 1.0 if chosen.top_p is None else chosen.top_p,
+                "top_k": chosen.top_k,
+                "max_new_tokens": chosen.max_new_tokens,
+            }
+        return {
+            "temperature": chosen.temperature,
+            "top_p": chosen.top_p,
+            "top_k": None,
+            "max_new_tokens": chosen.max_new_tokens,
+        }
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that is used."""
+        return 42 if self.sampling.seed is None and self.kind == "local" else self.sampling.seed
+
+
+def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source:
+    """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``.
+
+    Parameters
+    ----------
+    text : str
+        Keys are temperature, top_p, top_k, max_new_tokens, seed, system, template, base_url, key_env and
+        token_field. A value goes on until the next ``,KEY=``, so texts may hold commas.
+    defaults : mapping, optional
+        Values for keys that the text does not give.
+
+    Raises
+    ------
+    AtlasError
+        Says which part cannot be read.
+    """
+    name, equals, rest = text.partition("=")
+    kind, colon, rest = rest.partition(":")
+    if not equals or not colon or kind not in ("local", "api"):
+        raise AtlasError(
+            f"'{text}' is not a source", "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like"
+        )
+    model, *parts = _NEXT_KEY.split(rest)
+    values: dict[str, Any] = {}
+    for part in parts:
+        key, _, value = part.partition("=")
+        if key in values:
+            raise AtlasError(f"The source '{name}' gives {key} twice", "Give it once")
+        values[key] = value
+    if "," in model:
+        stray = model.partition(",")[2].partition("=")[0]
+        raise AtlasError(f"The source '{name}' has no setting '{stray}'", f"The settings are {', '.join(_KEYS)}")
+    return _source(name.strip(), "local" if kind == "local" else "api", model.strip(), values, defaults)
+
+
+def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[Source]:
+    """Read a TOML file with a table ``[sources.NAME]`` a source.
+
+    Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
+
+    Raises
+    ------
+    AtlasError
+        Names the file and the source that cannot be read.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check its name and permissions") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise AtlasError(f"{path} is not valid TOML ({error})", "Correct that line") from error
+    tables = content.get("sources")
+    if not isinstance(tables, dict) or not tables:
+        raise AtlasError(f"{path} holds no table [sources.NAME]", "Add one for every source")
+    out = []
+    for name, table in tables.items():
+        kinds = [k for k in ("local", "api") if isinstance(table, dict) and isinstance(table.get(k), str)]
+        if len(kinds) != 1:
+            raise AtlasError(f"{path}, source '{name}', must say either local or api", 'Write local = "MODEL"')
+        kind: Kind = "local" if kinds[0] == "local" else "api"
+        values = {k: v for k, v in table.items() if k != kind}
+        if unknown := sorted(set(values) - set(_KEYS)):
+            raise AtlasError(
+                f"{path}, source '{name}', has no setting '{unknown[0]}'", f"The settings are {', '.join(_KEYS)}"
+            )
+        out.append(_source(name, kind, table[kind], values, defaults))
+    return out
+
+
+def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> Source:
+    given = {k: v for k, v in (defaults or {}).items() if v is not None and (kind == "api" or k not in _TEXTS)}
+    given |= values
+    numbers = {}
+    for key, kind_of in _NUMBERS.items():
+        if key in given:
+            try:
+                numbers[key] = kind_of(str(given[key]))
+            except ValueError as error:
+                raise AtlasError(
+                    f"The source '{name}' has {key} '{given[key]}', which is not a number", "Give a number"
+                ) from error
+    texts = {key: str(given[key]) for key in _TEXTS if key in given}
+    return Source(name, kind, model, sampling=Sampling(**numbers), **texts)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response of a source.
+
+    Attributes
+    ----------
+    text : str
+    finish_reason : str or None
+        'stop' or 'length', or what the endpoint says.
+    prompt_tokens, response_tokens : int or None
+    engine : dict
+        How it was computed: type and device, or the model that the endpoint says it is.
+    """
+
+    text: str
+    finish_reason: str | None
+    prompt_tokens: int | None
+    response_tokens: int | None
+    engine: dict[str, Any]
+
+
+class LocalModel:
+    """A causal language model on this machine; its weights are loaded when it is first asked.
+
+    Parameters
+    ----------
+    name : str
+        Registry name, hub id or folder.
+    device : str
+        'auto' takes CUDA where there is one.
+
+    Raises
+    ------
+    AtlasError
+        If the model is unknown, is no language model, or its weights are not here.
+    """
+
+    def __init__(self, name: str, device: str = "auto") -> None:
+        from backend.proxies.registry import describe, proxy_hash
+
+        self.asked_for, self._device = name, device
+        self._proxy = describe(name)
+        if not self._proxy.causal:
+            raise AtlasError(f"'{name}' reads both ways and cannot write", "Choose a causal language model")
+        self.name = self._proxy.key
+        self.weights_sha256 = proxy_hash(name)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """Model on its device, and tokenizer."""
+        import torch
+
+        from backend.proxies.reader import best_dtype
+        from backend.proxies.registry import load_model
+
+        name = ("cuda" if torch.cuda.is_available() else "cpu") if self._device == "auto" else self._device
+        try:
+            device = torch.device(name)
+        except RuntimeError as error:
+            raise AtlasError(f"There is no device '{name}'", "Choose auto, cpu or cuda") from error
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
+        model, tokenizer = load_model(self._proxy, head=True)
+        return model.to(device, best_dtype(device)), tokenizer
+
+    def generate(self, prompts: Sequence[str], source: Source, batch: int) -> list[Answer]:
+        """Answer a batch of prompts.
+
+        Parameters
+        ----------
+        prompts : sequence of str, length n
+        source : Source
+        batch : int
+            Number of the batch; with the source's seed it decides the random draws, so that a batch can be repeated.
+
+        Returns
+        -------
+        list of Answer, length n
+
+        Raises
+        ------
+        AtlasError
+            If a prompt does not fit, or a system prompt was given to a model without chat template.
+        """
+        import torch
+        from transformers import GenerationConfig
+
+        model, tokenizer = self._loaded
+        texts = [self.serialise(prompt, source) for prompt in prompts]
+        chat = source.template is None and tokenizer.chat_template is not None
+        encoded = tokenizer(
+            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat
+        ).to(model.device)
+        settings = source.settings()
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        longest = int(encoded["attention_mask"].sum(1).max())
+        if limit and longest + settings["max_new_tokens"] > limit:
+            raise AtlasError(
+                f"A prompt of {longest:,} tokens and {settings['max_new_tokens']:,} new ones exceed the {limit:,} "
+                f"tokens of '{self.name}'",
+                "Shorten the prompt, or ask for fewer new tokens",
+            )
+        stops = self.stop_tokens()
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
+        chosen: dict[str, Any] = {"do_sample": False}
+        if settings["temperature"] > 0:
+            # top_k 0 switches off the library's own default of 50.
+            chosen = {"do_sample": True} | {k: settings[k] or 0 for k in ("temperature", "top_p", "top_k")}
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=settings["max_new_tokens"], eos_token_id=stops, pad_token_id=pad, **chosen
+        )
+        cuda = [model.device] if model.device.type == "cuda" else []
+        with torch.random.fork_rng(cuda), torch.inference_mode():
+            torch.manual_seed((source.seed or 0) * 1_000_003 + batch)
+            written = model.generate(
+                input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], generation_config=config
+            )
+        answers = []
+        engine = {"dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
+        for row, mask in zip(
+            written[:, encoded["input_ids"].shape[1] :].tolist(), encoded["attention_mask"], strict=True
+        ):
+            end = next((i for i, token in enumerate(row) if token in stops), None)
+            kept = row if end is None else row[:end]
+            text = tokenizer.decode(kept, skip_special_tokens=True)
+            answers.append(Answer(text, "length" if end is None else "stop", int(mask.sum()), len(kept), engine))
+        return answers
+
+    def stop_tokens(self) -> list[int]:
+        """Tokens that end a response: those of the generation settings and the tokenizer's own."""
+        model, tokenizer = self._loaded
+        given = model.generation_config.eos_token_id
+        stops = {*([given] if isinstance(given, int) else given or []), tokenizer.eos_token_id}
+        return sorted(token for token in stops if token is not None)
+
+    def serialise(self, prompt: str, source: Source) -> str:
+        """The text that the model continues."""
+        _, tokenizer = self._loaded
+        if source.template is not None:
+            return source.template.replace("{prompt}", prompt)
+        if tokenizer.chat_template is None:
+            if source.system is not None:
+                raise AtlasError(
+                    f"'{self.name}' has no chat template, so the source '{source.name}' cannot have a system prompt",
+                    "Use template= with {prompt} in it",
+                )
+            return prompt
+        messages = [{"role": "user", "content": prompt}]
+        if source.system is not None:
+            messages.insert(0, {"role": "system", "content": source.system})
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+# Endpoints
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How an endpoint is treated.
+
+    Attributes
+    ----------
+    per_minute : float or None
+        Most requests a minute, repetitions included.
+    concurrency : int
+        Requests under way at a time.
+    timeout : float
+        Seconds for a whole answer.
+    retries : int
+        Repetitions of a request that the server was too busy for, or that got lost.
+    first_pause : float
+        Seconds before the first repetition; doubled for each further one, up to a minute.
+    """
+
+    per_minute: float | None = None
+    concurrency: int = 4
+    timeout: float = 120.0
+    retries: int = 6
+    first_pause: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value, low in (
+            ("per_minute", self.per_minute, 1e-3),
+            ("concurrency", self.concurrency, 1),
+            ("timeout", self.timeout, 1e-3),
+            ("retries", self.retries, 0),
+        ):
+            if value is not None and not value >= low:
+                raise AtlasError(f"{name.replace('_', '-')} is {value}", f"Give at least {low:g}")
+
+
+class AskError(Exception):
+    """One prompt got no answer; others may."""
+
+
+class Pace:
+    """Spaces requests, also across threads, and lets a server ask all of them to wait.
+
+    Parameters
+    ----------
+    per_minute : float or None
+    stop : threading.Event
+        Ends all waiting.
+    """
+
+    def __init__(self, per_minute: float | None, stop: threading.Event) -> None:
+        self._gap = 60.0 / per_minute if per_minute else 0.0
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+        self._stop = stop
+
+    def turn(self) -> None:
+        """Wait until the next request may go out."""
+        with self._lock:
+            at = max(self._free_at, time.monotonic())
+            self._free_at = at + self._gap
+        self.rest(at - time.monotonic())
+
+    def hold(self, seconds: float) -> None:
+        """Let no request go out for a while."""
+        with self._lock:
+            self._free_at = max(self._free_at, time.monotonic() + seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Wait, unless everything was stopped."""
+        if (seconds > 0 and self._stop.wait(seconds)) or self._stop.is_set():
+            raise AskError("stopped")
+
+
+class Endpoint:
+    """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads.
+
+    Parameters
+    ----------
+    source : Source
+    manners : Manners
+    stop : threading.Event
+        Ends all waiting.
+
+    Raises
+    ------
+    AtlasError
+        If the variable that should hold the key is empty.
+    """
+
+    def __init__(self, source: Source, manners: Manners, stop: threading.Event) -> None:
+        assert source.base_url is not None
+        self.source, self.manners = source, manners
+        self.address = chat_address(source.base_url)
+        self.host = endpoint_host(source)
+        self._key = endpoint_key(source)
+        self._pace = Pace(manners.per_minute, stop)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._client = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None),
+            limits=httpx.Limits(max_connections=manners.concurrency),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def ask(self, prompt: str) -> Answer:
+        """Ask for one response.
+
+        Raises
+        ------
+        AskError
+            If this prompt got no answer, also after all repetitions.
+        AtlasError
+            If no prompt will get one: wrong key, wrong address, unknown model.
+        """
+        reason = ""
+        for attempt in range(self.manners.retries + 1):
+            self._pace.turn()
+            try:
+                return self._ask_once(prompt)
+            except _TryAgainError as error:
+                reason, wait = str(error), error.wait
+            except httpx.TimeoutException:
+                reason, wait = f"no whole answer within {self.manners.timeout:g} s", None
+            except httpx.TransportError as error:
+                reason, wait = self._clean(str(error) or type(error).__name__), None
+            if wait is not None and wait > _LONGEST_PAUSE:
+                raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
+            if attempt < self.manners.retries:
+                if wait is not None:
+                    self._pace.hold(wait)
+                else:
+                    pause = min(60.0, self.manners.first_pause * 2**attempt)
+                    self._pace.rest(pause * random.uniform(0.75, 1.25))
+        raise AskError(f"{reason} ({self.manners.retries + 1} attempts)")
+
+    def _ask_once(self, prompt: str) -> Answer:
+        status, headers, raw = self._post(self._request(prompt))
+        if status in (408, 409, 425, 429) or status >= 500:
+            raise _TryAgainError(f"{self.host} answered {status}{self._said(raw)}", retry_after(headers))
+        if status in (401, 403):
+            where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
+            raise AtlasError(
+                f"{self.host} answered {status}{self._said(raw)}", f"Check the key in {where} and what it may use"
+            )
+        if 300 <= status < 400 or status in (404, 405):
+            raise AtlasError(
+                f"{self.host} answered {status}{self._said(raw)}",
+                f"Check the address {_without_query(self.address)} and the model name '{self.source.model}'",
+            )
+        if status != 200:
+            raise AskError(f"{self.host} answered {status}{self._said(raw)}")
+        try:
+            content = json.loads(raw)
+            choice = content["choices"][0]
+            text = choice["message"].get("content")
+            usage = content.get("usage") or {}
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _TryAgainError(f"{self.host} sent something that is no chat completion", None) from error
+        if text is not None and not isinstance(text, str):
+            raise _TryAgainError(f"{self.host} sent a response that is no text", None)
+        engine = {k: content[k] for k in ("model", "system_fingerprint") if isinstance(content.get(k), str)}
+        reason = choice.get("finish_reason")
+        return Answer(
+            _sound(text or ""),
+            reason if isinstance(reason, str) else None,
+            _count(usage, "prompt_tokens"),
+            _count(usage, "completion_tokens"),
+            engine,
+        )
+
+    def _request(self, prompt: str) -> dict[str, Any]:
+        source, chosen = self.source, self.source.sampling
+        messages = [{"role": "user", "content": prompt}]
+        if source.system is not None:
+            messages.insert(0, {"role": "system", "content": source.system})
+        body: dict[str, Any] = {"model": source.model, "messages": messages, source.token_field: chosen.max_new_tokens}
+        optional = {"temperature": chosen.temperature, "top_p": chosen.top_p, "seed": chosen.seed}
+        return body | {k: v for k, v in optional.items() if v is not None}
+
+    def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+        """Status, headers and body; the time limit is for all of it, since a server may also drip."""
+        deadline = time.monotonic() + self.manners.timeout
+        raw = bytearray()
+        with self._client.stream("POST", self.address, json=body) as answer:
+            for block in answer.iter_bytes():
+                raw += block
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout("the answer took too long")
+                if len(raw) > _ANSWER_LIMIT:
+                    raise AskError(f"{self.host} sent more than {_ANSWER_LIMIT / 1e6:.0f} MB")
+            return answer.status_code, answer.headers, bytes(raw)
+
+    def _said(self, raw: bytes) -> str:
+        """The server's own words, on one line and without the key."""
+        text = raw.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError):
+            content = json.loads(raw)
+            if isinstance(content, dict):
+                error = content.get("error", content)
+                text = str(error.get("message", error) if isinstance(error, dict) else error)
+        text = self._clean(text)
+        return f" ({text})" if text else ""
+
+    def _clean(self, text: str) -> str:
+        if self._key:
+            text = text.replace(self._key, "[key]")
+        text = " ".join(text.split())
+        return text if len(text) <= 200 else text[:199] + "…"
+
+
+class _TryAgainError(Exception):
+    """The server may answer later; ``wait`` is what it asked for, in seconds."""
+
+    def __init__(self, reason: str, wait: float | None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+def endpoint_key(source: Source) -> str:
+    """The key of an endpoint, from the environment; empty if the source names no variable.
+
+    Raises
+    ------
+    AtlasError
+        If the variable is not set, or holds what cannot be a key.
+    """
+    if not source.key_env:
+        return ""
+    key = os.environ.get(source.key_env, "").strip()
+    if not key:
+        raise AtlasError(
+            f"The environment variable {source.key_env} holds no key for the source '{source.name}'",
+            f"Set it: export {source.key_env}=...",
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise AtlasError(
+            f"What the environment variable {source.key_env} holds cannot be a key (spaces or unusual characters)",
+            "Set it again",
+        )
+    return key
+
+
+def endpoint_host(source: Source) -> str:
+    """Host and port of an endpoint: all of its address that is ever recorded."""
+    return urlsplit(source.base_url or "").netloc
+
+
+def chat_address(base_url: str) -> str:
+    """Where chat completions are asked for.
+
+    Raises
+    ------
+    AtlasError
+        If the base URL is not http or https, or carries a password.
+    """
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
+    if parts.username or parts.password:
+        raise AtlasError(
+            f"The address of {parts.hostname} holds a name or password", "Put the key into a variable and name it"
+        )
+    path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
+    return urlunsplit(SplitResult(parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def exposes_key(source: Source) -> bool:
+    """Whether a key would travel unencrypted to another machine."""
+    parts = urlsplit(source.base_url or "")
+    near = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    return bool(source.key_env) and parts.scheme == "http" and not near
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait, from a number or a date; None if it says nothing that can be read."""
+    text = headers.get("Retry-After", "").strip()
+    if not text:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    return None
+
+
+def _count(usage: Any, key: str) -> int | None:
+    value = usage.get(key) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) else None
+
+
+def _sound(text: str) -> str:
+    """Text that can be written as UTF-8: halves of surrogate pairs become the replacement character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _without_query(address: str) -> str:
+    return urlunsplit(urlsplit(address)._replace(query=""))
