@@ -263,12 +263,14 @@ def origin_badge(origin: str) -> Component:
 
 def empty(problem: str, remedy: str) -> Component:
     """What would be here, and what makes it. A command in the remedy is set apart."""
-    words, _, command = remedy.partition("python -m ")
-    children: list[Component | str] = [html.P(problem + "." if not problem.endswith(".") else problem)]
-    if command:
-        children += [html.P(words.strip()), html.Code(f"python -m {command}", className="command")]
-    else:
-        children.append(html.P(words))
+    children: list[Component | str] = [html.P(problem.rstrip(".") + ".")]
+    before, start, rest = remedy.partition("python -m ")
+    command, _, after = rest.partition(", ")
+    children.append(html.P(before.strip()))
+    if start:
+        children.append(html.Code(start + command, className="command"))
+    if after:
+        children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
     return html.Div(children, className="empty", role="note")
 
 

@@ -157,5 +157,19 @@ def test_a_damaged_pointer_leaves_the_old_generation_up(tmp_path: Path) -> None:
     assert "current.json" in after["problem"]
 
 
+def test_an_empty_state_sets_its_command_apart() -> None:
+    def words(remedy: str) -> list[str]:
+        return [part.children for part in shell.empty("Nothing is here", remedy).children]
+
+    assert words("Run: python -m jobs all, or point ATLAS_DATA elsewhere") == [
+        "Nothing is here.",
+        "Run:",
+        "python -m jobs all",
+        "Or point ATLAS_DATA elsewhere.",
+    ]
+    assert words("Choose another roster") == ["Nothing is here.", "Choose another roster"]
+    assert words("Measure it with: python -m jobs evaluate")[-1] == "python -m jobs evaluate"
+
+
 def _as_json(value: object) -> object:
     return value.to_plotly_json() if hasattr(value, "to_plotly_json") else str(value)

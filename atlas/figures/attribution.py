@@ -351,7 +351,7 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
             x=[int(layer) for layer in counted.index],
             y=[height.get(layer) for layer in counted.index],
             mode="markers+text",
-            marker={"size": 14, "symbol": "circle-open", "line": {"width": 2, "color": token["ink"]}},
+            marker={"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
             text=[f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
             textposition="top center",
             textfont={"size": 12, "color": token["ink"]},

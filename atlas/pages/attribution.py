@@ -400,7 +400,8 @@ def _confusion(asked: Questions, view: View) -> Drawn:
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
     zoom = view.zoom if view.zoom in set(order["family"]) else ""
     figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
-    total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
+    told = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
+    total, wrong = int(told["count"].sum()), int(told.loc[told["truth"] != told["predicted"], "count"].sum())
     traces = "one trace" if view.k == 1 else f"{view.k} traces"
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
     sentence = (

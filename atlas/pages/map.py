@@ -502,7 +502,11 @@ def _closest_pairs(asked: Questions, view: View) -> list[Component]:
                 ],
             )
         )  # fmt: skip
-    return [hint, html.H3("Nearest pairs across families, by cosine"), html.Div(rows, className="near")]
+    return [
+        hint,
+        html.H2("Nearest pairs across families, by cosine", className="minor"),
+        html.Div(rows, className="near"),
+    ]
 
 
 def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
@@ -525,7 +529,8 @@ def _table(asked: Questions, view: View) -> pd.DataFrame:
     frame = points.drop(columns="position").merge(nearest[columns], on="source", how="left")
     passed = shown(frame, view.families, view.access)
     axes = ["x", "y", "z"] if view.dim == 3 else ["x", "y"]
-    return frame.loc[passed, ["source", "name", "family", "access", *columns[1:], *axes]].reset_index(drop=True)
+    order = ["name", "family", *columns[1:], "access", "source", *axes]
+    return frame.loc[passed, order].reset_index(drop=True)
 
 
 def _made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
