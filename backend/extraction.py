@@ -7,15 +7,17 @@ stopped and traces of one prompt are read together.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreIdentity, check_room
-from backend.proxies.encoding import MAX_TOKENS, Span
-from backend.proxies.reader import Reader, Readout
+from backend.proxies.encoding import Span
+from backend.proxies.reader import Half, Reader, Readout
 from backend.traces import Trace, View
 
 PROMPTS_A_SHARD = 5
@@ -77,9 +79,20 @@ def records_hash(keys: Sequence[str], traces: Sequence[Trace]) -> str:
     return digest.hexdigest()
 
 
-def extraction_bytes(rows: int, hidden_size: int, layers: Sequence[int], readout: Readout) -> int:
-    """Disk use of fingerprints in bytes."""
-    return sum(rows * hidden_size * 2 * m for layer in layers for m in readout.variants(layer).values())
+@dataclass(frozen=True)
+class Extraction:
+    """What a call of :func:`extract` did.
+
+    Attributes
+    ----------
+    records : int
+        Records read.
+    clipped : int
+        Coefficients beyond the range of float16, stored as its largest number.
+    """
+
+    records: int
+    clipped: int
 
 
 def extract(
@@ -93,10 +106,10 @@ def extract(
     readout: Readout,
     records: str,
     proxy_hash: str,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     span: Span = "offsets",
     progress: Callable[[int], None] | None = None,
-) -> int:
+) -> Extraction:
     """Read every shard that is not on disk yet.
 
     Parameters
@@ -115,13 +128,13 @@ def extract(
 
     Returns
     -------
-    int
-        Records read in this call.
+    Extraction
 
     Raises
     ------
     AtlasError
-        If the store is being written by another process, belongs to something else, or the disk is full.
+        If the store is being written by another process, belongs to something else, the disk is full, or the proxy
+        gives states that are not numbers.
     """
     identity = StoreIdentity(
         rows=len(traces),
@@ -129,18 +142,22 @@ def extract(
         records=records,
         proxy_hash=proxy_hash,
         engine=f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-        max_tokens=max_tokens,
+        max_tokens=min(max_tokens or reader.max_tokens, reader.max_tokens),
         span=span,
     )
-    count = 0
+    count = clipped = 0
     with store.writing(identity):
         todo = missing_shards(store, shards, layers, readout)
-        check_room(store.path, extraction_bytes(sum(len(s.rows) for s in todo), reader.hidden_size, layers, readout))
+        check_room(store.path, missing_bytes(store, todo, layers, readout, reader.hidden_size))
         for shard in todo:
+            started = time.perf_counter()
             encoded = reader.encode([traces[i] for i in shard.rows], view, max_tokens=max_tokens, span=span)
-            store.write_shard(shard.name, shard.rows, reader.read(encoded, layers, readout, progress))
+            arrays = reader.read(encoded, layers, readout, progress)
+            for (layer, _), array in arrays.items():
+                clipped += _clipped(array, layer, shard)
+            store.write_shard(shard.name, shard.rows, arrays, time.perf_counter() - started)
             count += len(shard.rows)
-    return count
+    return Extraction(count, clipped)
 
 
 def missing_shards(
@@ -154,3 +171,30 @@ def missing_shards(
         return all(set(readout.variants(layer)) <= set(held.get(str(layer), [])) for layer in layers)
 
     return [shard for shard in shards if not complete(shard)]
+
+
+def missing_bytes(
+    store: FingerprintStore, shards: Sequence[Shard], layers: Sequence[int], readout: Readout, hidden_size: int
+) -> int:
+    """Bytes that the arrays of these shards will add to the disk."""
+    done = store.done()
+    vectors = 0
+    for shard in shards:
+        held = done.get(shard.name, {})
+        for layer in layers:
+            wanted = readout.variants(layer)
+            vectors += len(shard.rows) * sum(m for v, m in wanted.items() if v not in held.get(str(layer), []))
+    return vectors * hidden_size * 2
+
+
+def _clipped(array: Half, layer: int, shard: Shard) -> int:
+    """Count values at the end of float16's range, and refuse what is not a number."""
+    magnitude = array.view(np.uint16) & 0x7FFF
+    largest = int(magnitude.max(initial=0))
+    if largest > 0x7C00:
+        row = int(shard.rows[np.flatnonzero((magnitude > 0x7C00).any(1))[0]])
+        raise AtlasError(
+            f"The proxy's states at block {layer} for record {row} are not numbers",
+            "Read with another proxy, or in float32 on the CPU",
+        )
+    return int(np.count_nonzero(magnitude >= 0x7BFF)) if largest >= 0x7BFF else 0

@@ -104,7 +104,10 @@ class FingerprintStore:
         """The identity that the store was opened with, None for an empty store."""
         if not self._manifest.exists():
             return None
-        return StoreIdentity(**json.loads(self._manifest.read_text("utf-8")))
+        try:
+            return StoreIdentity(**json.loads(self._manifest.read_text("utf-8")))
+        except (ValueError, TypeError) as error:
+            raise AtlasError(f"{self._manifest} is damaged ({error})", f"Remove the folder {self.path}") from error
 
     @contextlib.contextmanager
     def writing(self, identity: StoreIdentity) -> Iterator[None]:
@@ -120,10 +123,7 @@ class FingerprintStore:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise AtlasError(
-                f"The fingerprint folder {self.path} cannot be written ({error.strerror})",
-                "Point ATLAS_CACHE to a folder that you may write to",
-            ) from error
+            raise self._unwritable(error) from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +134,10 @@ class FingerprintStore:
                 ) from error
             present = self.identity()
             if present is None:
-                _write_whole(self._manifest, json.dumps(asdict(identity), indent=1))
+                try:
+                    _write_whole(self._manifest, json.dumps(asdict(identity), indent=1))
+                except OSError as error:
+                    raise self._unwritable(error) from error
             elif present != identity:
                 changed = [k for k, v in asdict(identity).items() if asdict(present)[k] != v]
                 raise AtlasError(
@@ -148,19 +151,32 @@ class FingerprintStore:
     def done(self) -> dict[str, dict[str, list[str]]]:
         """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""
         out: dict[str, dict[str, list[str]]] = {}
-        if not self._journal.exists():
-            return out
-        for line in self._journal.read_text("utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue
+        for entry in self._lines():
             held = out.setdefault(entry["shard"], {})
             for layer, variants in entry["arrays"].items():
                 held[layer] = sorted({*held.get(layer, []), *variants})
         return out
 
-    def write_shard(self, name: str, rows: npt.NDArray[np.intp], arrays: Mapping[tuple[int, str], Half]) -> None:
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if not self._journal.exists():
+            return
+        for line in self._journal.read_text("utf-8", errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # torn by a process that died
+                yield json.loads(line)
+
+    def seconds(self, shards: Sequence[str], layers: Sequence[int]) -> tuple[int, float]:
+        """Records and seconds of the passes that read exactly these blocks of these shards, over all runs."""
+        named, wanted = set(shards), {str(layer) for layer in layers}
+        lines = [e for e in self._lines() if e["shard"] in named and set(e["arrays"]) == wanted and "seconds" in e]
+        return sum(e["rows"] for e in lines), sum(e["seconds"] for e in lines)
+
+    def write_shard(
+        self,
+        name: str,
+        rows: npt.NDArray[np.intp],
+        arrays: Mapping[tuple[int, str], Half],
+        seconds: float | None = None,
+    ) -> None:
         """Write the arrays of one shard, then its journal line.
 
         Parameters
@@ -169,6 +185,8 @@ class FingerprintStore:
         rows : ndarray of shape (m,)
             Row numbers, ascending.
         arrays : dict of (layer, variant) to ndarray of shape (m, width), float16
+        seconds : float, optional
+            What reading them took.
         """
         identity = self.identity()
         assert identity is not None, "write_shard needs writing()"
@@ -176,37 +194,45 @@ class FingerprintStore:
         held: dict[str, list[str]] = {}
         try:
             for (layer, variant), array in arrays.items():
-                data = np.ascontiguousarray(array, dtype=np.float16)
-                stride = data.shape[1] * data.itemsize
+                block = np.ascontiguousarray(array, dtype=np.float16)
+                stride = block.shape[1] * block.itemsize
                 handle = os.open(self.array_path(layer, variant), os.O_WRONLY | os.O_CREAT, 0o644)
                 try:
                     if os.fstat(handle).st_size != identity.rows * stride:
                         os.ftruncate(handle, identity.rows * stride)
                     for run in runs:
-                        _pwrite(handle, data[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
+                        _pwrite(handle, block[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
                 finally:
                     os.close(handle)
                 held.setdefault(str(layer), []).append(variant)
-            line = json.dumps({"shard": name, "rows": len(rows), "arrays": held}) + "\n"
+            entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": held}
+            if seconds is not None:
+                entry["seconds"] = round(seconds, 3)
+            line = json.dumps(entry) + "\n"
             handle = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 size = os.fstat(handle).st_size
                 if size and os.pread(handle, 1, size - 1) != b"\n":
                     line = "\n" + line  # a torn line of a killed process ends here
-                os.write(handle, line.encode())
+                data = line.encode()
+                while data:
+                    data = data[os.write(handle, data) :]
                 os.fsync(handle)
             finally:
                 os.close(handle)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise AtlasError(
-                    f"The disk that holds {self.path} is full; finished shards are kept",
-                    "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again",
-                ) from error
-            raise AtlasError(
-                f"Fingerprints cannot be written to {self.path} ({error.strerror})",
-                "Check the folder's permissions, or set ATLAS_CACHE to another folder",
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> AtlasError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return AtlasError(
+                f"The disk that holds {self.path} is full; finished shards are kept",
+                "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again",
+            )
+        return AtlasError(
+            f"Fingerprints cannot be written to {self.path} ({error.strerror})",
+            "Point ATLAS_CACHE to a folder that you may write to",
+        )
 
     def array_path(self, layer: int, variant: str) -> Path:
         """File of one array."""
@@ -283,7 +309,7 @@ def _write_whole(path: Path, text: str) -> None:
     """Replace a small file in one step."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     scratch.write_text(text, "utf-8")
-    os.replace(scratch, path)
+    scratch.replace(path)
 
 
 def describe(value: Any) -> str:

@@ -200,7 +200,9 @@ class Reader:
             part = {(ly, "full"): array for (ly, v), array in out.items() if v == name}
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] == "temporal"}
-            self._read_pass([e.cut(limit) for e in encoded], wanted, one, part, progress if limit is None else None)
+            self._read_pass(
+                [e.cut(limit) for e in encoded], wanted, one, part, progress if limit == readout.limits[-1] else None
+            )
         return out
 
     def _read_pass(

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ def recorded(
     origin: str = "measured",
     source_file: str | None = None,
     details: Mapping[str, Any] | None = None,
+    took_s: float = 0.0,
 ) -> Iterator[str]:
     """Record a build around the work that makes its rows.
 
@@ -53,6 +54,8 @@ def recorded(
         File of published numbers.
     details : mapping, optional
         Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
+    took_s : float
+        Seconds of work before the block, when hours of it should not hold the database.
 
     Yields
     ------
@@ -60,7 +63,7 @@ def recorded(
         The build_id for the rows. The build is written when the block ends; when it raises there is none, and a
         database that holds rows of it cannot be published.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
+    started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
     version = code_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id

@@ -1,0 +1,233 @@
+"""Read a benchmark with a proxy: responses to fingerprints on disk, resumable at a shard.
+
+It says first what it will read and how much disk that takes, and refuses when it does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+import pandas as pd
+from tqdm import tqdm
+
+from backend.errors import AtlasError
+from backend.extraction import Extraction, Shard, extract, grid_shards, missing_bytes, missing_shards, records_hash
+from backend.fingerprints import FingerprintStore, StoreKey, check_room
+from backend.fingerprints import describe as size_text
+from backend.proxies.reader import Reader, Readout
+from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, load_reader, proxy_hash
+from backend.release import BENCHMARKS, ROSTERS, Records, Release
+from backend.store.builds import recorded
+from backend.store.writers import replace_rows, write_proxies
+from backend.traces import View
+from jobs import _common
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--benchmark", choices=BENCHMARKS, default="agent500")
+    parser.add_argument("--roster", choices=ROSTERS, default="165-way")
+    parser.add_argument("--proxy", default=DEFAULT_PROXY, help="registered name, hub id or folder (see: proxies)")
+    parser.add_argument("--view", default="ur", help="ur (prompt and response), r (response alone), or ur,r")
+    parser.add_argument("--layers", default="all", help="blocks: all, 15, 3,9,15 or 1-12 (default: all)")
+    parser.add_argument(
+        "--lengths", default="full,128,64,32", help="response lengths in proxy tokens (default: full,128,64,32)"
+    )
+    parser.add_argument(
+        "--temporal", default="", help="blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--span",
+        choices=("offsets", "prefix-count"),
+        default="offsets",
+        help="where the response begins: by the tokens' place in the text, or by counting tokens as the release does",
+    )
+    _common.add_limit(parser)
+    _common.add_release(parser)
+    _common.add_work(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, check the disk, read, and record what it took."""
+    views = _common.views_of(arguments.view)
+    proxy = describe(arguments.proxy)
+    layers = blocks_of(arguments.layers, proxy.depth)
+    temporal = tuple(b for b in blocks_of(arguments.temporal, proxy.depth) if b in layers)
+    readout = Readout(lengths_of(arguments.lengths), temporal)
+    release = _common.release_of(arguments)
+    weights = proxy_hash(arguments.proxy)
+    frame = release.roster(arguments.roster)
+    prompts = len(release.prompts(arguments.benchmark))
+    shards = grid_shards(release.roster_sizes(), len(frame), prompts, arguments.limit)
+    stores = {view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view)) for view in views}
+    plans = {view: missing_shards(store, shards, layers, readout) for view, store in stores.items()}
+    needed = 0
+    for view, store in stores.items():
+        adds = missing_bytes(store, plans[view], layers, readout, proxy.hidden_size)
+        needed += adds
+        print(
+            f"{arguments.benchmark}, {arguments.roster}, {proxy.key}, view {view}: {_records(plans[view]):,} of "
+            f"{_records(shards):,} records to read at block{'s' * (len(layers) > 1)} {ranges(layers)} "
+            f"({', '.join(readout.variants(layers[0]))}); adds {size_text(adds)} to {store.path}",
+            flush=True,
+        )
+    check_room(next(iter(stores.values())).path, needed)
+    reader: Reader | None = None
+    records: Records | None = None
+    for view, store in stores.items():
+        started = time.perf_counter()
+        done = Extraction(0, 0)
+        if plans[view]:
+            records = records or release.records(arguments.benchmark)
+            reader = reader or load_reader(arguments.proxy, arguments.device)
+            with _bar(_records(plans[view])) as bar:
+                done = extract(
+                    reader,
+                    store,
+                    records.traces,
+                    shards,
+                    view=view,
+                    layers=layers,
+                    readout=readout,
+                    records=records_hash(records.keys, records.traces),
+                    proxy_hash=weights,
+                    span=arguments.span,
+                    progress=bar.update,
+                )
+        took = time.perf_counter() - started
+        print(_summary(view, done, took), flush=True)
+        _record(arguments, release, proxy, store, shards, layers, readout, done, took)
+    return 0
+
+
+def blocks_of(text: str, depth: int) -> list[int]:
+    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
+
+    Raises
+    ------
+    AtlasError
+        If it is none of these, or names a block that the proxy lacks.
+    """
+    if text == "all":
+        return list(range(1, depth + 1))
+    blocks: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if found is None:
+            raise AtlasError(f"'{text}' does not name blocks", "Write all, 15, 3,9,15 or 1-12")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if low < 1 or high > depth or low > high:
+            raise AtlasError(f"There are no blocks {part} in this proxy", f"Its blocks are 1-{depth}")
+        blocks |= set(range(low, high + 1))
+    return sorted(blocks)
+
+
+def lengths_of(text: str) -> tuple[int | None, ...]:
+    """Response lengths from 'full,128,64,32', the whole response first, then descending.
+
+    Raises
+    ------
+    AtlasError
+        If a part is neither 'full' nor a positive number.
+    """
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    if not parts or any(p != "full" and not re.fullmatch(r"[1-9]\d*", p) for p in parts):
+        raise AtlasError(f"'{text}' does not name response lengths", "Write full, 64 or full,128,64,32")
+    numbers = sorted({int(p) for p in parts if p != "full"}, reverse=True)
+    return (*([None] if "full" in parts else []), *numbers)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as '1-12,15'."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _records(shards: Sequence[Shard]) -> int:
+    return sum(len(shard.rows) for shard in shards)
+
+
+def _bar(total: int) -> tqdm:
+    """Records done, records a second and the time left; seldom where the output is a file."""
+    return tqdm(total=total, unit=" records", smoothing=0.05, mininterval=0.5 if sys.stderr.isatty() else 15.0)
+
+
+def _summary(view: View, done: Extraction, took: float) -> str:
+    if not done.records:
+        return f"view {view}: everything is on disk already"
+    clipped = f"; {done.clipped:,} values exceeded float16 and were clipped" if done.clipped else ""
+    rate = done.records / took
+    return f"view {view}: {done.records:,} records in {took / 60:.1f} min ({rate:.1f} records/s){clipped}"
+
+
+def _record(
+    arguments: argparse.Namespace,
+    release: Release,
+    proxy: Proxy,
+    store: FingerprintStore,
+    shards: Sequence[Shard],
+    layers: Sequence[int],
+    readout: Readout,
+    done: Extraction,
+    took: float,
+) -> None:
+    """Write the row of ``extractions``; speed and time are those of all runs that together read these records."""
+    identity = store.identity()
+    assert identity is not None
+    key: dict[str, object] = {
+        "benchmark": arguments.benchmark,
+        "proxy": proxy.key,
+        "input_view": store.key.view,
+        "layers": ranges(layers),
+    }
+    with contextlib.closing(_common.work_of(arguments)) as connection:
+        known = connection.execute(
+            "SELECT count(*) FROM extractions WHERE benchmark = ? AND proxy = ? AND input_view = ? AND layers = ?",
+            list(key.values()),
+        ).fetchone()
+        if not done.records and known and known[0]:
+            return
+        details = {
+            "lengths": list(readout.variants(layers[0])),
+            "temporal": ranges(readout.temporal),
+            "records_read": done.records,
+            "clipped": done.clipped,
+            "span": identity.span,
+            "max_tokens": identity.max_tokens,
+        }
+        timed, seconds = store.seconds([shard.name for shard in shards], layers)
+        row = {
+            "records": _records(shards),
+            "records_per_s": timed / seconds if seconds else None,
+            "minutes": seconds / 60 if seconds else None,
+            "engine": identity.engine,
+        }
+        with recorded(
+            connection,
+            stage="extract",
+            command=_common.command_line(),
+            data_hash=release.manifest_hash,
+            proxy_hash=identity.proxy_hash,
+            details=details,
+            took_s=took,
+        ) as build:
+            write_proxies(connection, pd.DataFrame([_row(proxy)]))
+            replace_rows(connection, "extractions", pd.DataFrame([row]), key, build)
+
+
+def _row(proxy: Proxy) -> dict[str, object]:
+    """What table ``proxies`` says of a proxy."""
+    known = {"hub_id": proxy.hub_id, "package": proxy.package, "licence": proxy.licence}
+    shape = {"depth": proxy.depth, "hidden_size": proxy.hidden_size, "causal": proxy.causal}
+    return {"proxy": proxy.key, "name": proxy.name, **known, **shape}
