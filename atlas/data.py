@@ -26,7 +26,8 @@ from backend.store.database import Generation, Generations
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-VIEW_NAMES = {"ur": "prompt and response", "r": "the response alone"}
+METHOD_NAMES = {"reader-paper": "READER"}
+VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 
 
@@ -154,12 +155,29 @@ class Questions:
         readers = self.ask(queries.readers)
         return readers[readers["reader"] == reader].iloc[0]
 
+    def origin(self, reader: str) -> str:
+        """'measured' or 'published'."""
+        return str(self.reader_row(reader)["origin"]) if reader else "measured"
+
+    def proxy_name(self, reader: str) -> str:
+        """The proxy of a reader, or the reader's name where it has none."""
+        row = self.reader_row(reader)
+        return str(row["proxy_name"] if isinstance(row["proxy_name"], str) and row["proxy_name"] else row["name"])
+
+    def reader_name(self, reader: str) -> str:
+        """A reader's name in lists and beside lines: method, proxy and what it reads."""
+        row = self.reader_row(reader)
+        if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
+            return str(row["name"])
+        reads = {"ur": "prompt + response", "r": "response"}.get(row["view"])
+        parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
+        return " · ".join(part for part in parts if part)
+
     def reader_words(self, reader: str) -> str:
         """A reader in words: method and proxy, and what it reads."""
-        row = self.reader_row(reader)
-        proxy = row["proxy_name"] if isinstance(row["proxy_name"], str) and row["proxy_name"] else row["name"]
-        reads = VIEW_NAMES.get(row["view"], "")
-        return f"{proxy}, reading {reads}" if reads else str(proxy)
+        reads = VIEW_NAMES.get(self.reader_row(reader)["view"], "")
+        proxy = self.proxy_name(reader)
+        return f"{proxy}, reading {reads}" if reads else proxy
 
     def _with(self, view: View, holders: set[str]) -> str:
         if view.reader in holders:

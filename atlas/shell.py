@@ -76,7 +76,7 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
         readers = [
             {
                 "group": groups[origin],
-                "items": [{"value": row.reader, "label": row.name} for row in part.itertuples(index=False)],
+                "items": [{"value": reader, "label": asked.reader_name(reader)} for reader in part["reader"]],
             }
             for origin, part in rows.groupby("origin", sort=False)
         ]
@@ -326,7 +326,9 @@ def tools(name: str, *, picture: bool = True, table_view: bool = True, made: boo
     )
 
 
-def figure_body(name: str, graph: Component, *, height: int | None, label: str) -> Component:
+def figure_body(
+    name: str, graph: Component, *, height: int | None, label: str, absent: Component | None = None
+) -> Component:
     """The drawing, and above it, when asked for, its table; the box never changes its size."""
     return html.Div(
         id={"type": "body", "figure": name},
@@ -334,7 +336,7 @@ def figure_body(name: str, graph: Component, *, height: int | None, label: str) 
         style={"height": height} if height else {},
         children=[
             html.Div(graph, className="figure-drawing", role="img", **{"aria-label": label}),
-            html.Div(id={"type": "absent", "figure": name}, className="figure-absent"),
+            html.Div(absent, id={"type": "absent", "figure": name}, className="figure-absent"),
             html.Div(id={"type": "rows", "figure": name}, className="figure-table"),
         ],
     )
@@ -350,6 +352,7 @@ def figure_section(
     controls: Children = None,
     origin: str = "measured",
     beside: Component | None = None,
+    absent: Component | None = None,
 ) -> Component:
     """A figure with its question, its sentence, its controls and what it says of itself."""
     return html.Section(
@@ -367,7 +370,7 @@ def figure_section(
             html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
             html.Div(controls, className="controls") if controls else None,
             html.Div(
-                [figure_body(name, graph, height=height, label=question), *([beside] if beside else [])],
+                [figure_body(name, graph, height=height, label=question, absent=absent), *([beside] if beside else [])],
                 className="figure-row" if beside else "",
             ),
         ],
@@ -434,7 +437,9 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
             column["valueFormatter"] = {"function": NUMBER_COLUMNS["count"]}
         else:
             column |= {"filter": "agTextColumnFilter", "minWidth": 140, "tooltipField": str(name)}
-            column["flex"] = 3 if name == "command" else 1
+            column["flex"] = 1
+            if name == "command":
+                column["minWidth"] = 320
         columns.append(column)
     return dag.AgGrid(
         **({"id": identity} if identity is not None else {}),

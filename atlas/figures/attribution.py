@@ -283,7 +283,7 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
             y=share.tolist(),
             width=0.56,
             marker={"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
-            text=[rate_text(value) for value in share],
+            text=[rate_text(value) if value < 1 else "1" for value in share],
             textposition="outside",
             textfont={"size": 13, "color": token["ink"]},
             cliponaxis=False,
@@ -301,7 +301,7 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
     )  # fmt: skip
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 72, "t": 20, "b": 52})
     figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
-    figure.update_yaxes(title="Share of errors", range=[0, 1.02], tickformat=".1~f")
+    figure.update_yaxes(title="Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
     return figure
 
 
@@ -363,7 +363,12 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
         )
     )
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 24, "b": 52})
-    figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=2 if len(curve) <= 32 else 5)
+    figure.update_xaxes(
+        title="Transformer block of the proxy",
+        showgrid=False,
+        dtick=2 if len(curve) <= 32 else 5,
+        range=[curve["layer"].min() - 0.6, curve["layer"].max() + 0.6],
+    )
     figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
     return figure
 

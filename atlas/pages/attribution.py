@@ -54,6 +54,7 @@ def layout(**query: str) -> Component:
     budget, confusion = _budget(asked, view), _confusion(asked, view)
     families, folds, layers = _families(asked, view), _folds(asked, view), _layers(asked, view)
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
+    origin = asked.origin(asked.attribution_reader(view))
     return html.Div(
         className="column",
         children=[
@@ -76,6 +77,8 @@ def layout(**query: str) -> Component:
                 budget.sentence,
                 shell.graph("budget-graph", budget.figure),
                 height=400,
+                absent=budget.absent,
+                origin=origin,
                 controls=[
                     shell.segmented("metric", METRICS, view.metric, "Metric"),
                     shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
@@ -87,6 +90,8 @@ def layout(**query: str) -> Component:
                 confusion.sentence,
                 shell.graph("confusion-graph", confusion.figure),
                 height=figures.MATRIX_HEIGHT,
+                absent=confusion.absent,
+                origin=origin,
                 controls=[
                     html.Div(
                         className="segmented",
@@ -126,6 +131,8 @@ def layout(**query: str) -> Component:
                         families.sentence,
                         shell.graph("family-graph", families.figure),
                         height=320,
+                        absent=families.absent,
+                        origin=origin,
                     ),
                     shell.figure_section(
                         "folds",
@@ -133,11 +140,19 @@ def layout(**query: str) -> Component:
                         folds.sentence,
                         shell.graph("folds-graph", folds.figure),
                         height=320,
+                        absent=folds.absent,
+                        origin=origin,
                     ),
                 ],
             ),
             shell.figure_section(
-                "layers", QUESTIONS["layers"], layers.sentence, shell.graph("layers-graph", layers.figure), height=340
+                "layers",
+                QUESTIONS["layers"],
+                layers.sentence,
+                shell.graph("layers-graph", layers.figure),
+                height=340,
+                absent=layers.absent,
+                origin=origin,
             ),
             html.Section(
                 id="figure-sources",
@@ -148,7 +163,7 @@ def layout(**query: str) -> Component:
                         className="figure-head",
                         children=[
                             html.Div(
-                                [html.H2(QUESTIONS["sources"], id="title-sources"), shell.origin_badge("measured")],
+                                [html.H2(QUESTIONS["sources"], id="title-sources"), shell.origin_badge(origin)],
                                 className="figure-title",
                             ),
                             shell.tools("sources", picture=False, table_view=False),
@@ -347,19 +362,31 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     return [
         f"With {traces}, ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(spread, className="spread")]),
-        f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %.",
+        f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %."
+        + _kinship(asked, view),
     ]
+
+
+def _kinship(asked: Questions, view: View) -> str:
+    """How many of the errors stay in the family, as a sentence that follows the answer."""
+    errors, within = (
+        _curve(asked, view, name, "pooled").set_index("k")["value"] for name in ("errors", "errors_within_family")
+    )
+    if view.k not in errors.index or view.k not in within.index or errors[view.k] <= 0:
+        return ""
+    return f" Of the errors, {100 * within[view.k] / errors[view.k]:.0f} % stay in the family."
 
 
 def _budget(asked: Questions, view: View) -> Drawn:
     token = TOKENS[view.theme]
+    reader = asked.attribution_reader(view)
     parts, lines = [], []
     for stored in _stored(view.metric):
         posterior = stored.rpartition("_")[2]
         curve = _curve(asked, view, stored)
         if curve.empty:
             continue
-        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else str(curve["name"].iloc[0]).split(",")[0]
+        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else asked.proxy_name(reader)
         second = posterior == "mean"
         lines.append(Line(stored, label, token["soft"] if second else token["accent"], "dot" if second else "solid"))
         parts.append(curve.assign(line=stored))

@@ -45,6 +45,7 @@ def layout(**query: str) -> Component:
                     shell.graph("map", _figure(asked, view, points, links), scroll_zoom=True),
                     height=None,
                     label=f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content.",
+                    absent=_absent(asked, view) if points.empty else None,
                 ),
                 className="map-stage",
                 id="map-stage",
@@ -53,7 +54,10 @@ def layout(**query: str) -> Component:
             html.Section(
                 className="map-title",
                 children=[
-                    html.Div([html.H1(QUESTION), shell.origin_badge("measured")], className="figure-title"),
+                    html.Div(
+                        [html.H1(QUESTION), shell.origin_badge(asked.origin(asked.map_reader(view)))],
+                        className="figure-title",
+                    ),
                     html.P(
                         _sentence(asked, view, points), id={"type": "sentence", "figure": "map"}, className="sentence"
                     ),
@@ -302,7 +306,8 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
     each = f"of its {responses} responses" if responses else "of its responses"
     return [
         html.B(f"{len(points)} sources", className="count"),
-        f" as seen by {asked.reader_words(reader)}. A point is the mean ",
+        f" as seen by {asked.proxy_name(reader) if reader == view.reader else asked.reader_words(reader)}. "
+        "A point is the mean ",
         shell.term(
             "fingerprint",
             "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end",
