@@ -15,6 +15,7 @@ from atlas.application import create_application
 from atlas.data import Questions
 from atlas.pages import attribution, map, methods
 from atlas.state import View
+from backend.errors import AtlasError
 from backend.store import queries
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 
@@ -83,7 +84,7 @@ def test_choices_settle_on_what_there_is(asked: Questions) -> None:
     assert asked.attribution_reader(view) == "reader-paper/tiny/ur"
     other = asked.settle(View(reader="reader-paper/tiny/r"))
     assert asked.attribution_reader(other) == "reader-paper/tiny/ur"
-    assert asked.reader_words(other.reader) == "Tiny-1M, reading the response alone"
+    assert asked.reader_words(other.reader) == "Tiny-1M, reading response alone"
     kept = asked.settle(View(roster="12-way", source=MARKUP))
     assert kept.source == MARKUP and kept.roster == "12-way"
 
@@ -155,6 +156,35 @@ def test_a_damaged_pointer_leaves_the_old_generation_up(tmp_path: Path) -> None:
     after = client.get("/health").json
     assert after["status"] == "degraded" and after["generation"] == before
     assert "current.json" in after["problem"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AtlasError("The file is gone", "Fetch it again"), "The file is gone. Fetch it again."),
+        (ValueError("secret"), "The server could not answer this."),
+    ],
+)
+def test_a_failing_callback_becomes_a_sentence(
+    app: Dash, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(attribution, "_answer", fail)
+    names = ("reader", "roster", "domain", "theme", "k")
+    inputs = [{"id": name, "property": "data" if name == "theme" else "value", "value": "x"} for name in names]
+    body = {
+        "output": "answer.children",
+        "outputs": {"id": "answer", "property": "children"},
+        "inputs": inputs,
+        "changedPropIds": ["k.value"],
+    }
+    answer = app.server.test_client().post("/_dash-update-component", json=body)
+    assert answer.status_code in (200, 204)
+    text = answer.get_data(as_text=True)
+    assert told in text and "secret" not in text
+    assert answer.json["sideUpdate"]["trouble"]["children"].startswith(told[:10])
 
 
 def test_an_empty_state_sets_its_command_apart() -> None:
