@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 
 import jobs
 from backend.errors import AtlasError
@@ -25,14 +27,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
     chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     named = arguments[0] if arguments and arguments[0] in verbs() else None
-    for verb in verbs():
-        if named is None:
-            module = importlib.import_module(f"jobs.{verb}")
-            summary = (module.__doc__ or "").strip().splitlines()[0]
-            chosen.add_parser(verb, help=summary)
-        elif verb == named:
+    for verb in [named] if named else verbs():
+        if named:
             module = importlib.import_module(f"jobs.{verb}")
             module.configure(chosen.add_parser(verb, description=module.__doc__))
+        else:
+            chosen.add_parser(verb, help=_summary(verb))
     parsed = parser.parse_args(arguments)
     try:
         return int(importlib.import_module(f"jobs.{parsed.verb}").run(parsed))
@@ -42,6 +42,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped. Finished work is kept; the same command continues.", file=sys.stderr)
         return 130
+
+
+def _summary(verb: str) -> str:
+    """First line of a verb's docstring, read without importing what the verb needs."""
+    tree = ast.parse(Path(jobs.__path__[0], f"{verb}.py").read_text("utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 if __name__ == "__main__":

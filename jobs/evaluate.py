@@ -49,11 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate every asked view and roster, and write the results to the work database."""
     release = _common.release_of(arguments)
-    connection = _common.work_of(arguments)
-    write_release_sources(connection, release)
-    for view in _common.views_of(arguments.view):
-        for roster in _common.rosters_of(arguments.roster):
-            evaluate(connection, release, arguments.proxy, view, roster, arguments.layers, arguments.limit)
+    with contextlib.closing(_common.work_of(arguments)) as connection:
+        write_release_sources(connection, release)
+        for view in _common.views_of(arguments.view):
+            for roster in _common.rosters_of(arguments.roster):
+                evaluate(connection, release, arguments.proxy, view, roster, arguments.layers, arguments.limit)
     return 0
 
 
@@ -148,7 +148,8 @@ def _scan(
                     known[entry["layer"]] = entry["scores"]
     folder.mkdir(parents=True, exist_ok=True)
     dtype = best_dtype(torch.device("cpu"))
-    for layer in tqdm([ly for ly in layers if ly not in known], desc="Layer scan", unit="block"):
+    todo = [layer for layer in layers if layer not in known]
+    for layer in tqdm(todo, desc="Layer scan", unit="block", disable=not todo):
         frame = scan_layers(rows.load, [layer], labels, folds, len(rows.sources), dtype=dtype)
         known[layer] = frame.to_dict("records")
         with path.open("a", encoding="utf-8") as stream:

@@ -628,3 +628,11 @@ def test_the_verb_publishes(
 def test_the_data_folder_is_beside_the_code_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATLAS_DATA", raising=False)
     assert default_data_folder() == ROOT / "data"
+
+
+def test_a_work_file_with_changes_in_its_log_is_not_taken_for_damaged(tmp_path):
+    path = tmp_path / "work.duckdb"
+    with contextlib.closing(open_work(path)) as first:
+        first.execute("CREATE TABLE wide AS SELECT range AS n, repeat('x', 500) AS t FROM range(20000)")
+        with contextlib.closing(open_work(path)) as second:  # the file itself is still short
+            assert second.execute("SELECT count(*) FROM wide").fetchone() == (20000,)

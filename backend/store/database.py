@@ -195,9 +195,12 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
                 f"The work database {path} cannot be written (no permission to write to {wanted})",
                 "Point ATLAS_CACHE, or --work, to a folder that you may write to",
             )
+    # Changes that still stand in the write-ahead log (a killed job, another connection) are not in the file yet.
+    settled = not path.with_name(f"{path.name}.wal").exists()
     connection = _connect(path)
     try:
-        _check_length(connection, path)
+        if settled:
+            _check_length(connection, path)
         try:
             migrate(connection)
         except AtlasError as error:
@@ -449,8 +452,11 @@ def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
 
 
 def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """DuckDB opens a file that lost its end, and fails only when it comes to what is missing."""
-    row = connection.execute("SELECT block_size * total_blocks FROM pragma_database_size()").fetchone()
+    """DuckDB opens a file that lost its end, and fails only when it comes to what is missing.
+
+    Free blocks at the end are counted but need not be on disk, so only the used ones are asked for.
+    """
+    row = connection.execute("SELECT block_size * used_blocks FROM pragma_database_size()").fetchone()
     assert row is not None
     if path.stat().st_size < row[0]:
         raise AtlasError(f"{path} is damaged (its end is missing)", _REMAKE)

@@ -1,0 +1,120 @@
+"""The verbs as a person meets them: every stage on a small invented release, and one sentence for every problem."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from backend.fingerprints import cache_folder
+from backend.store.database import Generation
+from backend.store.queries import metric_curve, neighbors, projection, sources
+from jobs.__main__ import main
+from tests.fake_release import fake_release
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Run a verb that must refuse: exit code 2 and one sentence, never a traceback."""
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+
+    def run(*arguments: str) -> str:
+        assert main(list(arguments)) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len([line for line in lines if line.startswith("Error: ")]) == 1
+        assert not any("Traceback" in line for line in lines)
+        return next(line for line in lines if line.startswith("Error: "))
+
+    return run
+
+
+def test_help_lists_every_verb_with_a_summary(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    listed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.split()}
+    for verb in ("all", "collect", "evaluate", "extract", "fetch", "map", "proxies", "publish"):
+        assert len(listed[verb]) > 2, verb
+
+
+def test_a_problem_is_one_sentence_and_exit_code_2_in_a_process_of_its_own(tmp_path):
+    command = [sys.executable, "-m", "jobs", "publish", "--work", str(tmp_path / "nothing.duckdb")]
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: ")
+    assert "nothing.duckdb" in result.stderr
+
+
+def test_missing_release_names_the_command_that_brings_it(tmp_path, refused):
+    message = refused("evaluate", "--release", str(tmp_path / "nowhere"))
+    assert "nowhere" in message
+    assert "python -m jobs fetch" in message
+
+
+def test_unknown_roster_and_view_list_the_choices(tmp_path, refused):
+    release = str(fake_release(tmp_path / "release"))
+    assert "165-way" in refused("evaluate", "--release", release, "--roster", "7-way")
+    assert "ur, r" in refused("evaluate", "--release", release, "--view", "both")
+
+
+def test_unknown_proxy_lists_the_known_ones(tmp_path, refused):
+    release = str(fake_release(tmp_path / "release"))
+    assert "smollm2-135m" in refused("extract", "--release", release, "--proxy", "smollm3")
+
+
+def test_evaluation_without_fingerprints_names_the_extraction(tmp_path, refused):
+    release = str(fake_release(tmp_path / "release"))
+    message = refused("evaluate", "--release", release, "--roster", "165-way")
+    assert "python -m jobs extract --benchmark agent500 --roster 165-way" in message
+
+
+def test_newer_work_database_is_refused_with_both_versions(tmp_path, refused):
+    work = tmp_path / "work.duckdb"
+    with duckdb.connect(str(work)) as connection:
+        connection.execute("CREATE TABLE schema_version (version INTEGER, applied_at TIMESTAMP)")
+        connection.execute("INSERT INTO schema_version VALUES (9999, now()::TIMESTAMP)")
+    release = str(fake_release(tmp_path / "release"))
+    assert "9999" in refused("evaluate", "--release", release, "--work", str(work))
+
+
+@pytest.mark.slow
+@pytest.mark.proxy
+def test_every_stage_on_an_invented_release(tmp_path, smollm2, monkeypatch, capsys):
+    release = fake_release(tmp_path / "release", prompts=25)
+    cache = tmp_path / "cache"
+    (cache / "proxies").mkdir(parents=True)
+    (cache / "proxies" / "smollm2-135m").symlink_to(cache_folder() / "proxies" / "smollm2-135m")
+    command = ["all", "--release", str(release), "--layers", "3,9", "--to", str(tmp_path / "data")]
+    monkeypatch.setenv("ATLAS_CACHE", str(cache))
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    assert main(command) == 0
+    assert "Layer scan" in capsys.readouterr().err
+
+    generation = Generation.open(tmp_path / "data")
+    cursor = generation.cursor()
+    reader = "reader-paper/smollm2-135m/ur"
+    roster = sources(cursor, "165-way")
+    labels = [row["label"] for row in json.loads((release / "data/rosters/165-way.json").read_text("utf-8"))]
+    assert roster["source"].tolist() == labels
+    curve = metric_curve(cursor, reader, "165-way", "agent500", "clean", "accuracy", "pooled")
+    assert curve["k"].tolist() == [1, 5]
+    assert curve["value"].iloc[0] > 2 / len(labels)  # the invented sources have habits that any reader sees
+    for view in ("ur", "r"):
+        for domain in ("agent500", "math100"):
+            points = projection(cursor, f"reader-paper/smollm2-135m/{view}", "165-way", domain, "tsne", 3)
+            assert sorted(points["source"]) == sorted(labels)
+    near = neighbors(cursor, reader, "165-way", "agent500", labels[0])
+    assert labels[0] not in set(near["neighbor"])
+    built = cursor.execute("SELECT count(*) FROM builds WHERE proxy_hash IS NOT NULL").fetchone()[0]
+    assert built >= 4
+    text = " ".join(map(str, cursor.execute("SELECT command, details FROM builds").fetchall()))
+    assert str(tmp_path) not in text
+
+    assert main(command) == 0
+    assert "Layer scan" not in capsys.readouterr().err  # nothing expensive is done twice
