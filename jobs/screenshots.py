@@ -1,4 +1,4 @@
-"""Take the pictures of docs/screenshots: every page in both themes and three sizes, from the served generation.
+"""Take the pictures of docs/screenshots: every page in both themes, from the served generation.
 
 A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
 each link in a headless Chromium and stops both when it is done.
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = ((1280, 800), (1920, 1080), (820, 1180))
-PAGES: dict[str, tuple[str, dict[str, str]]] = {
-    "map": ("/", {}),
-    "map-source": ("/", {"source": "claude_opus_4_5_20251101"}),
-    "map-2d": ("/", {"projection": "umap", "dim": "2", "links": "all"}),
-    "attribution": ("/attribution", {}),
-    "methods": ("/methods", {}),
+PAGES: dict[str, tuple[str, dict[str, str], int]] = {
+    "map": ("/", {}, 3),
+    "map-source": ("/", {"source": "claude_sonnet46"}, 3),
+    "map-2d": ("/", {"projection": "umap", "dim": "2", "links": "all"}, 1),
+    "attribution": ("/attribution", {}, 3),
+    "methods": ("/methods", {}, 1),
 }
+"""Path, choices, and how many of the sizes are taken; the pictures are kept in git, so no more than tell something."""
 START_S = 60.0
 DRAWN = (
     "return document.querySelectorAll('#map .main-svg, #layers-graph .main-svg, .prose').length > 0"
@@ -54,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Take the pictures."""
     arguments.to.mkdir(parents=True, exist_ok=True)
     with _served() as url, _browser() as driver:
-        for name, (path, choices) in PAGES.items():
-            for width, height in SIZES:
+        for name, (path, choices, sizes) in PAGES.items():
+            for width, height in SIZES[:sizes]:
                 for theme in ("dark", "light"):
                     file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
                     if file.name.startswith(arguments.only):
@@ -142,5 +143,5 @@ def _take(driver: WebDriver, url: str, width: int, height: int, file: Path) -> N
     if whole > height:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "height": int(whole)})
         time.sleep(1.0)
-    picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 88})
+    picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 82})
     file.write_bytes(base64.b64decode(picture["data"]))
