@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -302,8 +303,10 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
     reader = asked.map_reader(view)
     if not reader or points.empty:
         return ["There is no map for this choice."]
-    responses = {"agent500": 500, "math100": 100}.get(view.domain)
-    each = f"of its {responses} responses" if responses else "of its responses"
+    key = {"reader": reader, "roster": view.roster, "domain": view.domain}
+    builds = asked.ask(queries.made_by, "signatures", key)
+    responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
+    each = f"of {responses} responses" if responses else "of its responses"
     return [
         html.B(f"{len(points)} sources", className="count"),
         f" as seen by {asked.proxy_name(reader) if reader == view.reader else asked.reader_words(reader)}. "
