@@ -48,6 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Collect, and say what is missing."""
     sources = sources_of(arguments)
+    if arguments.limit is not None and arguments.limit < 1:
+        raise AtlasError(f"limit is {arguments.limit}", "Give at least 1, or leave it out for all prompts")
     prompts = read_prompts(arguments.prompts)[: arguments.limit]
     manners = Manners(
         per_minute=arguments.per_minute,
