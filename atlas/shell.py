@@ -261,8 +261,15 @@ def origin_badge(origin: str) -> Component:
     return html.Span("Measured here" if origin == "measured" else "Published", className=f"origin origin-{origin}")
 
 
-def empty(problem: str, remedy: str) -> Component:
-    """What would be here, and what makes it. A command in the remedy is set apart."""
+def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Component:
+    """What would be here, and what makes it. A command in the remedy is set apart.
+
+    Parameters
+    ----------
+    problem, remedy : str
+    ways : sequence of (words, link)
+        Views close to this one that have something to show.
+    """
     children: list[Component | str] = [html.P(problem.rstrip(".") + ".")]
     before, start, rest = remedy.partition("python -m ")
     command, _, after = rest.partition(", ")
@@ -271,6 +278,7 @@ def empty(problem: str, remedy: str) -> Component:
         children.append(html.Code(start + command, className="command"))
     if after:
         children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
+    children += [dcc.Link(words, href=link, className="forward way") for words, link in ways]
     return html.Div(children, className="empty", role="note")
 
 

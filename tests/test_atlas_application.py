@@ -17,6 +17,7 @@ from atlas.pages import attribution, map, methods
 from atlas.state import View
 from backend.errors import AtlasError
 from backend.store import queries
+from backend.store.database import open_work, publish
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 
 
@@ -185,6 +186,23 @@ def test_a_failing_callback_becomes_a_sentence(
     text = answer.get_data(as_text=True)
     assert told in text and "secret" not in text
     assert answer.json["sideUpdate"]["trouble"]["children"].startswith(told[:10])
+
+
+def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> None:
+    work = tmp_path / "work" / "work.duckdb"
+    publish_invented(tmp_path)
+    connection = open_work(work)
+    for table, column in (("attribution_metrics", "benchmark"), ("projections", "domain")):
+        connection.execute(f"DELETE FROM {table} WHERE roster = '27-way' AND {column} = 'agent500'")
+    connection.close()
+    publish(work, tmp_path)
+    app = create_application(tmp_path, tmp_path / "cache")
+    with app.server.test_request_context():
+        for page in (map, attribution):
+            text = json.dumps(page.layout(roster="27-way").to_plotly_json(), default=_as_json)
+            assert "This reader has no" in text
+            shown = [part for part in text.split('"') if part.startswith("Show ") and " on " in part][:3]
+            assert shown == ["Show 12-way on Agent500", "Show 27-way on Math100", "Show 12-way on Math100"]
 
 
 def test_an_empty_state_sets_its_command_apart() -> None:

@@ -334,8 +334,22 @@ def _nothing(asked: Questions, view: View, what: str) -> Drawn:
         f"This reader has no {what} for {view.roster} on {domain}",
         "Choose another reader, roster or domain above, or measure it with: "
         f"python -m jobs evaluate --roster {view.roster}",
+        [
+            (f"Show {near.roster} on {DOMAIN_NAMES.get(near.domain, near.domain)}", f"{PAGE.path}?{near.query()}")
+            for near in _measured(asked, view)
+        ],
     )
     return Drawn(blank, "Nothing has been measured for this choice.", absent)
+
+
+def _measured(asked: Questions, view: View) -> list[View]:
+    """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
+    size = asked.ask(queries.rosters).set_index("roster")["sources"]
+    views = [
+        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()
+    ]
+    held = [near for near in views if asked.attribution_reader(near)]
+    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def _curve(asked: Questions, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:

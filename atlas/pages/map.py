@@ -296,7 +296,19 @@ def _absent(asked: Questions, view: View) -> Component:
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
         "Choose another reader, roster or domain above, or make it with: python -m jobs map",
+        [
+            (f"Show {near.roster} on {DOMAIN_NAMES.get(near.domain, near.domain)}", f"{PAGE.path}?{near.query()}")
+            for near in _mapped(asked, view)
+        ],
     )
+
+
+def _mapped(asked: Questions, view: View) -> list[View]:
+    """Views that differ in roster or domain alone and have a map: same domain first, longest roster first."""
+    size = asked.ask(queries.rosters).set_index("roster")["sources"]
+    views = [replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()]
+    held = [near for near in views if len(_points(asked, near))]
+    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Component | str]:
