@@ -34,7 +34,7 @@ PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "map": ("/", {}, 3),
     "map-source": ("/", {"source": "claude_sonnet46"}, 3),
     "map-2d": ("/", {"projection": "umap", "dim": "2", "links": "all"}, 1),
-    "attribution": ("/attribution", {}, 3),
+    "attribution": ("/attribution", {"roster": "100-way"}, 3),
     "methods": ("/methods", {}, 1),
 }
 """Path, choices, and how many of the sizes are taken; the pictures are kept in git, so no more than tell something."""
