@@ -33,7 +33,7 @@ SIZES = ((1280, 800), (1920, 1080), (820, 1180))
 PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "map": ("/", {}, 3),
     "map-source": ("/", {"source": "claude_sonnet46"}, 3),
-    "map-2d": ("/", {"projection": "umap", "dim": "2", "links": "all"}, 1),
+    "map-2d": ("/", {"dim": "2", "links": "all"}, 1),
     "attribution": ("/attribution", {"roster": "100-way"}, 3),
     "methods": ("/methods", {}, 1),
 }
