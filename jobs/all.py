@@ -1,4 +1,4 @@
-"""Run every stage in order and publish: extract, evaluate, map; each is resumable on its own.
+"""Run every stage in order and publish: extract, evaluate, map, reference; each is resumable on its own.
 
 The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand.
 """
@@ -49,6 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     _stage([*read, "--benchmark", "agent500", "--view", "r", "--layers", layer])
     _stage(["evaluate", *shared, "--view", "r", "--layers", layer])
     _stage(["map", *shared, "--view", "r,ur", "--benchmark", "agent500,math100", "--layer", layer])
+    if (_common.release_of(arguments).root / "results").is_dir():
+        _stage(["reference", *release, *work])
+    else:
+        print("\nThe release has no result files, so no published numbers are imported.")
     prune = [] if arguments.keep else ["--prune"]
     target = ["--to", str(arguments.to)] if arguments.to else []
     _stage(["publish", *work, *target, *prune])
