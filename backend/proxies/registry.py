@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder, check_room
@@ -158,7 +159,7 @@ def describe(name_or_path: str) -> Proxy:
         if name_or_path == proxy.hub_id:
             return proxy
     folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
+    if name_or_path and folder.is_dir():
         return _from_folder(folder.resolve(), key=_slug(folder.resolve().name), hub_id=None)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name_or_path):
         return _from_folder(_hub_folder(name_or_path), key=_slug(name_or_path), hub_id=name_or_path)
@@ -267,17 +268,28 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
     with _quiet_transformers() as transformers:
         maker = transformers.AutoModelForCausalLM if head else transformers.AutoModel
         try:
-            model = maker.from_pretrained(
-                folder, dtype="auto", use_safetensors=True, local_files_only=True, trust_remote_code=False
+            model, report = maker.from_pretrained(
+                folder,
+                dtype="auto",
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
             )
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
             raise AtlasError(
                 f"The proxy '{proxy.key}' in {folder} cannot be read ({_first_line(error)})",
                 "It must be a model that transformers knows, in safetensors, with a fast tokenizer",
             ) from error
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)  # nobody reads the pooled state
+    if missing:
+        raise AtlasError(
+            f"The proxy '{proxy.key}' in {folder} lacks {len(missing)} weights (the first is {missing[0]})",
+            "Fetch or save the model again",
+        )
     if not tokenizer.is_fast:
         raise AtlasError(
             f"The proxy '{proxy.key}' in {folder} has no fast tokenizer, which knows where each token lies",
