@@ -141,11 +141,12 @@
         const now = families || [];
         return now.includes(chosen.family) ? now.filter((f) => f !== chosen.family) : [...now, chosen.family];
       },
-      attribution: function (k, metric, reduction, zoom, truth, answer) {
+      attribution: function (k, metric, reduction, others, zoom, truth, answer) {
         return remember({
           k: k === "20" ? "" : k,
           metric: metric === "accuracy" ? "" : metric,
           reduction: reduction === "pooled" ? "" : reduction,
+          others: others === "on" ? "" : others,
           zoom,
           truth,
           answer,

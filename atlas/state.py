@@ -17,6 +17,7 @@ DIMENSIONS = (3, 2)
 ACCESS = {"all": "All", "local": "Local", "api": "API"}
 LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
+OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
 LONGEST_NAME = 400
@@ -46,6 +47,8 @@ class View:
     k : int
         Budget of traces.
     metric, reduction : str
+    others : {'on', 'off'}
+        Whether other readers of the same roster and domain are drawn behind the chosen one.
     zoom : str
         Family that the confusion matrix shows alone, empty for all.
     truth, answer : str
@@ -66,6 +69,7 @@ class View:
     k: int = 20
     metric: str = "accuracy"
     reduction: str = "pooled"
+    others: str = "on"
     zoom: str = ""
     truth: str = ""
     answer: str = ""
@@ -109,6 +113,7 @@ class View:
             k=number("k", BUDGETS),
             metric=choice("metric", METRICS),
             reduction=choice("reduction", REDUCTIONS),
+            others=choice("others", OTHERS),
             zoom=name("zoom"),
             truth=name("truth"),
             answer=name("answer"),

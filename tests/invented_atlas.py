@@ -66,7 +66,8 @@ def publish_invented(
 ) -> Path:
     """Publish a generation into ``folder`` and return its file.
 
-    Two readers: ``ur`` has attribution on agent500 and math100, ``r`` has the geometry of both domains.
+    Three readers: ``ur`` has attribution on agent500 and math100, ``r`` has the geometry of both domains, and a
+    published one has curves of the shortest roster on agent500 and nothing else.
     """
     roster = invented_roster() if roster is None else roster
     rng = np.random.default_rng(seed)
@@ -89,6 +90,7 @@ def publish_invented(
         sees = write_reader(
             connection, method="reader-paper", name="READER on Tiny-1M, response only", proxy="tiny", view="r"
         )
+        _published(connection, build, next(iter(rosters)))
         centres = {family: rng.normal(size=16) for family in roster["plot_family"].unique()}
         for benchmark, noise in (("agent500", 0.7), ("math100", 1.0)):
             vectors = np.stack([centres[family] + noise * rng.normal(size=16) for family in roster["plot_family"]])
@@ -103,6 +105,24 @@ def publish_invented(
             _layers(connection, build, reader=reads, roster=name, rng=rng)
     connection.close()
     return publish(work, folder)
+
+
+def _published(connection, build, roster):
+    """A second reader whose curve somebody else published."""
+    write_proxies(connection, pd.DataFrame([{"proxy": "vast", "name": "Vast-70B"}]))
+    reader = write_reader(
+        connection, method="reader-paper", name="READER on Vast-70B", proxy="vast", view="ur", origin="published"
+    )
+    values = np.array([0.3, 0.6, 0.8, 0.9, 0.95, 0.99])
+    metrics = {"accuracy": values, "macro_f1": values, "nll_mean": 1 - values, "ece_mean": 0.2 * values}
+    frame = pd.concat(
+        [
+            pd.DataFrame({"k": BUDGETS, "reduction": "pooled", "metric": metric, "value": column, "n": 600})
+            for metric, column in metrics.items()
+        ]
+    )
+    key = {"reader": reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
+    replace_rows(connection, "attribution_metrics", frame.assign(seed=None, fold=None, std=np.nan), key, build)
 
 
 def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -186,6 +187,31 @@ def test_a_failing_callback_becomes_a_sentence(
     text = answer.get_data(as_text=True)
     assert told in text and "secret" not in text
     assert answer.json["sideUpdate"]["trouble"]["children"].startswith(told[:10])
+
+
+def test_published_curves_are_drawn_behind_and_marked(asked: Questions, app: Dash) -> None:
+    view = asked.settle(View(roster="12-way"))
+    with app.server.test_request_context():
+        drawn = attribution._budget(asked, view)
+        alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
+    lines = {trace.name: trace for trace in drawn.figure.data}
+    assert list(lines) == ["Vast-70B", "Tiny-1M ± std", "Tiny-1M"]
+    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
+    assert ", published" in lines["Vast-70B"].text[0]
+    assert "published" in str(drawn.sentence) and "published" not in str(alone.sentence)
+    assert [trace.name for trace in alone.figure.data] == ["Tiny-1M ± std", "Tiny-1M"]
+    table = attribution.PAGE.figures["budget"].table(asked, view)
+    assert set(table["origin"]) == {"measured", "published"}
+
+
+def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: Questions, app: Dash) -> None:
+    choice = {"reader": "reader-paper/vast/ur", "roster": "12-way"}
+    with app.server.test_request_context():
+        text = json.dumps(attribution.layout(**choice).to_plotly_json(), default=_as_json)
+        assert "published without them" in text and "Vast-70B" in text
+        nll = attribution._budget(asked, asked.settle(View.parse({**choice, "metric": "nll", "others": "off"})))
+        assert [trace.name for trace in nll.figure.data] == ["mean evidence"]
+        assert "There is no map" in json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
 
 
 def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> None:

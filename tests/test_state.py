@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atlas.state import ACCESS, BUDGETS, DIMENSIONS, LINKS, METRICS, PROJECTIONS, REDUCTIONS, View, join, split
+from atlas.state import ACCESS, BUDGETS, DIMENSIONS, LINKS, METRICS, OTHERS, PROJECTIONS, REDUCTIONS, View, join, split
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 views = st.builds(
@@ -27,6 +27,7 @@ views = st.builds(
     k=st.sampled_from(BUDGETS),
     metric=st.sampled_from(list(METRICS)),
     reduction=st.sampled_from(list(REDUCTIONS)),
+    others=st.sampled_from(list(OTHERS)),
     zoom=names,
     truth=names,
     answer=names,

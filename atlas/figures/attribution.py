@@ -21,12 +21,13 @@ MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76
 
 @dataclass(frozen=True)
 class Line:
-    """How one line of a figure is drawn and named."""
+    """How one line of a figure is drawn and named; lines that are not in front are thin and have no band."""
 
     key: str
     label: str
     colour: str
     dash: str = "solid"
+    front: bool = True
 
 
 def budget_curves(
@@ -63,7 +64,7 @@ def budget_curves(
         if rows.empty:
             continue
         published = bool((rows["origin"] == "published").all())
-        if rows["std"].notna().any():
+        if line.front and rows["std"].notna().any():
             spread = rows["std"].fillna(0.0)
             figure.add_trace(
                 go.Scatter(
@@ -83,14 +84,19 @@ def budget_curves(
                 x=rows["k"].tolist(),
                 y=rows["value"].tolist(),
                 mode="lines+markers",
-                line={"color": line.colour, "width": 2.5, "dash": "dash" if published else line.dash},
+                line={
+                    "color": line.colour,
+                    "width": 2.5 if line.front else 1.25,
+                    "dash": "dash" if published else line.dash,
+                },
                 marker={
-                    "size": 8,
+                    "size": 8 if line.front else 6,
                     "color": token["panel"] if published else line.colour,
-                    "line": {"color": line.colour, "width": 2},
+                    "line": {"color": line.colour, "width": 2 if line.front else 1.25},
                 },
                 text=[
-                    f"<b>{plain(line.label)}</b><br>{_count(budget, 'trace')}: {figure_text(value)}"
+                    f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
+                    f"{_count(budget, 'trace')}: {figure_text(value)}"
                     + (f" ± {figure_text(std)}" if pd.notna(std) else "")
                     + f"<br>{int(n):,} groups"
                     for budget, value, std, n in rows[["k", "value", "std", "n"]].itertuples(index=False)
@@ -102,7 +108,7 @@ def budget_curves(
     low, high = _range(frame, chance, unit)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    for (_, text, colour), y in zip(ends, _apart([end[0] for end in ends], 0.055 * (high - low)), strict=True):
+    for (_, text, colour), y in zip(ends, _apart([end[0] for end in ends], 0.05 * (high - low), high), strict=True):
         figure.add_annotation(
             x=1,
             xref="paper",

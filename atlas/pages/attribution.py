@@ -17,7 +17,7 @@ from atlas import shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
-from atlas.state import BUDGETS, METRICS, REDUCTIONS, View
+from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import TOKENS, template
 from backend.store import queries
 
@@ -82,6 +82,7 @@ def layout(**query: str) -> Component:
                 controls=[
                     shell.segmented("metric", METRICS, view.metric, "Metric"),
                     shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
+                    shell.segmented("others", OTHERS, view.others, "Compare"),
                 ],
             ),
             shell.figure_section(
@@ -216,6 +217,7 @@ def register(app: Dash) -> None:
         Input("k", "value"),
         Input("metric", "value"),
         Input("reduction", "value"),
+        Input("others", "value"),
         Input("zoom", "value"),
         Input("truth", "value"),
         Input("named", "value"),
@@ -231,10 +233,13 @@ def register(app: Dash) -> None:
         Input("k", "value"),
         Input("metric", "value"),
         Input("reduction", "value"),
+        Input("others", "value"),
         prevent_initial_call=True,
     )
-    def budget(reader: str, roster: str, domain: str, theme: str, k: str, metric: str, reduction: str) -> Any:
-        view = shell.shared_view(reader, roster, domain, theme, k=k, metric=metric, reduction=reduction)
+    def budget(
+        reader: str, roster: str, domain: str, theme: str, k: str, metric: str, reduction: str, others: str
+    ) -> Any:
+        view = shell.shared_view(reader, roster, domain, theme, k=k, metric=metric, reduction=reduction, others=others)
         return _budget(questions(), view).parts()
 
     @app.callback(
@@ -330,9 +335,12 @@ def _nothing(asked: Questions, view: View, what: str) -> Drawn:
         layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}
     )
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
+    published = asked.origin(view.reader) == "published"
     absent = shell.empty(
         f"This reader has no {what} for {view.roster} on {domain}",
-        "Choose another reader, roster or domain above, or measure it with: "
+        "Its numbers were published without them: choose a reader measured here"
+        if published
+        else "Choose another reader, roster or domain above, or measure it with: "
         f"python -m jobs evaluate --roster {view.roster}",
         [
             (f"Show {near.roster} on {DOMAIN_NAMES.get(near.domain, near.domain)}", f"{PAGE.path}?{near.query()}")
@@ -406,14 +414,20 @@ def _budget(asked: Questions, view: View) -> Drawn:
         parts.append(curve.assign(line=stored))
     if not parts:
         return _nothing(asked, view, "attribution")
-    frame = pd.concat(parts, ignore_index=True)
+    behind = _others(asked, view)
+    rivals = [
+        Line(str(other), asked.proxy_name(str(other)), token["edge"], front=False)
+        for other in behind["reader"].unique()
+    ]
+    lines = rivals + lines
+    frame = pd.concat([behind.assign(line=behind["reader"]), *parts], ignore_index=True)
     size = len(asked.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
     figure = figures.budget_curves(
         frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit
     )
-    singles = frame[frame["k"] == frame["k"].min()]["n"].max()
+    singles = parts[0].loc[parts[0]["k"] == parts[0]["k"].min(), "n"].max()
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
     how = (
         "folds pooled, mean over three seeds"
@@ -424,9 +438,20 @@ def _budget(asked: Questions, view: View) -> Drawn:
     sentence = [
         shell.term(name, METRIC_HELP[name]),
         f" on {domain} by {asked.reader_words(asked.attribution_reader(view))}; {how}; the band is one standard "
-        f"deviation. n = {int(singles):,} groups a seed at K = {int(frame['k'].min())}.",
+        f"deviation. n = {int(singles):,} groups a seed at K = {int(parts[0]['k'].min())}."
+        + (" Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""),
     ]
     return Drawn(figure, sentence)
+
+
+def _others(asked: Questions, view: View) -> pd.DataFrame:
+    """The same metric of the other readers that see the same text, in the columns of the chosen reader's curve."""
+    reader = asked.attribution_reader(view)
+    readers = asked.ask(queries.readers)
+    same = readers["view"] == asked.reader_row(reader)["view"]
+    named = list(readers.loc[same & (readers["reader"] != reader), "reader"]) if view.others == "on" else []
+    stored = _stored(view.metric)[-1]
+    return asked.ask(queries.metric_curve, named, view.roster, view.domain, "clean", stored, view.reduction)
 
 
 def _cells(asked: Questions, view: View, k: int | None = None) -> pd.DataFrame:
@@ -645,6 +670,8 @@ def _budget_table(asked: Questions, view: View) -> pd.DataFrame:
     parts = []
     for stored in _stored(view.metric):
         parts.append(_curve(asked, view, stored).assign(metric=stored, reduction=view.reduction))
+    if asked.attribution_reader(view):
+        parts.append(_others(asked, view).assign(metric=_stored(view.metric)[-1], reduction=view.reduction))
     frame = pd.concat(parts, ignore_index=True)
     return frame[["name", "metric", "reduction", "k", "value", "std", "n", "origin", "build_id"]]
 
