@@ -277,7 +277,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_a_data_folder_that_cannot_be_written() -> None:
+def test_a_data_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = migrations()  # the checkout may lie where only root can read
+    monkeypatch.setattr("backend.store.database.migrations", lambda: steps)
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
         work = sample_work(Path(made) / WORK_FILE)
         Path(made).chmod(0o777)
