@@ -104,7 +104,9 @@ def budget_curves(
                 hovertemplate="%{text}<extra></extra>",
             )
         )
-        ends.append((float(rows["value"].iloc[-1]), plain(line.label), line.colour))
+        ends.append(
+            (float(rows["value"].iloc[-1]), plain(line.label, 24), line.colour if line.front else token["soft"])
+        )
     low, high = _range(frame, chance, unit)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
@@ -119,7 +121,7 @@ def budget_curves(
             xshift=10,
             font={"size": 13, "color": colour},
         )
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 168, "t": 12, "b": 52}, hovermode="closest")
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 12, "b": 52}, hovermode="closest")
     _budget_axis(figure, budgets)
     figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
     return figure

@@ -435,11 +435,14 @@ def _budget(asked: Questions, view: View) -> Drawn:
         else "mean over five folds of the seeds' mean"
     )
     name = METRICS[view.metric]
+    kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     sentence = [
         shell.term(name, METRIC_HELP[name]),
         f" on {domain} by {asked.reader_words(asked.attribution_reader(view))}; {how}; the band is one standard "
         f"deviation. n = {int(singles):,} groups a seed at K = {int(parts[0]['k'].min())}."
-        + (" Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""),
+        + (
+            f" Dashed and hollow: published{kind}, not measured here." if (frame["origin"] == "published").any() else ""
+        ),
     ]
     return Drawn(figure, sentence)
 
