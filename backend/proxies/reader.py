@@ -205,6 +205,11 @@ class Reader:
             )
         return out
 
+    def tokens_run(self, encoded: Sequence[Encoded]) -> int:
+        """Tokens that one pass over these traces computes: shared prefixes once, padding not counted."""
+        lengths = np.array([len(e.ids) for e in encoded])
+        return sum(shared + int((lengths[members] - shared).sum()) for shared, members in self._pools(encoded))
+
     def _read_pass(
         self,
         encoded: Sequence[Encoded],
