@@ -420,6 +420,9 @@ def multimodal(kind: str):
         text = {**_TEXT, "model_type": "ministral3"}
         sight = {**_SIGHT, "model_type": "pixtral", "image_size": 28, "patch_size": 14, "head_dim": 8}
         return transformers.Mistral3Config(text_config=text, vision_config=sight)
+    if kind == "gemma4":
+        text = {**_TEXT, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+        return transformers.Gemma4UnifiedConfig(text_config={**text, "global_head_dim": 8})
     text = {**_TEXT, "layer_types": ["linear_attention", "full_attention"], "model_type": "qwen3_5_text"}
     text |= {
         "linear_key_head_dim": 8,
@@ -431,7 +434,7 @@ def multimodal(kind: str):
     return transformers.Qwen3_5Config(text_config=text, vision_config=sight)
 
 
-@pytest.mark.parametrize("kind", ["gemma3", "mistral3", "qwen3_5"])
+@pytest.mark.parametrize("kind", ["gemma3", "gemma4", "mistral3", "qwen3_5"])
 def test_multimodal_model_is_read_by_its_text_decoder(tmp_path, kind):
     torch.manual_seed(0)
     model = transformers.AutoModelForImageTextToText.from_config(multimodal(kind)).eval()
