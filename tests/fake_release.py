@@ -123,7 +123,9 @@ def fake_release(
             _write_jsonl(data / "responses" / benchmark / f"{label}.jsonl.gz", rows)
 
     _bench_a(data, bench_models, bench_prompts, seed)
-    _write_json(root / "results" / "reader" / "agent500" / "invented.json", {"accuracy": 0.5})
+    budget = {"1": {"accuracy": 0.5, "macro_f1": 0.4, "nll": 1.5, "ece": 0.1, "n_fingerprints": sources * prompts}}
+    published = {"configs": {"dct_dc_ac_fullrank": {"cv_metrics_by_grouping_seed": {"42": budget}}}}
+    _write_json(root / "results" / "reader" / "agent500" / "invented_ur.json", published)
     rewrite_manifest(root)
     return root
 

@@ -109,6 +109,8 @@ def test_every_stage_on_an_invented_release(tmp_path, smollm2, monkeypatch, caps
         for domain in ("agent500", "math100"):
             points = projection(cursor, f"reader-paper/smollm2-135m/{view}", "165-way", domain, "tsne", 3)
             assert sorted(points["source"]) == sorted(labels)
+    published = metric_curve(cursor, "reader-paper/invented/ur", "100-way", "agent500", "clean", "accuracy", "pooled")
+    assert published[["k", "value"]].to_numpy().tolist() == [[1, 0.5]]
     near = neighbors(cursor, reader, "165-way", "agent500", labels[0])
     assert labels[0] not in set(near["neighbor"])
     built = cursor.execute("SELECT count(*) FROM builds WHERE proxy_hash IS NOT NULL").fetchone()[0]
