@@ -186,6 +186,14 @@ def test_installed_proxy_reads_like_the_folder_that_it_came_from(packaged, tiny)
     np.testing.assert_array_equal(one.read(encoded, [4])[4, "full"], other.read(encoded, [4])[4, "full"])
 
 
+def test_type_of_products_is_asked_for_then_registered_then_the_device_decides(packaged, monkeypatch):
+    install(packaged.key)
+    register(monkeypatch, replace(packaged, products="float32"))
+    assert load_reader(packaged.key, "cpu", compile_blocks=False).dtype == torch.float32
+    assert load_reader(packaged.key, "cpu", "bfloat16", compile_blocks=False).dtype == torch.bfloat16
+    assert registered()["gemma3-270m"].products == "float32"
+
+
 def test_truncated_folder_counts_as_missing_and_is_made_again(packaged, tiny):
     folder = install(packaged.key)
     with (folder / "model.safetensors").open("r+b") as stream:

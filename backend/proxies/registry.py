@@ -83,6 +83,8 @@ class Proxy:
         File that identifies a packaged proxy, and ``weights_sha256`` its hash.
     disk : int or None
         Bytes of the finished folder of a packaged proxy.
+    products : str or None
+        Type of the matrix products that this proxy needs, where bfloat16 is too coarse for it.
     """
 
     key: str
@@ -98,6 +100,7 @@ class Proxy:
     weights: str | None = None
     weights_sha256: str | None = None
     disk: int | None = None
+    products: str | None = None
 
     @property
     def package(self) -> str | None:
@@ -132,6 +135,7 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
         weights=weights,
         weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
         disk=entry.get("disk"),
+        products=entry.get("products"),
     )
 
 
@@ -216,7 +220,7 @@ def load_reader(
     device : str
         'auto' takes CUDA where there is one.
     dtype : torch.dtype or str, optional
-        Type of the matrix products, by default what the device is best at.
+        Type of the matrix products, by default what the registry says or the device is best at.
     fused, compile_blocks, batch_tokens
         See :class:`Reader`.
 
@@ -231,6 +235,7 @@ def load_reader(
     """
     where = _device(device)
     proxy = describe(name_or_path)
+    dtype = dtype or proxy.products
     model, tokenizer = load_model(proxy)
     return Reader(
         model,
