@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from backend.errors import AtlasError
+from backend.proxies.registry import proxy_key
 from backend.store.queries import selected_layers
 from jobs import __main__ as verbs
 from jobs import _common
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:
     """The block that the evaluation of a roster chose for everything without folds."""
     with contextlib.closing(_common.work_of(arguments)) as connection:
-        chosen = selected_layers(connection, f"{METHOD}/{arguments.proxy}/ur", roster)
+        chosen = selected_layers(connection, f"{METHOD}/{proxy_key(arguments.proxy)}/ur", roster)
     modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
     if modal.empty:
         raise AtlasError(f"No block is selected for {arguments.proxy} on {roster}", "Run: python -m jobs evaluate")

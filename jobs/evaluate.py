@@ -25,7 +25,7 @@ from backend.evaluations.selection import scan_layers, select_layers
 from backend.fingerprints import cache_folder
 from backend.protocol import SPLIT_SEED
 from backend.proxies.reader import best_dtype
-from backend.proxies.registry import registered
+from backend.proxies.registry import proxy_key, registered
 from backend.release import BENCHMARKS, ROSTERS, Release
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_proxies, write_reader, write_sources
@@ -53,7 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_release_sources(connection, release)
         for view in _common.views_of(arguments.view):
             for roster in _common.rosters_of(arguments.roster):
-                evaluate(connection, release, arguments.proxy, view, roster, arguments.layers, arguments.limit)
+                evaluate(
+                    connection, release, proxy_key(arguments.proxy), view, roster, arguments.layers, arguments.limit
+                )
     return 0
 
 

@@ -81,11 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
     reader: Reader | None = None
     records: Records | None = None
     for view, store in stores.items():
-        started = time.perf_counter()
-        done = Extraction(0, 0)
+        done, took = Extraction(0, 0), 0.0
         if plans[view]:
             records = records or release.records(arguments.benchmark)
             reader = reader or load_reader(arguments.proxy, arguments.device)
+            started = time.perf_counter()
             with _bar(_records(plans[view])) as bar:
                 done = extract(
                     reader,
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
                     span=arguments.span,
                     progress=bar.update,
                 )
-        took = time.perf_counter() - started
+            took = time.perf_counter() - started
         print(_summary(view, done, took), flush=True)
         _record(arguments, release, proxy, store, shards, layers, readout, done, took)
     return 0

@@ -23,6 +23,7 @@ from backend.geometry.projections import ProjectionSettings, project_all, sweep
 from backend.geometry.purity import PuritySettings, family_purity
 from backend.geometry.signatures import cosine_similarity, signature_frame, signatures, source_means
 from backend.protocol import FOLDS
+from backend.proxies.registry import proxy_key
 from backend.release import BENCHMARKS, Benchmark, Release
 from backend.store import queries
 from backend.store.builds import recorded
@@ -80,7 +81,16 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.closing(_common.work_of(arguments)) as connection:
         # All are looked up before the first is made, so that a missing one speaks at once.
         charts = [
-            chart_of(connection, release, arguments.proxy, view, roster, benchmark, arguments.layer, arguments.limit)
+            chart_of(
+                connection,
+                release,
+                proxy_key(arguments.proxy),
+                view,
+                roster,
+                benchmark,
+                arguments.layer,
+                arguments.limit,
+            )
             for view in _common.views_of(arguments.view)
             for roster in _common.rosters_of(arguments.roster)
             for benchmark in benchmarks_of(arguments.benchmark)

@@ -36,6 +36,7 @@ from backend.proxies.registry import (
     load_reader,
     locate,
     proxy_hash,
+    proxy_key,
     registered,
 )
 from backend.traces import Trace
@@ -293,6 +294,19 @@ def test_local_folder_is_described_by_its_configuration(tiny):
     proxy = describe(str(tiny))
     assert (proxy.key, proxy.depth, proxy.hidden_size, proxy.causal) == ("tiny-llama", 4, 32, True)
     assert proxy_hash(str(tiny)) == digest(tiny / "model.safetensors")
+
+
+def test_keys_are_folder_names_that_shadow_no_registered_proxy(tmp_path, monkeypatch):
+    assert proxy_key("smollm2-135m") == "smollm2-135m"
+    assert proxy_key("Qwen/Qwen3-32B") == "qwen3_32b"
+    assert proxy_key("own/er model") == "own--er--model"
+    for name in ("mine", "smollm2-135m", ".hidden"):
+        (tmp_path / name).mkdir()
+    assert proxy_key(str(tmp_path / "mine")) == "mine"
+    assert proxy_key(str(tmp_path / ".hidden")) == "hidden"
+    assert proxy_key(str(tmp_path / "smollm2-135m")) == "smollm2-135m-local"
+    monkeypatch.chdir(tmp_path / "mine")
+    assert proxy_key(".") == "mine"
 
 
 def test_weights_in_several_files_have_one_hash(tiny, tmp_path):

@@ -139,6 +139,19 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
     )
 
 
+def proxy_key(name_or_path: str) -> str:
+    """The short name of a proxy in reader ids and store folders; asks neither disk nor network for its weights."""
+    known = registered()
+    folder = Path(name_or_path).expanduser()
+    if name_or_path in known:
+        return name_or_path
+    of_hub = [proxy.key for proxy in known.values() if proxy.hub_id == name_or_path]
+    if of_hub:
+        return of_hub[0]
+    key = _slug(folder.resolve().name if name_or_path and folder.is_dir() else name_or_path)
+    return f"{key}-local" if key in known else key
+
+
 def describe(name_or_path: str) -> Proxy:
     """Find a proxy by registered name, hub id or folder.
 
@@ -156,17 +169,14 @@ def describe(name_or_path: str) -> Proxy:
     AtlasError
         If nothing of that name exists.
     """
-    known = registered()
-    if name_or_path in known:
-        return known[name_or_path]
-    for proxy in known.values():
-        if name_or_path == proxy.hub_id:
-            return proxy
+    known, key = registered(), proxy_key(name_or_path)
+    if key in known:
+        return known[key]
     folder = Path(name_or_path).expanduser()
     if name_or_path and folder.is_dir():
-        return _from_folder(folder.resolve(), key=_slug(folder.resolve().name), hub_id=None)
+        return _from_folder(folder.resolve(), key=key, hub_id=None)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name_or_path):
-        return _from_folder(_hub_folder(name_or_path), key=_slug(name_or_path), hub_id=name_or_path)
+        return _from_folder(_hub_folder(name_or_path), key=key, hub_id=name_or_path)
     raise AtlasError(
         f"There is no proxy '{name_or_path}'",
         f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model",
