@@ -18,11 +18,16 @@ from backend.errors import AtlasError
 from backend.extraction import Shard, grid_shards
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.protocol import fold_of_prompts
-from backend.release import ROSTERS, Benchmark, Release, default_release
+from backend.proxies.registry import registered
+from backend.release import BENCHMARKS, ROSTERS, Benchmark, Release, default_release
+from backend.store.builds import recorded
 from backend.store.database import open_work
+from backend.store.writers import write_proxies, write_sources
 from backend.traces import VIEWS, View
 
 Half = npt.NDArray[np.float16]
+METHOD = "reader-paper"
+"""The paper's own readout, to which every other is compared."""
 
 
 def add_release(parser: argparse.ArgumentParser) -> None:
@@ -142,3 +147,22 @@ def slice_of(
         prompt_ids=wanted,
         shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(wanted)),
     )
+
+
+def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    """Write the release's sources, families and rosters once."""
+    roster = release.roster("165-way")
+    per_source = sum(len(release.prompts(benchmark)) for benchmark in BENCHMARKS)
+    with recorded(connection, stage="sources", command=command_line(), data_hash=release.manifest_hash) as build:
+        sizes = dict(zip(ROSTERS, release.roster_sizes(), strict=True))
+        write_sources(connection, roster, dict.fromkeys(roster["label"], per_source), build, rosters=sizes)
+
+
+def describe_proxy(connection: duckdb.DuckDBPyConnection, proxy: str) -> None:
+    """Write what the registry knows of a proxy; a folder or hub id that it does not list goes by its own name."""
+    known = registered().get(proxy)
+    row: dict[str, object] = {"proxy": proxy, "name": known.name if known else proxy}
+    if known:
+        row |= {"hub_id": known.hub_id, "package": known.package, "licence": known.licence}
+        row |= {"depth": known.depth, "hidden_size": known.hidden_size, "causal": known.causal}
+    write_proxies(connection, pd.DataFrame([row]))

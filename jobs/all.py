@@ -16,7 +16,7 @@ from backend.proxies.registry import proxy_key
 from backend.store.queries import selected_layers
 from jobs import __main__ as verbs
 from jobs import _common
-from jobs.evaluate import METHOD
+from jobs._common import METHOD
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

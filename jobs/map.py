@@ -30,7 +30,7 @@ from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import _common
-from jobs.evaluate import METHOD, describe_proxy, write_release_sources
+from jobs._common import METHOD, describe_proxy, write_release_sources
 
 MODAL = "modal"
 

@@ -9,7 +9,7 @@ from backend.reference import published_attribution
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
-from jobs.evaluate import METHOD, describe_proxy, write_release_sources
+from jobs._common import METHOD, describe_proxy, write_release_sources
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

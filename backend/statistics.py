@@ -1,0 +1,1 @@
+"""Uncertainty and tests that the experiments share (paper, statistical protocol)."""

@@ -1,0 +1,84 @@
+"""What stages keep for each other: log-posteriors and fold probes in the cache, attribution rows in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import AtlasError
+from backend.evaluations.attribution import AttributionFrames
+from backend.fingerprints import cache_folder
+from backend.probe import LinearProbe
+from backend.protocol import FOLDS
+from backend.store.writers import replace_rows
+
+Floats = npt.NDArray[np.float32]
+
+
+def kept_folder(method: str, proxy: str | None, view: str | None, roster: str, prompts: int) -> Path:
+    """Folder of one reader's evaluation on a roster and a number of prompts."""
+    parts = [part for part in (method, proxy, view) if part is not None]
+    return cache_folder().joinpath("evaluations", *parts, f"{roster}.{prompts}")
+
+
+def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
+    """Write an array in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".partial.npy")
+    np.save(scratch, array)
+    scratch.replace(path)
+
+
+def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> None:
+    """Keep the probe of every outer fold, standardiser included."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for fold, probe in probes.items():
+        scratch = folder / f"probe.{fold}.partial.npz"
+        np.savez(scratch, mean=probe.mean, scale=probe.scale, weight=probe.weight, bias=probe.bias)
+        scratch.replace(folder / f"probe.{fold}.npz")
+
+
+def kept_probes(folder: Path, again: str) -> dict[int, LinearProbe]:
+    """Probes of all outer folds.
+
+    Raises
+    ------
+    AtlasError
+        If one is missing; ``again`` is the command that makes them.
+    """
+    probes = {}
+    for fold in range(FOLDS):
+        path = folder / f"probe.{fold}.npz"
+        if not path.exists():
+            raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {again}")
+        with np.load(path, allow_pickle=False) as held:
+            probes[fold] = LinearProbe(held["mean"], held["scale"], held["weight"], held["bias"])
+    return probes
+
+
+def kept_log_posteriors(folder: Path, again: str) -> Floats:
+    """Out-of-fold log-posteriors of shape (S * P, S), mapped into memory.
+
+    Raises
+    ------
+    AtlasError
+        If they are missing; ``again`` is the command that makes them.
+    """
+    path = folder / "log_posteriors.npy"
+    if not path.exists():
+        raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {again}")
+    array: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def write_attribution(
+    connection: duckdb.DuckDBPyConnection, key: Mapping[str, object], frames: AttributionFrames, build_id: str
+) -> None:
+    """Write metrics, accuracy a source and confusion counts of one reader, roster, benchmark and condition."""
+    replace_rows(connection, "attribution_metrics", frames.metrics, key, build_id)
+    replace_rows(connection, "source_accuracy", frames.source_accuracy, key, build_id)
+    replace_rows(connection, "confusion", frames.confusion, key, build_id)
