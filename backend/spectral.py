@@ -14,6 +14,10 @@ import numpy.typing as npt
 import torch
 
 FINGERPRINT_MODES = 2
+POSITIONS = 16
+"""Relative positions of which the states themselves are kept."""
+POSITION_POOLS = ("uniform-32", "uniform-64", "stride-4", "stride-4-last-32")
+"""Means over sampled states that are kept beside them, in this order."""
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
@@ -82,6 +86,63 @@ def span_weights(
             if length not in cache:
                 cache[length] = dct_weights(length, modes)
             out[i, v * modes : (v + 1) * modes, start : start + length] = cache[length]
+    return torch.from_numpy(out)
+
+
+def uniform_positions(length: int, count: int) -> npt.NDArray[np.intp]:
+    """Evenly spaced tokens of a response, the first and the last included.
+
+    Parameters
+    ----------
+    length : int
+        Number of response tokens ``T``, at least 1.
+    count : int
+        Positions wanted ``M``, at least 2; shorter responses repeat tokens.
+
+    Returns
+    -------
+    ndarray of shape (count,)
+        ``m (T - 1) / (M - 1)`` rounded half up, ascending.
+    """
+    steps = count - 1
+    return (2 * np.arange(count) * (length - 1) + steps) // (2 * steps)
+
+
+def stride_positions(length: int, step: int, count: int | None = None) -> npt.NDArray[np.intp]:
+    """Every ``step``-th token counted from the response end, at most ``count`` of them, the last token first."""
+    return np.arange(length - 1, -1, -step)[:count]
+
+
+def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) -> torch.Tensor:
+    """Weights that sample a padded batch: 16 states at relative positions, and the means of ``POSITION_POOLS``.
+
+    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for
+    the 64 states and the strided ones.
+
+    Parameters
+    ----------
+    starts, stops : sequence of int, length B
+        Response span of every row, in columns of the batch.
+    width : int
+        Number of columns of the padded batch.
+
+    Returns
+    -------
+    Tensor of shape (B, 20, width), float32
+        Zero outside each span; every row of weights sums to one.
+    """
+    out = np.zeros((len(starts), POSITIONS + len(POSITION_POOLS), width), dtype=np.float32)
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        length = stop - start
+        out[i, np.arange(POSITIONS), start + uniform_positions(length, POSITIONS)] = 1.0
+        sampled = (
+            uniform_positions(length, 32),
+            uniform_positions(length, 64),
+            stride_positions(length, 4),
+            stride_positions(length, 4, 32),
+        )
+        for row, tokens in enumerate(sampled, start=POSITIONS):
+            np.add.at(out[i, row], start + tokens, np.float32(1 / len(tokens)))
     return torch.from_numpy(out)
 
 
