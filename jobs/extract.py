@@ -41,6 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temporal", default="", help="blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
     )
+    parser.add_argument(
+        "--positions", default="", help="blocks of which states at sampled positions are kept too (ten times the room)"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
         "--span",
@@ -59,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     proxy = describe(arguments.proxy)
     layers = blocks_of(arguments.layers, proxy.depth)
     temporal = tuple(b for b in blocks_of(arguments.temporal, proxy.depth) if b in layers)
-    readout = Readout(lengths_of(arguments.lengths), temporal)
+    positions = tuple(b for b in blocks_of(arguments.positions, proxy.depth) if b in layers)
+    readout = Readout(lengths_of(arguments.lengths), temporal, positions)
     release = _common.release_of(arguments)
     weights = proxy_hash(arguments.proxy)
     frame = release.roster(arguments.roster)
@@ -201,6 +205,7 @@ def _record(
         details = {
             "lengths": list(readout.variants(layers[0])),
             "temporal": ranges(readout.temporal),
+            "positions": ranges(readout.positions),
             "records_read": done.records,
             "clipped": done.clipped,
             "span": identity.span,
