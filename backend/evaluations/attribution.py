@@ -121,28 +121,30 @@ def attribution_frames(
                 groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
                 scores = accumulate(log_posteriors, groups)
                 scored.append((scores, truth))
-                folded[seed, fold] = _measure(scores, truth, k, family)
+                folded[seed, fold] = measure(scores, truth, k, family)
             scores, truth = (np.concatenate(part) for part in zip(*scored, strict=True))
-            pooled[seed] = _measure(scores, truth, k, family)
+            pooled[seed] = measure(scores, truth, k, family)
             total += confusion_counts(truth, scores.argmax(1), classes)
-        metrics += _reduce(k, pooled, folded, len(truth))
-        accuracies.append(_per_source(k, total, names, len(seeds)))
-        truth_at, predicted_at = np.nonzero(total)
-        cells.append(
-            pd.DataFrame(
-                {
-                    "k": k,
-                    "truth": names[truth_at],
-                    "predicted": names[predicted_at],
-                    "count": total[truth_at, predicted_at],
-                }
-            )
-        )
+        metrics += reduce_metrics(k, pooled, folded, len(truth), len(truth) // FOLDS)
+        accuracies.append(source_accuracy(k, total, names, len(seeds)))
+        cells.append(confusion_cells(k, total, names))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
     return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
 
 
-def _measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
+def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
+    """Every metric of scored groups.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (G, C)
+        From :func:`backend.evidence.accumulate`.
+    truth : ndarray of shape (G,)
+    k : int
+        Traces a group.
+    family : ndarray of shape (C,)
+        Family number of every source.
+    """
     predicted = scores.argmax(1)
     counts = confusion_counts(truth, predicted, scores.shape[1])
     wrong = predicted != truth
@@ -159,10 +161,20 @@ def _measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints)
     }
 
 
-def _reduce(
-    k: int, pooled: dict[int, dict[str, float]], folded: dict[tuple[int, int], dict[str, float]], n: int
+def reduce_metrics(
+    k: int, pooled: dict[int, dict[str, float]], folded: dict[tuple[int, int], dict[str, float]], n: int, n_fold: int
 ) -> list[dict[str, object]]:
-    """Rows for every seed, every fold and both summaries."""
+    """Rows for every seed, every fold and both summaries.
+
+    Parameters
+    ----------
+    k : int
+    pooled : dict of seed to metrics
+    folded : dict of (seed, fold) to metrics
+        Empty where groups are not tied to folds; there are no rows of the reduction 'fold' then.
+    n, n_fold : int
+        Groups of a seed, and of a seed and fold.
+    """
     rows: list[dict[str, object]] = []
     seeds, folds = sorted(pooled), sorted({fold for _, fold in folded})
 
@@ -177,12 +189,14 @@ def _reduce(
         row("pooled", metric, float(np.mean(by_seed)), n, std=float(np.std(by_seed)))
         by_fold = [float(np.mean([folded[s, f][metric] for s in seeds])) for f in folds]
         for fold, value in zip(folds, by_fold, strict=True):
-            row("fold", metric, value, n // len(folds), fold=fold)
-        row("fold", metric, float(np.mean(by_fold)), n, std=float(np.std(by_fold)))
+            row("fold", metric, value, n_fold, fold=fold)
+        if folds:
+            row("fold", metric, float(np.mean(by_fold)), n, std=float(np.std(by_fold)))
     return rows
 
 
-def _per_source(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.object_], seeds: int) -> pd.DataFrame:
+def source_accuracy(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.object_], seeds: int) -> pd.DataFrame:
+    """Accuracy and most frequent wrong answer of every source, from counts (C, C) summed over the seeds."""
     wrong = total.copy()
     np.fill_diagonal(wrong, 0)
     worst = wrong.argmax(1)
@@ -196,4 +210,12 @@ def _per_source(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.obje
             "confused_with": [names[w] if c else None for w, c in zip(worst, count, strict=True)],
             "confused_count": count,
         }
+    )
+
+
+def confusion_cells(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.object_]) -> pd.DataFrame:
+    """Counts (C, C) as rows, cells without a count left out."""
+    truth, predicted = np.nonzero(total)
+    return pd.DataFrame(
+        {"k": k, "truth": names[truth], "predicted": names[predicted], "count": total[truth, predicted]}
     )
