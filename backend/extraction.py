@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from backend.proxies.reader import Half, Reader, Readout
 from backend.traces import Trace, View
 
 PROMPTS_A_SHARD = 5
+BENCH_A: Final = "bench-a"
+"""Name of Bench-A in feature stores and commands; its rows are model * prompts + prompt."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: 
             shards.append(Shard(f"s{low:03d}-{high:03d}.p{first:04d}", rows))
         low = high
     return shards
+
+
+def bench_shards(models: int, prompts: int, n_prompts: int | None = None) -> list[Shard]:
+    """Shards of Bench-A, whose models are always read together; ``n_prompts`` as in :func:`grid_shards`."""
+    return grid_shards((models,), models, prompts, n_prompts)
 
 
 def list_shards(n: int, size: int = 256) -> list[Shard]:

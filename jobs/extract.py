@@ -11,17 +11,28 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import pandas as pd
 from tqdm import tqdm
 
 from backend.errors import AtlasError
-from backend.extraction import Extraction, Shard, extract, grid_shards, missing_bytes, missing_shards, records_hash
+from backend.extraction import (
+    BENCH_A,
+    Extraction,
+    Shard,
+    bench_shards,
+    extract,
+    grid_shards,
+    missing_bytes,
+    missing_shards,
+    records_hash,
+)
 from backend.fingerprints import FingerprintStore, StoreKey, check_room
 from backend.fingerprints import describe as size_text
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, load_reader, proxy_hash
-from backend.release import BENCHMARKS, ROSTERS, Records, Release
+from backend.release import BENCHMARKS, ROSTERS, Benchmark, Records, Release
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_proxies
 from backend.traces import View
@@ -30,13 +41,13 @@ from jobs import _common
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--benchmark", choices=BENCHMARKS, default="agent500")
-    parser.add_argument("--roster", choices=ROSTERS, default="165-way")
+    parser.add_argument("--benchmark", choices=(*BENCHMARKS, BENCH_A), default="agent500")
+    parser.add_argument("--roster", choices=ROSTERS, default="165-way", help="sources (bench-a: always all its models)")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="registered name, hub id or folder (see: proxies)")
     parser.add_argument("--view", default="ur", help="ur (prompt and response), r (response alone), or ur,r")
     parser.add_argument("--layers", default="all", help="blocks: all, 15, 3,9,15 or 1-12 (default: all)")
     parser.add_argument(
-        "--lengths", default="full,128,64,32", help="response lengths in proxy tokens (default: full,128,64,32)"
+        "--lengths", help="response lengths in proxy tokens (default: full,128,64,32; for bench-a, full)"
     )
     parser.add_argument(
         "--temporal", default="", help="blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
@@ -63,12 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
     layers = blocks_of(arguments.layers, proxy.depth)
     temporal = tuple(b for b in blocks_of(arguments.temporal, proxy.depth) if b in layers)
     positions = tuple(b for b in blocks_of(arguments.positions, proxy.depth) if b in layers)
-    readout = Readout(lengths_of(arguments.lengths), temporal, positions)
+    lengths = arguments.lengths or ("full" if arguments.benchmark == BENCH_A else "full,128,64,32")
+    readout = Readout(lengths_of(lengths), temporal, positions)
     release = _common.release_of(arguments)
     weights = proxy_hash(arguments.proxy)
-    frame = release.roster(arguments.roster)
-    prompts = len(release.prompts(arguments.benchmark))
-    shards = grid_shards(release.roster_sizes(), len(frame), prompts, arguments.limit)
+    scope, shards = scope_of(release, arguments.benchmark, arguments.roster, arguments.limit)
     stores = {view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view)) for view in views}
     plans = {view: missing_shards(store, shards, layers, readout) for view, store in stores.items()}
     needed = 0
@@ -76,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         adds = missing_bytes(store, plans[view], layers, readout, proxy.hidden_size)
         needed += adds
         print(
-            f"{arguments.benchmark}, {arguments.roster}, {proxy.key}, view {view}: {_records(plans[view]):,} of "
+            f"{arguments.benchmark}, {scope}, {proxy.key}, view {view}: {_records(plans[view]):,} of "
             f"{_records(shards):,} records to read at block{'s' * (len(layers) > 1)} {ranges(layers)} "
             f"({', '.join(readout.variants(layers[0]))}); adds {size_text(adds)} to {store.path}",
             flush=True,
@@ -87,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     for view, store in stores.items():
         done, took = Extraction(0, 0), 0.0
         if plans[view]:
-            records = records or release.records(arguments.benchmark)
+            records = records or records_of(release, arguments.benchmark)
             reader = reader or load_reader(arguments.proxy, arguments.device)
             started = time.perf_counter()
             with _bar(_records(plans[view])) as bar:
@@ -108,6 +118,22 @@ def run(arguments: argparse.Namespace) -> int:
         print(_summary(view, done, took), flush=True)
         _record(arguments, release, proxy, store, shards, layers, readout, done, took)
     return 0
+
+
+def scope_of(
+    release: Release, benchmark: Benchmark | Literal["bench-a"], roster: str, limit: int | None = None
+) -> tuple[str, list[Shard]]:
+    """Whose responses are read, in words, and the shards that hold them."""
+    if benchmark == BENCH_A:
+        models = len(release.bench_models())
+        return f"{models} models", bench_shards(models, len(release.bench_prompts()), limit)
+    prompts = len(release.prompts(benchmark))
+    return roster, grid_shards(release.roster_sizes(), len(release.roster(roster)), prompts, limit)
+
+
+def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> Records:
+    """All records of a dynamic benchmark or of Bench-A."""
+    return release.bench_records() if benchmark == BENCH_A else release.records(benchmark)
 
 
 def blocks_of(text: str, depth: int) -> list[int]:

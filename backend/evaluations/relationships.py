@@ -1,0 +1,250 @@
+"""Relationships: was one model derived from the other? Pair features, linear readouts, and how far those transfer.
+
+Sections "Static Relationship Auditing" and "Complete Static Relationship Results" of the paper. All models answer the
+same prompts, so two models are compared prompt by prompt. A linear SVM reads one or two such scores of a pair. Splits
+hold out pairs, endpoints (*model*) or whole parent families (*family*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
+
+Protocol = Literal["pair", "model", "family"]
+PROTOCOLS: tuple[Protocol, ...] = ("pair", "model", "family")
+STRICT: tuple[Protocol, ...] = ("model", "family")
+METRICS = ("accuracy", "precision", "recall", "f1", "auc")
+COMPARED = ("accuracy", "f1", "auc")
+SVM_C = 1.0
+PROJECTED = 128
+PROJECTION_SEED = 42
+TINY_NORM = 1e-12
+
+READER_READOUTS: Mapping[str, tuple[str, ...]] = {
+    "dc": ("dc",),
+    "ac": ("ac",),
+    "dc-ac": ("dc", "ac"),
+    "concat": ("concat",),
+    "grp128-dc": ("grp128-dc",),
+    "grp128": ("grp128-ac",),
+    "grp128-dc-ac": ("grp128-dc", "grp128-ac"),
+}
+"""Features that each readout of READER sees; the paper's own is ``dc-ac``, its GRP-128 row is ``grp128``."""
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class PairSplit:
+    """One division of pairs.
+
+    Attributes
+    ----------
+    number : int
+    train, test : ndarray of int
+        Row numbers of pairs.
+    """
+
+    number: int
+    train: Ints
+    test: Ints
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a readout makes of the pairs under one protocol.
+
+    Attributes
+    ----------
+    metrics : DataFrame
+        Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split that
+        holds mean, population standard deviation and percentile interval over splits (n: splits).
+    decision : ndarray of shape (n,)
+        Mean decision value over the splits that tested a pair, positive for related; nan where none did.
+    """
+
+    metrics: pd.DataFrame
+    decision: Doubles
+
+
+def aligned_cosines(
+    fingerprints: npt.NDArray[np.floating], components: int = PROJECTED, seed: int = PROJECTION_SEED
+) -> dict[str, Doubles]:
+    """Mean prompt-aligned cosine of every two models in each spectral block.
+
+    Parameters
+    ----------
+    fingerprints : ndarray of shape (M, P, 2 * d)
+        DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array may be given.
+    components : int
+        Dimensions that the Gaussian projection leaves.
+    seed : int
+        Of that projection, which is one for all prompts and both blocks.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (M, M), float64
+        ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and ``grp128-ac`` (after the projection).
+        A cosine counts as 0 where the product of the norms is at most 1e-12.
+
+    Raises
+    ------
+    ValueError
+        If the fingerprints are not of that shape.
+    """
+    if fingerprints.ndim != 3 or not fingerprints.size or fingerprints.shape[2] % 2:
+        raise ValueError(f"fingerprints must have the shape (models, prompts, 2 * d), got {fingerprints.shape}")
+    models, prompts, width = fingerprints.shape
+    half = width // 2
+    projection = np.random.default_rng(seed).standard_normal((half, components)) / np.sqrt(components)
+    sums = {name: np.zeros((models, models)) for name in ("dc", "ac", "concat", "grp128-dc", "grp128-ac")}
+    for prompt in range(prompts):
+        both = fingerprints[:, prompt].astype(np.float64)
+        dc, ac = both[:, :half], both[:, half:]
+        for name, rows in zip(sums, (dc, ac, both, dc @ projection, ac @ projection), strict=True):
+            sums[name] += _cosines(rows)
+    return {name: total / prompts for name, total in sums.items()}
+
+
+def _cosines(rows: Doubles) -> Doubles:
+    dots = rows @ rows.T
+    norms = np.sqrt((rows**2).sum(axis=1))
+    products = np.outer(norms, norms)
+    return np.divide(dots, products, out=np.zeros_like(dots), where=products > TINY_NORM)
+
+
+def read_pairs(
+    features: npt.NDArray[np.floating], related: npt.NDArray[np.bool_], splits: Sequence[PairSplit]
+) -> Reading:
+    """Fit the linear readout in every split and measure it on the split's test pairs.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, f)
+        One or more scores a pair; standardised with each split's training pairs.
+    related : ndarray of shape (n,), bool
+    splits : sequence of PairSplit
+
+    Returns
+    -------
+    Reading
+
+    Raises
+    ------
+    ValueError
+        If there is no split, or features and truth disagree in length.
+    """
+    if features.ndim != 2 or features.shape[:1] != related.shape or not splits:
+        raise ValueError(f"features {features.shape} and truth {related.shape} need one row a pair, and a split")
+    total, times = np.zeros(len(related)), np.zeros(len(related), dtype=np.intp)
+    rows: list[dict[str, Any]] = []
+    for split in splits:
+        readout = make_pipeline(StandardScaler(), SVC(kernel="linear", C=SVM_C))
+        readout.fit(features[split.train], related[split.train])
+        decision = readout.decision_function(features[split.test])
+        total[split.test] += decision
+        times[split.test] += 1
+        values = _metrics(related[split.test], readout.predict(features[split.test]), decision)
+        rows += [{"metric": m, "split": split.number, "value": v, "n": len(split.test)} for m, v in values.items()]
+    per_split = pd.DataFrame(rows)
+    mean = np.divide(total, times, out=np.full(len(related), np.nan), where=times > 0)
+    return Reading(pd.concat([per_split, summarise(per_split)], ignore_index=True).astype({"split": "Int64"}), mean)
+
+
+def _metrics(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], decision: Doubles) -> dict[str, float]:
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average="binary", zero_division=0)
+    values = (np.mean(truth == predicted), precision, recall, f1, roc_auc_score(truth, decision))
+    return {name: float(value) for name, value in zip(METRICS, values, strict=True)}
+
+
+def summarise(per_split: pd.DataFrame) -> pd.DataFrame:
+    """Mean, population standard deviation and 95 % percentile bootstrap over splits.
+
+    Parameters
+    ----------
+    per_split : DataFrame
+        Columns metric, split, value.
+
+    Returns
+    -------
+    DataFrame
+        Columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
+    """
+    metrics = list(dict.fromkeys(per_split["metric"]))
+    table = per_split.pivot(index="split", columns="metric", values="value")[metrics].to_numpy(dtype=np.float64)
+    low, high = cluster_bootstrap(table, np.ones_like(table))
+    columns = {"value": table.mean(axis=0), "std": table.std(axis=0), "low": low, "high": high}
+    return pd.DataFrame({"metric": metrics, **columns, "n": len(table)})
+
+
+def component_contrasts(read: pd.DataFrame) -> list[tuple[str, str]]:
+    """The joint readout of every reader against either block alone, as names of :func:`compare`."""
+    return [(f"{reader}:dc-ac", f"{reader}:{block}") for reader in _readers(read) for block in ("dc", "ac")]
+
+
+def baseline_contrasts(read: pd.DataFrame, baseline: str = "phylolm") -> list[tuple[str, str]]:
+    """The joint readout of every reader against a text baseline; none where that was not measured."""
+    return [(f"{reader}:dc-ac", baseline) for reader in _readers(read)] if baseline in set(read["reader"]) else []
+
+
+def _readers(read: pd.DataFrame) -> list[str]:
+    return sorted(set(read.loc[read["readout"] == "dc-ac", "reader"]))
+
+
+def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Paired comparisons over the splits of the strict protocols, corrected by Holm over all of them.
+
+    The test sets of different splits share pairs, so intervals and p values say how sensitive a difference is to the
+    splits of the protocol, not how it would come out on new families.
+
+    Parameters
+    ----------
+    read : DataFrame
+        Columns reader, protocol, readout, metric, split, value of single splits.
+    contrasts : sequence of (str, str)
+        Subject and reference: ``reader:readout``, or a reader that has one readout only.
+
+    Returns
+    -------
+    DataFrame
+        Columns subject, reference, measure ('accuracy@family', ...), difference, low, high, p_value, p_holm, n, method.
+
+    Raises
+    ------
+    ValueError
+        If the two sides of a contrast were not measured on the same splits.
+    """
+    alone = read.groupby("reader")["readout"].transform("nunique") == 1
+    named = read.assign(name=read["reader"].where(alone, read["reader"] + ":" + read["readout"]))
+    parts = []
+    for protocol in STRICT if contrasts else ():
+        here = named[(named["protocol"] == protocol) & named["metric"].isin(COMPARED)]
+        wide = here.pivot(index="split", columns=["name", "metric"], values="value")
+        wanted = [(subject, reference, metric) for subject, reference in contrasts for metric in COMPARED]
+        missing = [name for pair in contrasts for name in pair if (name, COMPARED[0]) not in wide]
+        if missing:
+            raise ValueError(f"{missing[0]} has no splits in protocol {protocol}")
+        table = np.column_stack([(wide[a, metric] - wide[b, metric]).to_numpy(float) for a, b, metric in wanted])
+        if np.isnan(table).any():
+            raise ValueError(f"both sides of a contrast must be measured on the same splits of protocol {protocol}")
+        low, high = cluster_bootstrap(table, np.ones_like(table))
+        values = {"difference": table.mean(axis=0), "low": low, "high": high, "p_value": sign_flip_p_values(table)}
+        names = pd.DataFrame(wanted, columns=["subject", "reference", "measure"])
+        names["measure"] += f"@{protocol}"
+        parts.append(names.assign(**values, n=len(table)))
+    if not parts:
+        return pd.DataFrame()
+    out = pd.concat(parts, ignore_index=True)
+    return out.assign(p_holm=holm(out["p_value"]), method="sign flips and percentile bootstrap over splits")

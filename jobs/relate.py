@@ -1,0 +1,369 @@
+"""Relate the models of Bench-A: pair features, linear readouts under three protocols, paired comparisons.
+
+MPT and PhyloLM read text alone. READER and static LLM-DNA need fingerprints (extract --benchmark bench-a). READER reads
+at the modal block of its layer selection on Agent500 (where view r was never evaluated, that of view ur) unless
+--layer names one, LLM-DNA at the last block of its encoder. The comparisons cover every reader that the work database
+holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.baselines.dna import COMPONENTS, distances, dna_vectors
+from backend.baselines.dna import SEED as DNA_SEED
+from backend.baselines.matching import MATCHERS, match_rates
+from backend.errors import AtlasError
+from backend.evaluations.relationships import (
+    PROJECTED,
+    PROJECTION_SEED,
+    PROTOCOLS,
+    READER_READOUTS,
+    PairSplit,
+    Protocol,
+    aligned_cosines,
+    baseline_contrasts,
+    compare,
+    component_contrasts,
+    read_pairs,
+)
+from backend.extraction import BENCH_A, bench_shards
+from backend.fingerprints import FingerprintStore, StoreKey
+from backend.proxies.registry import describe, proxy_key
+from backend.release import SPLIT_PAIRS, PairSet, Records, Release, SplitSet
+from backend.statistics import FLIPS, REPLICATES
+from backend.statistics import SEED as TEST_SEED
+from backend.store import queries
+from backend.store.builds import recorded
+from backend.store.relationships import measured_splits
+from backend.store.writers import replace_rows, write_reader
+from backend.traces import View
+from jobs import _common
+from jobs._common import METHOD, describe_proxy
+
+METHODS = ("mpt", "phylolm", "reader", "dna")
+NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
+ENCODER = "minilm-l6"
+SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
+DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
+"""Feature that holds the decision value of a reader's default readout."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The pairs and splits of Bench-A, and its records where responses are read.
+
+    Attributes
+    ----------
+    records : Records
+    pairs : dict of pair set to DataFrame
+        As :meth:`Release.pairs` gives them.
+    places : dict of pair set to ndarray of shape (n, 2)
+        Numbers of the two models of every pair.
+    splits : dict of protocol to list of PairSplit
+    prompts : int
+        Leading prompts that are read.
+    """
+
+    records: Records
+    pairs: dict[PairSet, pd.DataFrame]
+    places: dict[PairSet, npt.NDArray[np.intp]]
+    splits: dict[Protocol, list[PairSplit]]
+    prompts: int
+
+    @property
+    def models(self) -> int:
+        """Number of models."""
+        return len(self.records.sources)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One reader to measure.
+
+    Attributes
+    ----------
+    method, name : str
+        As in table ``readers``.
+    readouts : dict of str to tuple of str
+        Features that each readout sees.
+    default : str
+        The readout whose decision values are kept.
+    key, proxy : str or None
+        The proxy as it was asked for, and its short key.
+    view : {'ur', 'r'} or None
+    layer : int or None
+    layer_from : str or None
+        Where the block comes from.
+    details : dict
+        Settings of the features.
+    """
+
+    method: str
+    name: str
+    readouts: Mapping[str, tuple[str, ...]]
+    default: str
+    proxy: str | None = None
+    view: View | None = None
+    layer: int | None = None
+    layer_from: str | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--proxy", default="smollm2-135m", help="proxies of reader, comma separated")
+    parser.add_argument("--encoder", default=ENCODER, help=f"proxy that embeds for dna (default: {ENCODER})")
+    parser.add_argument("--view", default="ur,r", help="input views of reader and dna, comma separated (default: ur,r)")
+    parser.add_argument("--method", default=",".join(METHODS), help="comma separated (default: all four)")
+    parser.add_argument("--layer", default="modal", help="block of reader, a number or 'modal' (default)")
+    parser.add_argument("--roster", default="100-way", help="roster whose layer selection counts (default: 100-way)")
+    _common.add_limit(parser)
+    _common.add_release(parser)
+    _common.add_work(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure every asked reader, write its rows, and compare all readers of the work database."""
+    release = _common.release_of(arguments)
+    with contextlib.closing(_common.work_of(arguments)) as connection:
+        subjects = subjects_of(connection, arguments)
+        task = task_of(release, arguments.limit)
+        # A missing one speaks before work begins.
+        loaded = [fingerprints_of(task, subject) if subject.proxy else None for subject in subjects]
+        write_task(connection, release, task)
+        print(f"{'reader':<34} {'protocol':<8} {'readout':<13} accuracy      [95 %]         P     R     F1    AUC")
+        for subject, fingerprints in zip(subjects, loaded, strict=True):
+            measure(connection, release, task, subject, fingerprints)
+        write_comparisons(connection, release)
+    return 0
+
+
+def methods_of(text: str) -> list[str]:
+    """Comma-separated methods."""
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    known = [name for name in METHODS if name in asked]
+    if len(known) != len(asked) or not known:
+        raise AtlasError(f"'{text}' names a method that does not exist", f"Choose from {', '.join(METHODS)}")
+    return known
+
+
+def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Namespace) -> list[Subject]:
+    """Readers that the arguments ask for; the block of each is decided here."""
+    methods, views = methods_of(arguments.method), _common.views_of(arguments.view)
+    subjects = [Subject(m, NAMES[m], {"match": ("match",)}, "match") for m in methods if m in MATCHERS]
+    if "reader" in methods:
+        for asked in filter(None, (part.strip() for part in arguments.proxy.split(","))):
+            proxy = proxy_key(asked)
+            for view in views:
+                layer, origin = block_of(connection, proxy, view, arguments.roster, arguments.layer)
+                name = f"READER · {proxy} · {view}"
+                details = {"projection_seed": PROJECTION_SEED, "projected": PROJECTED}
+                subjects.append(Subject(METHOD, name, READER_READOUTS, "dc-ac", proxy, view, layer, origin, details))
+    if "dna" in methods:
+        encoder = describe(arguments.encoder)
+        details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
+        for view in views:
+            name = f"LLM-DNA · {encoder.key} · {view}"
+            readouts, layer = {"distance": ("distance",)}, encoder.depth
+            subjects.append(Subject("dna", name, readouts, "distance", encoder.key, view, layer, "last", details))
+    return subjects
+
+
+def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
+    """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
+
+    Raises
+    ------
+    AtlasError
+        If no block was selected, or ``layer`` is neither 'modal' nor a number.
+    """
+    if layer != "modal":
+        if not layer.isdecimal() or int(layer) < 1:
+            raise AtlasError(f"--layer {layer} is neither 'modal' nor a block number", "Give a number from 1 up")
+        return int(layer), "asked"
+    for candidate in dict.fromkeys((view, "ur")):
+        reader = f"{METHOD}/{proxy}/{candidate}"
+        chosen = queries.selected_layers(connection, reader, roster)
+        modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
+        if len(modal):
+            return int(modal.iloc[0]), reader
+    raise AtlasError(
+        f"No block has been selected for {proxy} on {roster}",
+        f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
+    )
+
+
+def task_of(release: Release, limit: int | None = None) -> Task:
+    """Read the pairs, splits and records of Bench-A."""
+    records = release.bench_records()
+    place = {model: number for number, model in enumerate(records.sources)}
+    pairs = {name: release.pairs(name) for name in dict.fromkeys(SPLIT_PAIRS.values())}
+    places = {
+        name: np.column_stack([frame[side].map(place).to_numpy(np.intp) for side in ("model_a", "model_b")])
+        for name, frame in pairs.items()
+    }
+    splits = {}
+    for protocol, name in SPLITS.items():
+        row = {pair: number for number, pair in enumerate(pairs[SPLIT_PAIRS[name]]["pair_id"])}
+        splits[protocol] = [
+            PairSplit(s.number, np.array([row[p] for p in s.train]), np.array([row[p] for p in s.test]))
+            for s in release.splits(name)
+        ]
+    prompts = len(records.prompt_ids)
+    if limit is not None and limit < 1:
+        raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
+    return Task(records, pairs, places, splits, min(limit or prompts, prompts))
+
+
+def fingerprints_of(task: Task, subject: Subject) -> tuple[npt.NDArray[np.float16], str]:
+    """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
+
+    Raises
+    ------
+    AtlasError
+        If they are missing, or were read from other records; names the command that makes them.
+    """
+    assert subject.proxy is not None and subject.view is not None and subject.layer is not None
+    store = FingerprintStore(StoreKey(BENCH_A, subject.proxy, subject.view))
+    prompts = len(task.records.prompt_ids)
+    done = store.done()
+    shards = bench_shards(task.models, prompts, task.prompts)
+    if any("full" not in done.get(shard.name, {}).get(str(subject.layer), []) for shard in shards):
+        raise AtlasError(
+            f"The fingerprints of Bench-A at block {subject.layer} by {subject.proxy} in view {subject.view} "
+            "are not complete",
+            f"Run: python -m jobs extract --benchmark {BENCH_A} --proxy {subject.proxy} --view {subject.view} "
+            f"--layers {subject.layer}" + (f" --limit {task.prompts}" if task.prompts < prompts else ""),
+        )
+    identity = store.identity()
+    assert identity is not None, "a store with shards has an identity"
+    array = store.load(subject.layer).reshape(task.models, prompts, -1)
+    return array[:, : task.prompts], identity.proxy_hash
+
+
+def measure(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    task: Task,
+    subject: Subject,
+    loaded: tuple[npt.NDArray[np.float16], str] | None = None,
+) -> None:
+    """Compute a reader's features, read them in every split, and write the rows."""
+    fingerprints, proxy_hash = loaded if loaded else (None, None)
+    details = {"prompts": task.prompts, "layer": subject.layer, "layer_from": subject.layer_from, **subject.details}
+    with recorded(
+        connection,
+        stage="relate",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        proxy_hash=proxy_hash,
+        seed=TEST_SEED,
+        details={name: value for name, value in details.items() if value is not None},
+    ) as build:
+        scores = _scores(task, subject, fingerprints)
+        features = {
+            pair_set: {name: matrix[tuple(places.T)] for name, matrix in scores.items()}
+            for pair_set, places in task.places.items()
+        }
+        metrics = []
+        for protocol in PROTOCOLS:
+            pair_set = SPLIT_PAIRS[SPLITS[protocol]]
+            held, related = features[pair_set], task.pairs[pair_set]["related"].to_numpy(bool)
+            for readout, names in subject.readouts.items():
+                reading = read_pairs(np.column_stack([held[name] for name in names]), related, task.splits[protocol])
+                metrics.append(reading.metrics.assign(protocol=protocol, readout=readout))
+                if readout == subject.default:
+                    held[DECISIONS[protocol]] = reading.decision
+        if subject.proxy:
+            describe_proxy(connection, subject.proxy)
+        reader = write_reader(
+            connection, method=subject.method, name=subject.name, proxy=subject.proxy, view=subject.view
+        )
+        rows = pd.concat(metrics, ignore_index=True)
+        replace_rows(connection, "relationship_metrics", rows, {"reader": reader}, build)
+        replace_rows(connection, "relationship_features", _long(task, features), {"reader": reader}, build)
+    _report(reader, rows)
+
+
+def _scores(
+    task: Task, subject: Subject, fingerprints: npt.NDArray[np.float16] | None
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Features of every two models, each of shape (M, M)."""
+    if fingerprints is None:
+        grid = np.arange(len(task.records.traces)).reshape(task.models, -1)[:, : task.prompts]
+        responses = [task.records.traces[row].response for row in grid.ravel()]
+        return {"match": match_rates(responses, task.models, MATCHERS[subject.method])}
+    if subject.method == METHOD:
+        return aligned_cosines(fingerprints)
+    means = fingerprints[:, :, : fingerprints.shape[2] // 2]  # DC: the mean state, which is the encoder's embedding
+    return {"distance": distances(dna_vectors(means))}
+
+
+def _long(task: Task, features: Mapping[PairSet, Mapping[str, npt.NDArray[np.float64]]]) -> pd.DataFrame:
+    """One row a pair and feature; pairs that no split tested have no decision."""
+    parts = [
+        pd.DataFrame(
+            {"pair_set": pair_set, "pair_id": task.pairs[pair_set]["pair_id"], "feature": name, "value": value}
+        )
+        for pair_set, held in features.items()
+        for name, value in held.items()
+    ]
+    return pd.concat(parts, ignore_index=True).dropna(subset="value")
+
+
+def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Task) -> None:
+    """Write the models and pairs of Bench-A."""
+    models = release.bench_models()[["model", "parent_family", "is_parent"]]
+    silent = np.array([not trace.response for trace in task.records.traces]).reshape(task.models, -1).sum(axis=1)
+    with recorded(connection, stage="relate", command=_common.command_line(), data_hash=release.manifest_hash) as build:
+        for family, rows in models.assign(empty_responses=silent).groupby("parent_family"):
+            replace_rows(connection, "relationship_models", rows, {"parent_family": family}, build)
+        for pair_set, pairs in task.pairs.items():
+            columns = pairs[["pair_id", "model_a", "model_b", "related"]]
+            replace_rows(connection, "relationship_pairs", columns, {"pair_set": pair_set}, build)
+
+
+def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    """Compare all measured readers: the joint readout against its blocks, and against PhyloLM; print the second."""
+    read = measured_splits(connection)
+    sets = {"components": component_contrasts(read), "baselines": baseline_contrasts(read)}
+    details = {"replicates": REPLICATES, "flips": FLIPS}
+    with recorded(
+        connection,
+        stage="relate",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        seed=TEST_SEED,
+        details=details,
+    ) as build:
+        for name, contrasts in sets.items():
+            frame = compare(read, contrasts)
+            replace_rows(connection, "comparisons", frame, {"hypotheses": f"relationships/{name}"}, build)
+            for row in frame.itertuples():
+                if str(row.measure).startswith("accuracy"):
+                    print(
+                        f"{row.subject} - {row.reference}, {row.measure}: {row.difference:+.3f} "
+                        f"[{row.low:+.3f}, {row.high:+.3f}], Holm p = {row.p_holm:.4f}"
+                    )
+
+
+def _report(reader: str, rows: pd.DataFrame) -> None:
+    summary = rows[rows["split"].isna()]
+    for (protocol, readout), part in summary.groupby(["protocol", "readout"], sort=False):
+        of = part.set_index("metric")
+        accuracy = of.loc["accuracy"]
+        others = " ".join(f"{of.loc[m, 'value']:.3f}" for m in ("precision", "recall", "f1", "auc"))
+        print(
+            f"{reader:<34} {protocol:<8} {readout:<13} {accuracy['value']:.3f}±{accuracy['std']:.3f} "
+            f"[{accuracy['low']:.3f}, {accuracy['high']:.3f}] {others}",
+            flush=True,
+        )
