@@ -1,0 +1,72 @@
+"""Which readers were measured on a roster, and where each keeps its log-posteriors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.errors import AtlasError
+from backend.store.queries import made_by, readers
+from jobs._stages.kept import kept_folder
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class KeptReader:
+    """A measured reader.
+
+    Attributes
+    ----------
+    reader : str
+        Its id.
+    method : str
+    proxy, view : str or None
+    folder : Path
+        Where its evaluation on the roster is kept; need not exist on this machine.
+    """
+
+    reader: str
+    method: str
+    proxy: str | None
+    view: str | None
+    folder: Path
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """A kept array, mapped into memory.
+
+        Raises
+        ------
+        AtlasError
+            If it has another shape: it was made for other rows.
+        """
+        held: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
+        if held.shape != shape:
+            raise AtlasError(
+                f"{self.folder / name} has the shape {held.shape}, and {shape} is needed",
+                f"Evaluate {self.reader} again, so that everything it keeps is about the same records",
+            )
+        return held
+
+    def proxy_hash(self, connection: duckdb.DuckDBPyConnection, roster: str) -> str | None:
+        """Hash of the proxy behind its clean evaluation, None for a method without one."""
+        key = {"reader": self.reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
+        hashes = made_by(connection, "attribution_metrics", key)["proxy_hash"].dropna()
+        return str(hashes.iloc[0]) if len(hashes) else None
+
+
+def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts: int) -> list[KeptReader]:
+    """Readers whose clean attribution on a roster was measured here, by id."""
+    frame = readers(connection)
+    out = []
+    for row in frame[frame["origin"] == "measured"].sort_values("reader").to_dict("records"):
+        if roster in row["rosters"] and "clean" in row["conditions"]:
+            proxy, view = (None if pd.isna(row[name]) else str(row[name]) for name in ("proxy", "view"))
+            folder = kept_folder(row["method"], proxy, view, roster, prompts)
+            out.append(KeptReader(row["reader"], row["method"], proxy, view, folder))
+    return out
