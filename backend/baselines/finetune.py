@@ -1,0 +1,349 @@
+"""Fine-tuned text encoders as source classifiers (paper, Fine-tuned DeBERTa, and the fine-tuned rows of its table).
+
+Any transformers encoder is trained end to end: either as the sequence classifier of its architecture (DeBERTa), or as
+a sentence encoder whose pooled vector feeds a linear layer. Training is a fixed list of steps from a seed, and a
+checkpoint holds everything that the next step depends on, so that a fold which was killed ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from backend.baselines.embeddings import Recipe, pool, recipe_of
+from backend.baselines.texts import whole_text
+from backend.errors import AtlasError
+from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
+
+Floats = npt.NDArray[np.float32]
+DEBERTA = "microsoft/deberta-v3-large"
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
+
+    Attributes
+    ----------
+    kind : {'classifier', 'encoder'}
+        The architecture's own sequence classifier, or pooled states and a linear layer.
+    max_tokens, epochs, batch : int
+    learning_rate, head_rate : float
+        Of the encoder and of the linear layer; a classifier has one rate for all.
+    weight_decay : float
+        Not applied to biases and norms.
+    warmup : float
+        Share of the steps in which the rate rises; it falls linearly to zero afterwards.
+    clip : float
+        Largest norm of the gradient.
+    autocast : bool
+        Matrix products in bfloat16; the paper trains in float32.
+    checkpoint : int
+        Steps between checkpoints.
+    """
+
+    kind: Literal["classifier", "encoder"] = "classifier"
+    max_tokens: int = 256
+    epochs: int = 2
+    batch: int = 32
+    learning_rate: float = 6e-6
+    head_rate: float = 6e-6
+    weight_decay: float = 0.01
+    warmup: float = 0.06
+    clip: float = 1.0
+    autocast: bool = False
+    checkpoint: int = 250
+
+
+CLASSIFIER = FinetuneSettings()
+ENCODER = replace(CLASSIFIER, kind="encoder", batch=64, learning_rate=1e-5, head_rate=1e-3)
+"""The released settings of the fine-tuned MPNet."""
+
+
+class EncoderClassifier(nn.Module):
+    """A sentence encoder with a linear layer on its pooled states."""
+
+    def __init__(self, encoder: Any, recipe: Recipe, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.recipe = recipe
+        self.head = nn.Linear(encoder.config.get_text_config().hidden_size, classes)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, T) to logits (B, classes)."""
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        logits: torch.Tensor = self.head(pool(states, attention_mask, self.recipe))
+        return logits
+
+
+class SequenceClassifier(nn.Module):
+    """An architecture's own classifier, reduced to its logits."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, T) to logits (B, classes)."""
+        logits: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits
+
+
+def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings, seed: int) -> tuple[nn.Module, Any]:
+    """A model to train, and its tokenizer.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    classes : int
+    settings : FinetuneSettings
+    seed : int
+        Of the new layers.
+
+    Returns
+    -------
+    model : Module
+        ``model(input_ids, attention_mask)`` gives logits; float32, on the CPU.
+    tokenizer : Hugging Face tokenizer
+
+    Raises
+    ------
+    AtlasError
+        If the model is unknown, not here, or no encoder that can be trained so.
+    """
+    if settings.kind == "encoder":
+        proxy = describe(name_or_path)
+        encoder, tokenizer = load_model(proxy)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: nn.Module = EncoderClassifier(encoder.float(), recipe_of(proxy.key, locate(proxy)), classes)
+        return model, tokenizer
+    where = _where(name_or_path)
+    import transformers
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            # Hub models that hold pickled weights only are taken in the hub's own conversion to safetensors.
+            inner = transformers.AutoModelForSequenceClassification.from_pretrained(
+                where,
+                num_labels=classes,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+            )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        why = str(error).strip().splitlines()[0].rstrip(".")
+        raise AtlasError(
+            f"The model '{name_or_path}' cannot be loaded as a classifier ({why})",
+            "Give a hub id that can be reached, or a folder with a safetensors model and its tokenizer, by --model",
+        ) from error
+    return SequenceClassifier(inner), tokenizer
+
+
+def _where(name_or_path: str) -> str:
+    key = proxy_key(name_or_path)
+    return str(locate(registered()[key])) if key in registered() else str(Path(name_or_path).expanduser())
+
+
+@dataclass(frozen=True)
+class TrainedClassifier:
+    """A trained model that answers."""
+
+    model: nn.Module
+    tokenizer: Any
+    settings: FinetuneSettings
+    device: torch.device
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained weights."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @torch.inference_mode()
+    def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
+        """Log-posteriors of texts (n,): (n, C), float32."""
+        ids = tokenise(self.tokenizer, texts, self.settings.max_tokens)
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        parts = []
+        for low in range(0, len(order), batch):
+            inputs = _batch([ids[i] for i in order[low : low + batch]], self.tokenizer, self.device)
+            with _mixed(self.settings, self.device):
+                parts.append(torch.log_softmax(self.model(*inputs).float(), -1).cpu().numpy())
+        scattered = np.concatenate(parts)
+        out = np.empty_like(scattered)
+        out[order] = scattered
+        return out
+
+
+def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+    """Token ids with the special tokens of the model, cut on the right."""
+    ids: list[list[int]] = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=max_tokens)[
+        "input_ids"
+    ]
+    return [row or [tokenizer.pad_token_id or 0] for row in ids]
+
+
+def fine_tune(
+    name_or_path: str,
+    texts: Sequence[str],
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    *,
+    settings: FinetuneSettings,
+    seed: int,
+    checkpoint: Path | None = None,
+    device: str | torch.device = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> TrainedClassifier:
+    """Train an encoder on texts, from its checkpoint where there is one.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    texts : sequence of str, length n
+    labels : ndarray of shape (n,)
+    classes : int
+    settings : FinetuneSettings
+    seed : int
+        Of the new layers, the order of texts and the dropout.
+    checkpoint : Path, optional
+        File to write every ``settings.checkpoint`` steps, and to go on from.
+    device : str or torch.device
+    progress : callable, optional
+        Called with (steps done, steps) after every step.
+
+    Returns
+    -------
+    TrainedClassifier
+
+    Raises
+    ------
+    AtlasError
+        If the model cannot be loaded, or the checkpoint belongs to another training.
+    """
+    where = torch.device(device)
+    model, tokenizer = load_classifier(name_or_path, classes, settings, seed)
+    model.to(where).train()
+    optimiser = torch.optim.AdamW(_groups(model, settings))
+    steps = settings.epochs * math.ceil(len(texts) / settings.batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
+    ids = tokenise(tokenizer, texts, settings.max_tokens)
+    truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    identity = f"{proxy_key(name_or_path)} {settings} {seed} {len(texts)} {classes} {sum(map(sum, ids))}"
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+        torch.manual_seed(seed)
+        start = _resume(checkpoint, identity, model, optimiser, where) if checkpoint else 0
+        schedule.last_epoch = start
+        for group, base, share in zip(optimiser.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+            group["lr"] = base * share(start)
+        for step, rows in enumerate(batches(len(ids), settings, seed)):
+            if step < start:
+                continue
+            inputs = _batch([ids[i] for i in rows], tokenizer, where)
+            optimiser.zero_grad()
+            with _mixed(settings, where):
+                logits = model(*inputs)
+            nn.functional.cross_entropy(logits.float(), truth[rows].to(where)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+            optimiser.step()
+            schedule.step()
+            if checkpoint and (step + 1) % settings.checkpoint == 0:
+                _keep(checkpoint, identity, model, optimiser, step + 1, where)
+            if progress:
+                progress(step + 1, steps)
+    return TrainedClassifier(model.eval(), tokenizer, settings, where)
+
+
+def batches(n: int, settings: FinetuneSettings, seed: int) -> Iterator[torch.Tensor]:
+    """Rows of every step, the same in every run with that seed."""
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(settings.epochs):
+        yield from torch.randperm(n, generator=order).split(settings.batch)
+
+
+def rate_share(step: int, steps: int, warmup: float) -> float:
+    """Share of the full learning rate: a linear rise over the first part of the steps, then a linear fall to zero."""
+    rise = math.ceil(warmup * steps)
+    if step < rise:
+        return step / max(1, rise)
+    return max(0.0, (steps - step) / max(1, steps - rise))
+
+
+def _groups(model: nn.Module, settings: FinetuneSettings) -> list[dict[str, Any]]:
+    """Parameters by learning rate and decay."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if "pooler" in name and settings.kind == "encoder":
+            parameter.requires_grad_(False)  # no loss reaches it
+            continue
+        rate = settings.head_rate if name.startswith("head.") else settings.learning_rate
+        groups.setdefault((rate, settings.weight_decay if parameter.dim() > 1 else 0.0), []).append(parameter)
+    return [{"params": members, "lr": rate, "weight_decay": decay} for (rate, decay), members in groups.items()]
+
+
+def _batch(rows: Sequence[list[int]], tokenizer: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = 1
+    return ids.to(device), mask.to(device)
+
+
+def _mixed(settings: FinetuneSettings, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.autocast)
+
+
+def _keep(
+    path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, step: int, device: torch.device
+) -> None:
+    """Write weights, moments and random state in one step; plain tensors, so that nothing is ever unpickled."""
+    tensors = {f"model/{name}": value.detach().contiguous().clone() for name, value in model.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"moment/{index}/{name}": value.detach().clone() for name, value in state.items()}
+    tensors["random"] = torch.get_rng_state()
+    if device.type == "cuda":
+        tensors["random/device"] = torch.cuda.get_rng_state(device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".partial")
+    save_file(tensors, scratch, {"identity": identity, "step": str(step)})
+    scratch.replace(path)
+
+
+def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device) -> int:
+    """Load a checkpoint and give the number of steps that it holds; 0 without one."""
+    if not path.exists():
+        return 0
+    with safe_open(path, "pt", device="cpu") as held:
+        said = held.metadata() or {}
+        if said.get("identity") != identity:
+            raise AtlasError(
+                f"The checkpoint {path} belongs to another training", "Remove it, or give the settings it was made with"
+            )
+        tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118 - no mapping
+    model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("moment/"):
+            _, index, moment = name.split("/")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    if "random/device" in tensors:
+        torch.cuda.set_rng_state(tensors["random/device"], device)
+    return int(said["step"])

@@ -1,0 +1,209 @@
+"""Word and character n-grams with logistic regression (beside the paper's Dynamic Baselines, which lack it).
+
+What can be told from surface wording alone, without any model: hashed n-gram counts of the response, TF-IDF weights
+from the training rows, and one convex fit that is run until it has converged. The prompt is left out, because
+it is the same for all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.feature_extraction.text import HashingVectorizer
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+Counts = Any
+"""scipy.sparse.csr_matrix, which has no types that agree with arrays."""
+
+
+@dataclass(frozen=True)
+class NgramSettings:
+    """What is counted and how hard the fit is pulled to zero.
+
+    Attributes
+    ----------
+    analyzer : {'word', 'char'}
+    shortest, longest : int
+        Length of the n-grams, in words or characters.
+    pattern : str or None
+        What is a word; case is kept.
+    buckets : int
+        Size of the hash.
+    features : int
+        Buckets that are used: those that occur in most training rows.
+    c : float
+        Inverse strength of the penalty ``||W||^2 / (2 C N)``.
+    iterations : int
+        Upper limit; the fit stops earlier, when it has converged.
+    tolerance : float
+        Converged when no component of the gradient is larger.
+    """
+
+    analyzer: Literal["word", "char"]
+    shortest: int
+    longest: int
+    pattern: str | None = None
+    buckets: int = 2**20
+    features: int = 50_000
+    c: float = 30.0
+    iterations: int = 300
+    tolerance: float = 1e-5
+
+
+WORDS = NgramSettings("word", 1, 3, r"\w+|[^\w\s]|\n+")
+CHARACTERS = NgramSettings("char", 1, 5)
+SETTINGS = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
+
+
+@dataclass(frozen=True)
+class NgramModel:
+    """A fitted classifier.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (F,)
+        Buckets in use, ascending.
+    idf : ndarray of shape (F,), float32
+    weight : ndarray of shape (F, C), float32
+    bias : ndarray of shape (C,), float32
+    iterations : int
+        Steps until convergence, or until the limit.
+    """
+
+    columns: Ints
+    idf: Floats
+    weight: Floats
+    bias: Floats
+    iterations: int
+
+    def log_posterior(self, counts: Counts) -> Floats:
+        """Log-posteriors of hashed counts (n, buckets): (n, C), float32."""
+        out: Floats = log_softmax(weigh(counts[:, self.columns], self.idf) @ self.weight + self.bias, axis=1)
+        return out
+
+
+def count(texts: Iterable[str], settings: NgramSettings) -> Counts:
+    """Hashed n-gram counts; nothing is learnt, so every text may be counted at once.
+
+    Parameters
+    ----------
+    texts : iterable of str, length n
+    settings : NgramSettings
+
+    Returns
+    -------
+    scipy.sparse.csr_matrix of shape (n, buckets), float32
+    """
+    hasher = HashingVectorizer(
+        analyzer=settings.analyzer,
+        ngram_range=(settings.shortest, settings.longest),
+        token_pattern=settings.pattern,
+        n_features=settings.buckets,
+        alternate_sign=False,
+        norm=None,
+        lowercase=False,
+        dtype=np.float32,
+    )
+    return hasher.transform(texts)
+
+
+def weigh(counts: Counts, idf: Floats) -> Counts:
+    """TF-IDF with ``1 + log(tf)`` and rows of unit length (empty rows stay empty)."""
+    rows = counts.tocsr(copy=True)
+    rows.data = (1 + np.log(rows.data)) * idf[rows.indices]
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    norms = np.sqrt(np.bincount(owner, rows.data.astype(np.float64) ** 2, minlength=rows.shape[0]))
+    rows.data = (rows.data / norms[owner]).astype(np.float32)
+    return rows
+
+
+def fit_ngrams(counts: Counts, labels: npt.NDArray[np.integer], classes: int, settings: NgramSettings) -> NgramModel:
+    """Choose columns and weights on training rows and fit.
+
+    Parameters
+    ----------
+    counts : scipy.sparse.csr_matrix of shape (n, buckets)
+        From :func:`count`, training rows only.
+    labels : ndarray of shape (n,)
+    classes : int
+    settings : NgramSettings
+
+    Returns
+    -------
+    NgramModel
+    """
+    documents = np.bincount(counts.indices, minlength=counts.shape[1])
+    # An n-gram of a single training row says nothing about other rows.
+    columns = np.argsort(-documents, kind="stable")[: settings.features]
+    columns = np.sort(columns[documents[columns] >= min(2, counts.shape[0])])
+    idf = (np.log((1 + counts.shape[0]) / (1 + documents[columns])) + 1).astype(np.float32)
+    rows = weigh(counts[:, columns], idf)
+    weight, bias, steps = fit_softmax(
+        rows, labels, classes, c=settings.c, iterations=settings.iterations, tolerance=settings.tolerance
+    )
+    return NgramModel(columns, idf, weight, bias, steps)
+
+
+def fit_softmax(
+    rows: Counts,
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    *,
+    c: float,
+    iterations: int = 300,
+    tolerance: float = 1e-5,
+) -> tuple[Floats, Floats, int]:
+    """Minimise mean cross-entropy plus ``||W||^2 / (2 C N)`` over sparse rows by L-BFGS; the bias is not penalised.
+
+    Parameters
+    ----------
+    rows : scipy.sparse matrix of shape (n, F), float32
+    labels : ndarray of shape (n,)
+    classes : int
+    c : float
+    iterations : int
+    tolerance : float
+
+    Returns
+    -------
+    weight : ndarray of shape (F, C), float32
+    bias : ndarray of shape (C,), float32
+    steps : int
+    """
+    n, width = rows.shape
+    rows = rows.astype(np.float32).tocsr()
+    transposed = rows.T.tocsr()  # products of CSR with a dense matrix write each result row once
+    truth = (np.arange(n), labels)
+    pull = 1.0 / (c * n)
+
+    def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        parameters = flat.reshape(width + 1, classes)
+        # The products, which take most of the time, are in float32; the minimiser itself works in float64.
+        single = parameters.astype(np.float32)
+        posterior = log_softmax(rows @ single[:width] + single[width], axis=1)
+        loss = -float(posterior[truth].mean(dtype=np.float64))
+        error = np.exp(posterior)
+        error[truth] -= 1
+        error /= n
+        gradient = np.empty_like(parameters)
+        gradient[:width] = transposed @ error
+        gradient[:width] += pull * parameters[:width]
+        gradient[width] = error.sum(0, dtype=np.float64)
+        return loss + 0.5 * pull * float(np.vdot(flat[: width * classes], flat[: width * classes])), gradient.ravel()
+
+    found = minimize(
+        objective,
+        np.zeros((width + 1) * classes),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30},
+    )
+    best = found.x.reshape(width + 1, classes).astype(np.float32)
+    return best[:width].copy(), best[width].copy(), int(found.nit)
