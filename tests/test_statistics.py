@@ -1,13 +1,25 @@
-"""Holm by hand, and the vectorised resampling against one replicate at a time with the same random numbers."""
+"""Holm by hand, the vectorised resampling against one replicate at a time, and the comparisons of end points."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.protocol import fold_of_prompts
+from backend.release import Release
 from backend.statistics import cluster_bootstrap, holm, percentile_bootstrap, sign_flip_p_values
+from backend.store.database import open_work
+from backend.store.writers import replace_rows, write_reader
+from jobs import _common
+from jobs._stages import Asked, statistics
+from jobs._stages.kept import keep, kept_folder
+from jobs._stages.readers import KeptReader
+from tests.fake_release import fake_release
 
 
 def test_holm_by_hand():
@@ -100,3 +112,146 @@ def test_shapes_are_checked():
         sign_flip_p_values(np.ones(3))
     with pytest.raises(ValueError, match="clusters"):
         cluster_bootstrap(np.empty((0, 2)), np.empty((0, 2)))
+
+
+SOURCES, PROMPTS = 4, 30
+
+
+def leaning(strength, seed=0):
+    """Log-posteriors that lean towards the truth."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(SOURCES * PROMPTS, SOURCES))
+    logits[np.arange(SOURCES * PROMPTS), np.repeat(np.arange(SOURCES), PROMPTS)] += strength
+    return logits.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def prompt_folds():
+    return fold_of_prompts([f"p{i:02d}" for i in range(PROMPTS)])
+
+
+def naive_clusters(log_posteriors, prompt_folds, k):
+    """Right answers and groups of every (fold, source), group by group."""
+    hits, sizes = {}, {}
+    for seed in (42, 43, 44):
+        for fold in range(5):
+            rng = np.random.default_rng(seed + 100 + 7919 * k + 31 * fold)
+            for source in range(SOURCES):
+                rows = np.array([source * PROMPTS + p for p in range(PROMPTS) if prompt_folds[p] == fold])
+                rng.shuffle(rows)
+                for start in range(0, len(rows) - k + 1, k):
+                    total = log_posteriors[rows[start : start + k]].astype(np.float64).sum(0)
+                    sizes[fold, source] = sizes.get((fold, source), 0) + 1
+                    hits[fold, source] = hits.get((fold, source), 0) + int(total.argmax() == source)
+    order = [(fold, source) for fold in range(5) for source in range(SOURCES)]
+    return [hits[c] for c in order], [sizes[c] for c in order]
+
+
+def test_clusters_are_counted_as_the_slow_version_counts(prompt_folds):
+    log_posteriors = leaning(0.7)
+    got = cluster_hits(log_posteriors, prompt_folds)
+    assert list(got) == [1, 5]  # a fold holds six prompts
+    for k, (hits, sizes) in got.items():
+        slow_hits, slow_sizes = naive_clusters(log_posteriors, prompt_folds, k)
+        assert hits.tolist() == slow_hits
+        assert sizes.tolist() == slow_sizes
+
+
+def test_comparison_of_end_points_equals_the_slow_version(prompt_folds):
+    posteriors = {"a": leaning(0.5, 1), "b": leaning(1.5, 2), "c": leaning(0.5, 1)}
+    hits = {name: cluster_hits(array, prompt_folds) for name, array in posteriors.items()}
+    frame = compare_endpoints(hits, [("b", "a"), ("c", "a")], replicates=200, flips=300, seed=3)
+    assert frame["measure"].tolist() == ["accuracy@1", "accuracy@5"] * 2
+    assert set(frame["n"]) == {5 * SOURCES}
+    np.testing.assert_allclose(frame["p_holm"], holm(frame["p_value"]))
+    for i, (subject, k) in enumerate([("b", 1), ("b", 5), ("c", 1), ("c", 5)]):
+        subject_hits, sizes = naive_clusters(posteriors[subject], prompt_folds, k)
+        reference_hits, _ = naive_clusters(posteriors["a"], prompt_folds, k)
+        gap = np.subtract(subject_hits, reference_hits)
+        assert frame["difference"][i] == pytest.approx(gap.sum() / np.sum(sizes))
+        stream, ratios = np.random.default_rng(3), []
+        for _ in range(200):
+            drawn = stream.integers(0, len(gap), size=len(gap))
+            ratios.append(sum(gap[c] for c in drawn) / sum(sizes[c] for c in drawn))
+        assert frame["low"][i] == pytest.approx(np.quantile(ratios, 0.025))
+        assert frame["high"][i] == pytest.approx(np.quantile(ratios, 0.975))
+        stream = np.random.default_rng(3)
+        flipped = [abs(sum(gap * (stream.integers(0, 2, size=len(gap)) * 2 - 1))) for _ in range(300)]
+        assert frame["p_value"][i] == pytest.approx((1 + sum(f >= abs(gap.sum()) for f in flipped)) / 301)
+    assert frame["difference"][2:].tolist() == [0.0, 0.0]
+    assert frame["p_value"][2:].tolist() == [1.0, 1.0]
+    assert frame["p_holm"][0] < 0.05
+    assert compare_endpoints(hits, []).empty
+
+
+def test_tables_of_comparisons():
+    def reader(method, proxy=None, view=None):
+        name = "/".join(part for part in (method, proxy, view) if part)
+        return KeptReader(name, method, proxy, view, Path(name))
+
+    held = [
+        reader("dct-q4", "small", "ur"),
+        reader("dna", "encoder", "r"),
+        reader("ngram-word"),
+        reader("reader-paper", "small", "r"),
+        reader("reader-paper", "small", "ur"),
+    ]
+    ur, r = "reader-paper/small/ur", "reader-paper/small/r"
+    assert statistics.comparison_tables(held, "100-way") == {
+        "endpoints/100-way": [
+            (ur, r),
+            ("dna/encoder/r", r),
+            ("ngram-word", r),
+            ("dna/encoder/r", ur),
+            ("ngram-word", ur),
+            ("ngram-word", "dna/encoder/r"),
+        ],
+        "controls/100-way/small/ur": [("dct-q4/small/ur", ur)],
+    }
+    assert statistics.comparison_tables(held[:1], "100-way") == {}
+
+
+def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    release = Release(fake_release(tmp_path / "release", sources=12, prompts=PROMPTS))
+    scores = {"invented": leaning(0.5, 1), "other": leaning(2.0, 2), "gone": None}
+    with open_work(tmp_path / "work.duckdb") as connection:
+        _common.write_release_sources(connection, release)
+
+        def enter(proxy, value, origin):
+            reader = write_reader(connection, method="reader-paper", name=proxy, proxy=proxy, view="ur", origin=origin)
+            row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": value, "n": 9}
+            for roster in ("50-way", "100-way"):
+                key = {"reader": reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
+                replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), key, "build")
+
+        for proxy, array in scores.items():
+            enter(proxy, 0.5, "measured")
+            if array is not None:
+                keep(kept_folder("reader-paper", proxy, "ur", "50-way", PROMPTS) / "log_posteriors.npy", array)
+        for proxy, value in {"qwen35_9b": 0.9, "gemma4_12b": 0.8, "qwen3_8b": 0.85, "llama31_8b_instruct": 0.6}.items():
+            enter(proxy, value, "published")
+        statistics.run(connection, release, Asked("invented", ["ur"], ["50-way", "100-way"]))
+
+        rows = connection.execute(
+            "SELECT hypotheses, subject, reference, measure, difference, n FROM comparisons ORDER BY measure"
+        ).fetchall()
+        names = ("endpoints/50-way", "reader-paper/other/ur", "reader-paper/invented/ur")
+        assert [row[:4] for row in rows] == [(*names, "accuracy@1"), (*names, "accuracy@5")]
+        folds = fold_of_prompts(release.prompts("agent500")["sample_id"].tolist())
+        gaps = [np.sum(naive_clusters(scores["other"], folds, k)[0]) for k in (1, 5)]
+        gaps = np.subtract(gaps, [np.sum(naive_clusters(scores["invented"], folds, k)[0]) for k in (1, 5)])
+        sizes = [np.sum(naive_clusters(scores["other"], folds, k)[1]) for k in (1, 5)]
+        np.testing.assert_allclose([row[4] for row in rows], gaps / sizes)
+        assert connection.execute("SELECT count(*) FROM capability_scores WHERE score > 1").fetchone() == (16,)
+        found = connection.execute("SELECT subject, reference, statistic, n FROM correlations ORDER BY ALL").fetchall()
+        assert found == [
+            (benchmark, "accuracy@1/ur", statistic, 4)
+            for benchmark in ("GPQA-Diamond", "MMLU-Pro")
+            for statistic in ("pearson", "spearman")
+        ]
+        printed = capsys.readouterr().out
+        assert "reader-paper/gone/ur; they are left out" in printed
+        assert "100-way: fewer than two readers" in printed
+        origins = connection.execute("SELECT origin FROM builds WHERE stage = 'statistics' ORDER BY origin").fetchall()
+        assert origins == [("measured",), ("measured",), ("published",)]

@@ -288,5 +288,5 @@ def test_stage_says_what_has_to_run_first(world, capsys):
 
     journal = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
     journal.write_text("".join(line for line in journal.open() if '"full"' in line))
-    with pytest.raises(AtlasError, match="jobs extract --benchmark agent500 .* and: .* --benchmark math100"):
+    with pytest.raises(AtlasError, match=r"jobs extract --benchmark agent500 .* and: .* --benchmark math100"):
         stress.run(connection, release, asked)
