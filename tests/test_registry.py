@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.proxies import registry
-from backend.proxies.reader import Reader
+from backend.proxies.reader import Reader, best_dtype
 from backend.proxies.registry import (
     Proxy,
     Wheel,
@@ -187,12 +187,28 @@ def test_installed_proxy_reads_like_the_folder_that_it_came_from(packaged, tiny)
     np.testing.assert_array_equal(one.read(encoded, [4])[4, "full"], other.read(encoded, [4])[4, "full"])
 
 
-def test_type_of_products_is_asked_for_then_registered_then_the_device_decides(packaged, monkeypatch):
+def test_type_of_products_is_asked_for_or_the_device_decides(packaged):
     install(packaged.key)
-    register(monkeypatch, replace(packaged, products="float32"))
-    assert load_reader(packaged.key, "cpu", compile_blocks=False).dtype == torch.float32
-    assert load_reader(packaged.key, "cpu", "bfloat16", compile_blocks=False).dtype == torch.bfloat16
-    assert registered()["gemma3-270m"].products == "float32"
+    assert load_reader(packaged.key, "cpu", compile_blocks=False).dtype == best_dtype(torch.device("cpu"))
+    assert load_reader(packaged.key, "cpu", "float32", compile_blocks=False).dtype == torch.float32
+
+
+def test_modules_that_need_it_compute_in_float32(packaged, monkeypatch):
+    install(packaged.key)
+
+    def cosine(precise: tuple[str, ...]) -> float:
+        register(monkeypatch, replace(packaged, precise=precise))
+        reader = load_reader(packaged.key, "cpu", "bfloat16", fused=False)
+        assert reader.engine == "-".join(["transformers", *precise])
+        got = reader.read(reader.encode(TRACES, "ur"), [4])[4, "full"].astype(np.float64)
+        return float(((got * exact).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(exact, axis=1)).min())
+
+    whole = load_reader(packaged.key, "cpu", "float32", fused=False)
+    exact = whole.read(whole.encode(TRACES, "ur"), [4])[4, "full"].astype(np.float64)
+    none, some, every = cosine(()), cosine(("self_attn",)), cosine(("self_attn", "mlp"))
+    assert none < some < every
+    assert every > 1 - 1e-5
+    assert registered()["gemma3-270m"].precise == ("self_attn",)
 
 
 def test_truncated_folder_counts_as_missing_and_is_made_again(packaged, tiny):

@@ -102,6 +102,8 @@ class Reader:
         Compile the fused pass where a compiler is at hand.
     batch_tokens : int, optional
         Padded tokens a batch; small on a CPU, where activations should stay in the cache.
+    precise : sequence of str
+        Parts of module names; below modules of such a name every product stays in float32.
 
     Attributes
     ----------
@@ -124,6 +126,7 @@ class Reader:
         fused: bool = True,
         compile_blocks: bool = True,
         batch_tokens: int | None = None,
+        precise: Sequence[str] = (),
     ) -> None:
         self.device = torch.device(device)
         self.dtype = dtype or best_dtype(self.device)
@@ -142,8 +145,8 @@ class Reader:
             self._engine = FusedDecoder(model, self.dtype, self.device, compile_blocks)
             self.engine = "fused-compiled" if self._engine.compiled else "fused"
         else:
-            self._engine = _Hooked(model, self.device, self.dtype, self.depth, causal)
-            self.engine = "transformers"
+            self._engine = _Hooked(model, self.device, self.dtype, self.depth, causal, precise)
+            self.engine = "-".join(["transformers", *precise])
 
     def encode(
         self, traces: Sequence[Trace], view: View, *, max_tokens: int | None = None, span: Span = "offsets"
@@ -310,10 +313,16 @@ class _Hooked:
     loses the small front-to-back changes that the AC mode is about, above all where a model's states are large.
     """
 
-    def __init__(self, model: Any, device: torch.device, dtype: torch.dtype, depth: int, causal: bool) -> None:
+    def __init__(
+        self, model: Any, device: torch.device, dtype: torch.dtype, depth: int, causal: bool, precise: Sequence[str]
+    ) -> None:
         self.device, self.dtype, self.depth, self.causal = device, dtype, depth, causal
         self.model = model.eval().to(device)
-        products = {m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)}
+        exact = {n for n, _ in model.named_modules() if any(part in n.split(".") for part in precise)}
+        products = {m.weight for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n not in exact}
+        for name in exact:
+            if name.rpartition(".")[0] not in exact:
+                _keep_precise(model.get_submodule(name), device)
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
             parameter.data = parameter.data.to(dtype if parameter in products else torch.float32)
@@ -357,6 +366,20 @@ class _Hooked:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _keep_precise(module: Any, device: torch.device) -> None:
+    """Let a module compute in float32 inside a pass of mixed types."""
+    inner = module.forward
+
+    def forward(*values: Any, **named: Any) -> Any:
+        def whole(value: Any) -> Any:
+            return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+        with torch.autocast(device.type, enabled=False):
+            return inner(*map(whole, values), **{name: whole(value) for name, value in named.items()})
+
+    module.forward = forward
 
 
 class _Done(Exception):  # noqa: N818 - no error

@@ -83,8 +83,8 @@ class Proxy:
         File that identifies a packaged proxy, and ``weights_sha256`` its hash.
     disk : int or None
         Bytes of the finished folder of a packaged proxy.
-    products : str or None
-        Type of the matrix products that this proxy needs, where bfloat16 is too coarse for it.
+    precise : tuple of str
+        Modules whose products need float32, where bfloat16 is too coarse for this proxy.
     """
 
     key: str
@@ -100,7 +100,7 @@ class Proxy:
     weights: str | None = None
     weights_sha256: str | None = None
     disk: int | None = None
-    products: str | None = None
+    precise: tuple[str, ...] = ()
 
     @property
     def package(self) -> str | None:
@@ -135,7 +135,7 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
         weights=weights,
         weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
         disk=entry.get("disk"),
-        products=entry.get("products"),
+        precise=tuple(entry.get("precise", [])),
     )
 
 
@@ -230,7 +230,7 @@ def load_reader(
     device : str
         'auto' takes CUDA where there is one.
     dtype : torch.dtype or str, optional
-        Type of the matrix products, by default what the registry says or the device is best at.
+        Type of the matrix products, by default what the device is best at.
     fused, compile_blocks, batch_tokens
         See :class:`Reader`.
 
@@ -245,7 +245,6 @@ def load_reader(
     """
     where = _device(device)
     proxy = describe(name_or_path)
-    dtype = dtype or proxy.products
     model, tokenizer = load_model(proxy)
     return Reader(
         model,
@@ -256,6 +255,7 @@ def load_reader(
         fused=fused,
         compile_blocks=compile_blocks,
         batch_tokens=batch_tokens,
+        precise=proxy.precise,
     )
 
 
