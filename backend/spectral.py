@@ -16,8 +16,9 @@ import torch
 FINGERPRINT_MODES = 2
 POSITIONS = 16
 """Relative positions of which the states themselves are kept."""
-POSITION_POOLS = ("uniform-32", "uniform-64", "stride-4", "stride-4-last-32")
-"""Means over sampled states that are kept beside them, in this order."""
+POSITION_POOLS = ("32", "64", "stride4", "stride4-32")
+"""Means kept beside them, in this order: over 32 and 64 uniform positions, every fourth token from the end, the last 32
+of those."""
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:

@@ -7,7 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_selection import f_classif
 
+from backend.evaluations.matched import matched_evidence
+from backend.evaluations.pooling import fisher_weights, poolings
+from backend.probe import fit_probe
 from backend.proxies.reader import Reader, Readout
 from backend.spectral import POSITIONS, position_weights, stride_positions, uniform_positions
 from backend.traces import Trace
@@ -84,3 +88,71 @@ def test_reader_keeps_states_at_relative_positions_and_means_over_more(causal):
             means += [states[::-1][::4].mean(0), states[::-1][::4][:32].mean(0)]
             np.testing.assert_allclose(got[16:], means, rtol=3e-3, atol=3e-3)
         np.testing.assert_array_equal(found[3, "positions"][i].reshape(20, -1)[15], found[3, "temporal"][i][9 * 32 :])
+
+
+@pytest.fixture(scope="module")
+def world():
+    rng = np.random.default_rng(9)
+    labels, folds = np.repeat(np.arange(4), 50), np.tile(np.arange(50) % 5, 4)
+    signal = rng.normal(size=(4, 1, 3))[labels] * np.linspace(0, 2, 20)[:, None]
+    return (signal + rng.normal(size=(200, 20, 3))).reshape(200, 60).astype(np.float16), labels, folds
+
+
+def test_fisher_weights_are_mean_anova_scores_of_a_position(world):
+    rows, labels, _ = world
+    weights = fisher_weights(rows, labels)
+    states = rows.reshape(200, 20, 3).astype(float)
+    scores = [f_classif(states[:, position], labels)[0].mean() for position in range(16)]
+    np.testing.assert_allclose(weights, np.array(scores) / np.sum(scores), rtol=1e-6)
+    assert weights.argmax() > 10
+    constant = rows.copy()
+    constant[:, 0] = 1
+    assert np.isfinite(fisher_weights(constant, labels)).all()
+
+
+def test_fisher_weights_by_hand():
+    # Two sources of two rows, d = 1. Position 0: groups (0, 2) and (4, 6): between 16, within 4, F = 16 / (4 / 2) = 8.
+    # Every other position: groups (0, 2) and (0, 2): F = 0.
+    rows = np.tile(np.array([[0.0], [2], [0], [2]]), (1, 20))
+    rows[:, 0] = [0, 2, 4, 6]
+    rows[:, 1] = [0, 2, 2, 4]  # between 4, within 4, F = 2
+    weights = fisher_weights(rows, np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(weights, [0.8, 0.2] + [0.0] * 14)
+
+
+def test_every_pooling_is_the_papers_probe_on_a_mean_of_states(world):
+    rows, labels, folds = world
+    found = matched_evidence(lambda _: rows, dict.fromkeys(range(5), 1), labels, folds, 4, poolings())
+    states = rows.reshape(200, 20, 3).astype(np.float32)
+    for fold in range(5):
+        test = folds == fold
+        fisher = fisher_weights(rows[~test], labels[~test])
+        mixed = 0.25 * fisher + 0.75 / 16
+        expected = {
+            "positions-16": states[:, :16].mean(1),
+            "positions-32": states[:, 16],
+            "positions-64": states[:, 17],
+            "positions-stride4": states[:, 18],
+            "positions-stride4-32": states[:, 19],
+            "positions-fisher": sum(fisher[m] * states[:, m] for m in range(16)),
+            "positions-fisher25": sum(mixed[m] * states[:, m] for m in range(16)),
+        }
+        assert set(found) == set(expected)
+        for method, x in expected.items():
+            x = x.astype(np.float32)
+            wanted = fit_probe(x[~test], labels[~test], 4).log_posterior(x[test])
+            np.testing.assert_allclose(found[method][test], wanted, atol=1e-4)
+
+
+def test_permuted_labels_give_chance_although_fisher_uses_them(world):
+    rows, labels, folds = world
+    rng = np.random.default_rng(10)
+    rows, labels, folds = np.tile(rows, (4, 1)), np.tile(labels, 4), np.tile(folds, 4)
+    rows = (rows + rng.normal(size=rows.shape)).astype(np.float16)
+    shuffled = rng.permutation(labels)
+    layers = dict.fromkeys(range(5), 1)
+    told = matched_evidence(lambda _: rows, layers, labels, folds, 4, poolings())
+    blind = matched_evidence(lambda _: rows, layers, shuffled, folds, 4, poolings())
+    for method in told:
+        assert (told[method].argmax(1) == labels).mean() > 0.6, method
+        assert abs((blind[method].argmax(1) == shuffled).mean() - 0.25) < 0.07, method

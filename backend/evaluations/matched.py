@@ -1,0 +1,85 @@
+"""Representations of the same rows under the same probe: the matched comparison behind every control (paper, Appendix
+"Representation Ablations and Diagnostics").
+
+A representation is fitted on the rows that train the probe and on nothing else, so it cannot have seen a held-out
+prompt; most have nothing to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from backend.probe import LinearProbe, ProbeSettings, descend, fit_probe
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.floating]
+Encode = Callable[[Rows], Floats]
+"""Rows of shape (n, D) to features of shape (n, E)."""
+Represent = Callable[[Rows, npt.NDArray[np.integer]], Encode]
+"""Training rows of shape (n, D) and labels of shape (n,) to the encoding that they imply."""
+
+
+def fixed(encode: Encode) -> Represent:
+    """A representation without anything to fit."""
+    return lambda _rows, _labels: encode
+
+
+def matched_evidence(
+    load: Callable[[int], Rows],
+    layer_of_fold: Mapping[int, int],
+    labels: npt.NDArray[np.integer],
+    folds: npt.NDArray[np.integer],
+    classes: int,
+    representations: Mapping[str, Represent],
+    *,
+    unscaled: Collection[str] = (),
+    settings: ProbeSettings | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Floats]:
+    """Out-of-fold log-posteriors of several representations, one load a fold.
+
+    Parameters
+    ----------
+    load : callable
+        Layer number to stored rows of shape (n, D).
+    layer_of_fold : mapping of int to int
+        Block of every outer fold.
+    labels, folds : ndarray of shape (n,)
+    classes : int
+        Number of sources ``C``.
+    representations : mapping of name to representation
+    unscaled : collection of str
+        Representations whose features reach the probe as they are, not standardised.
+    settings : ProbeSettings, optional
+    progress : callable, optional
+        Called with the name of every representation whose probe is fitted.
+
+    Returns
+    -------
+    dict of name to ndarray of shape (n, C), float32
+    """
+    out = {name: np.empty((len(labels), classes), dtype=np.float32) for name in representations}
+    for fold, layer in sorted(layer_of_fold.items()):
+        rows, test = load(layer), folds == fold
+        seen, unseen = rows[~test], rows[test]
+        for name, represent in representations.items():
+            encode = represent(seen, labels[~test])
+            fit = _fit_unscaled if name in unscaled else fit_probe
+            probe = fit(encode(seen), labels[~test], classes, settings)
+            out[name][test] = probe.log_posterior(encode(unseen))
+            if progress:
+                progress(name)
+    return out
+
+
+def _fit_unscaled(
+    features: Rows, labels: npt.NDArray[np.integer], classes: int, settings: ProbeSettings | None
+) -> LinearProbe:
+    x, y = torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
+    weight, bias = descend(x, y, classes, settings or ProbeSettings())
+    nothing, one = np.zeros(x.shape[1], dtype=np.float32), np.ones(x.shape[1], dtype=np.float32)
+    return LinearProbe(nothing, one, weight.numpy(), bias.numpy())
