@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections import Counter
+from dataclasses import replace
 
-from backend.reference import published_attribution
+import duckdb
+import pandas as pd
+
+from backend.proxies.registry import registered
+from backend.reference import LEFT, UNREAD, Collected, Ledger, PublishedReader, Results, collect
+from backend.release import Release
 from backend.store.builds import recorded
-from backend.store.writers import replace_rows, write_reader
+from backend.store.result_queries import count_rows, forget_published, reader_rows
+from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import _common
-from jobs._common import METHOD, describe_proxy, write_release_sources
+from jobs._common import describe_proxy, write_release_sources
+
+UNKEYED = {"comparisons": "hypotheses", "paper_values": "place"}
+"""Tables without readers, and what their rows are replaced by."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,30 +30,119 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every published attribution result to the work database."""
+    """Write every published result to the work database, and say what was left."""
     release = _common.release_of(arguments)
-    written = 0
+    results = Results(release.root)
+    collected = collect(results)  # before the database is held, and before anything is replaced
     with contextlib.closing(_common.work_of(arguments)) as connection:
         write_release_sources(connection, release)
-        for published in published_attribution(release.root):
-            with recorded(
-                connection,
-                stage="reference",
-                command=_common.command_line(),
-                data_hash=release.manifest_hash,
-                origin="published",
-                source_file=", ".join(published.files),
-            ) as build:
-                describe_proxy(connection, published.proxy)
-                reader = write_reader(
-                    connection,
-                    method=METHOD,
-                    name=f"READER · {published.proxy} · {published.view}",
-                    proxy=published.proxy,
-                    view=published.view,
-                    origin="published",
-                )
-                key = {"reader": reader, "roster": "100-way", "benchmark": "agent500", "condition": "clean"}
-                written += replace_rows(connection, "attribution_metrics", published.metrics, key, build)
-    print(f"{written:,} published numbers")
+        _write_bench(connection, release)
+        written = _write(connection, release, collected)
+    for table, rows in sorted(written.items()):
+        print(f"{rows:>9,} {table}")
+    print(f"{sum(written.values()):,} published rows of {len(collected.readers)} readers")
+    for sentence in collected.differing:
+        print(f"  differs: {sentence}")
+    _report(results.ledger())
     return 0
+
+
+def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: Collected) -> dict[str, int]:
+    """Write rows with a build for each file, in place of an earlier import.
+
+    A reader that is measured here keeps its rows; the published ones of the same id stand under ``published-...``.
+    """
+    frames = {table: collected.frame(table) for table in collected.rows}
+    measured = {row["reader"] for row in reader_rows(connection) if row["origin"] == "measured"}
+    renamed = {reader: f"published-{reader}" for reader in collected.readers if reader in measured}
+    files = sorted({file for frame in frames.values() for file in frame["source_file"]})
+    written: Counter[str] = Counter()
+    with contextlib.ExitStack() as stack:
+        builds = {
+            file: stack.enter_context(
+                recorded(
+                    connection,
+                    stage="reference",
+                    command=_common.command_line(),
+                    data_hash=release.manifest_hash,
+                    origin="published",
+                    source_file=file,
+                )
+            )
+            for file in files
+        }
+        forget_published(connection, frames)
+        for reader in collected.readers.values():
+            method = f"published-{reader.method}" if reader.reader in renamed else reader.method
+            _write_reader(connection, replace(reader, method=method))
+        for table, frame in frames.items():
+            rows = frame.assign(build_id=frame["source_file"].map(builds)).drop(columns="source_file")
+            for column in ("reader", "other", "subject", "reference"):
+                if column in rows:
+                    rows[column] = rows[column].replace(renamed)
+            name = UNKEYED.get(table, "reader")
+            for value, part in rows.groupby(name, sort=False):
+                written[table] += _replace(connection, table, part, {name: value})
+    return dict(written)
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, table: str, rows: pd.DataFrame, key: dict[str, object]) -> int:
+    """Write rows that carry their builds."""
+    return replace_rows(connection, table, rows.reset_index(drop=True), key, str(rows["build_id"].iloc[0]))
+
+
+def _write_reader(connection: duckdb.DuckDBPyConnection, reader: PublishedReader) -> None:
+    if reader.proxy is not None:
+        if reader.proxy_name is None or reader.proxy in registered():
+            describe_proxy(connection, reader.proxy)
+        else:
+            write_proxies(connection, pd.DataFrame([{"proxy": reader.proxy, "name": reader.proxy_name}]))
+    write_reader(
+        connection,
+        method=reader.method,
+        name=reader.name,
+        proxy=reader.proxy,
+        view=reader.view,
+        origin="published",
+    )
+
+
+def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    """Write the models and pairs of Bench-A that published scores are about, unless they are there."""
+    if count_rows(connection, "relationship_pairs") or not (release.data / "bench_a").is_dir():
+        return
+    models = release.bench_models()
+    empty = Counter[str]()
+    records = release.bench_records()
+    per_model = len(records.prompt_ids)
+    for number, model in enumerate(records.sources):
+        traces = records.traces[number * per_model : (number + 1) * per_model]
+        empty[model] = sum(not trace.response for trace in traces)
+    with recorded(
+        connection, stage="sources", command=_common.command_line(), data_hash=release.manifest_hash
+    ) as build:
+        held = pd.DataFrame(
+            {
+                "model": models["model"],
+                "parent_family": models["parent_family"],
+                "is_parent": models["is_parent"],
+                "empty_responses": [empty[model] for model in models["model"]],
+            }
+        )
+        for family, part in held.groupby("parent_family", sort=False):
+            replace_rows(connection, "relationship_models", part, {"parent_family": family}, build)
+        for name in ("pair_disjoint", "disjoint_union"):
+            pairs = release.pairs("pair_disjoint" if name == "pair_disjoint" else "disjoint_union")
+            rows = pairs[["pair_id", "model_a", "model_b", "related"]]
+            replace_rows(connection, "relationship_pairs", rows, {"pair_set": name}, build)
+
+
+def _report(ledger: Ledger) -> None:
+    print(f"{ledger.taken:,} of {ledger.numbers:,} numbers in results/** were taken")
+    reasons: Counter[str] = Counter()
+    for name, count in ledger.left.items():
+        reasons[LEFT.get(name, f"NOT EXPLAINED: {name}")] += count
+    for reason, count in reasons.most_common():
+        print(f"{count:>9,} left: {reason}")
+    for file in ledger.unread:
+        print(f"  not read: {file} ({UNREAD.get(file, 'NOT EXPLAINED')})")

@@ -1,0 +1,135 @@
+"""Published numbers: what the release's result files say, in the columns that measured numbers have.
+
+They stand for the eight proxies of the paper that need a GPU and a model hub, and for its baselines. Nothing here is
+computed again; every row carries the file that it came from, and what the store keeps of it is marked *published*.
+One module reads one family of results.
+
+Not taken, because the schema has no place for it: F1 of every source (frozen DNA), macro-F1 of every block (layer
+scans), residual variances, spreads of the variances, variances of fine-tuned embeddings, and the distances of the four
+candidate pairs (their ranks enter as the counts and medians of the paper's table). :mod:`backend.reference.left` names
+these, and the settings, sizes and training logs that stay in the files; ``python -m jobs reference`` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
+from backend.reference.files import Ledger, Results
+from backend.reference.left import LEFT, UNREAD
+from backend.reference.rows import READER, Collected, PublishedReader
+from backend.traces import View
+
+__all__ = [
+    "LEFT",
+    "READERS_OF_FILES",
+    "UNREAD",
+    "Collected",
+    "Ledger",
+    "PublishedAttribution",
+    "PublishedReader",
+    "Results",
+    "collect",
+    "published_attribution",
+]
+
+READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
+    attribution.read_clean,
+    attribution.read_scans,
+    attribution.read_stress,
+    controls.read_temporal,
+    controls.read_statistics,
+    controls.read_variance,
+    baselines.read_random,
+    baselines.read_llmmap,
+    baselines.read_deberta,
+    baselines.read_dna,
+    baselines.read_finetuned,
+    relationships.read_pairs,
+    relationships.read_components,
+    relationships.read_baselines,
+    relationships.read_disjoint,
+    relationships.read_tests,
+    geometry.read_original_space,
+    geometry.read_projections,
+    geometry.read_domains,
+    cost.read_costs,
+    paper.read_paper,
+)
+
+
+@dataclass(frozen=True)
+class PublishedAttribution:
+    """Clean attribution of one published reader on Agent500, 100-way.
+
+    Attributes
+    ----------
+    proxy : str
+        Tag of the proxy in the release.
+    view : {'ur', 'r'}
+    files : tuple of str
+        Result files under the release's folder.
+    metrics : DataFrame
+        Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
+    """
+
+    proxy: str
+    view: View
+    files: tuple[str, ...]
+    metrics: pd.DataFrame
+
+
+def collect(results: Results) -> Collected:
+    """Read every result file.
+
+    Parameters
+    ----------
+    results : Results
+
+    Returns
+    -------
+    Collected
+
+    Raises
+    ------
+    AtlasError
+        If there are no result files, or one of them cannot be understood.
+    """
+    into = Collected()
+    for read in READERS_OF_FILES:
+        read(results, into)
+    return into
+
+
+def published_attribution(root: Path) -> Iterator[PublishedAttribution]:
+    """Read the budget curves of every published proxy and view, and the fold-wise end points where there are some.
+
+    Parameters
+    ----------
+    root : Path
+        The release's folder.
+
+    Yields
+    ------
+    PublishedAttribution
+        Ordered by proxy, then view.
+
+    Raises
+    ------
+    AtlasError
+        If the folder holds no result files, or one of them cannot be understood.
+    """
+    into = Collected()
+    attribution.read_clean(Results(root), into)
+    frame = into.frame("attribution_metrics")
+    for reader in into.readers.values():
+        if reader.method != READER or reader.proxy is None or reader.view is None:
+            continue
+        mine = frame[(frame["reader"] == reader.reader) & (frame["benchmark"] == "agent500")]
+        metrics = mine[["k", "reduction", "metric", "seed", "fold", "value", "std", "n"]].reset_index(drop=True)
+        view: View = "ur" if reader.view == "ur" else "r"
+        yield PublishedAttribution(reader.proxy, view, tuple(dict.fromkeys(mine["source_file"])), metrics)

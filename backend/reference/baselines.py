@@ -1,0 +1,169 @@
+"""Published baselines: random guessing, LLMmap, LLM-DNA with frozen and fine-tuned encoders, and DeBERTa.
+
+Files ``baselines`` and ``statistics/fold_variation``: the paper's Dynamic 100-Way Attribution and its appendix. The
+release fine-tuned two encoders twice; the paper's table is the second run (``controlled_length.json``), the first one
+stays beside it as ``dna-finetuned-first``. LLMmap groups inside the folds, all others over all folds at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.reference.attribution import condition_of
+from backend.reference.files import Node, Results
+from backend.reference.rows import ENCODERS, METRICS, Collected, add_budgets, add_ensemble, add_folds
+
+DEBERTA, LLMMAP, RANDOM = "published-deberta", "published-llmmap", "published-random"
+FROZEN, FINETUNED, FIRST_RUN = "dna", "dna-finetuned", "dna-finetuned-first"
+GEOMETRY = {
+    "retrieval_map_at_5": "retrieval_map_5",
+    "retrieval_map_at_10": "retrieval_map_10",
+    "clustering_ari": "clustering_ari",
+    "clustering_nmi": "clustering_nmi",
+    "clustering_ami": "clustering_ami",
+}
+
+
+def read_random(results: Results, into: Collected) -> None:
+    """Uniform guesses over 20,000 trials; the spread is over trials, not folds."""
+    for file in results.files("statistics/fold_variation/random.json"):
+        held, reader = results.json(file), into.reader(RANDOM)
+        for benchmark in ("agent500", "math100"):
+            for budget, cell in held[benchmark].items():
+                about = {"benchmark": benchmark, "condition": "clean", "k": int(budget), "reduction": "fold"}
+                n = cell.required("n_fingerprints")
+                for metric in ("accuracy", "macro_f1"):
+                    mean, std = cell.required(f"{metric}_mean"), cell.required(f"{metric}_std")
+                    into.metric(file, reader, mean, n, std=std, metric=metric, **about)
+
+
+def read_llmmap(results: Results, into: Collected) -> None:
+    """LLMmap fold by fold and seed by seed, clean, masked, and on Math100."""
+    names = ("accuracy", "macro_f1", "top5_accuracy")
+    counts: dict[tuple[str, int], int] = {}
+    for file in results.files("baselines/llmmap/fold-*.json"):
+        held, reader = results.json(file), into.reader(LLMMAP)
+        fold = int(held.required("fold_index"))
+        for name, budgets in held["evaluations"].items():
+            for budget, seeds in budgets.items():
+                about = {**_shift(name), "k": int(budget), "reduction": "fold", "fold": fold}
+                for seed, cell in seeds.items():
+                    n = int(cell.required("episodes"))
+                    counts[name, int(budget)] = n
+                    for metric in names:
+                        into.metric(file, reader, cell.required(metric), n, metric=metric, seed=int(seed), **about)
+    for file in results.files("baselines/llmmap/summary.json"):
+        reader = into.reader(LLMMAP)
+        for name, budgets in results.json(file)["summary"].items():
+            for budget, cell in budgets.items():
+                n = counts.get((name, int(budget)), 0)
+                about = {**_shift(name), "k": int(budget), "reduction": "fold"}
+                folds = cell["per_fold"].parts()
+                for metric in names:
+                    for part in folds:
+                        fold, std = int(part.required("fold")), part.required(f"{metric}_grouping_std")
+                        into.metric(file, reader, part.required(metric), n, metric=metric, fold=fold, std=std, **about)
+                    mean, std = cell[metric].required("mean"), cell[metric].required("std_across_folds")
+                    into.metric(file, reader, mean, n * len(folds), metric=metric, std=std, **about)
+
+
+def read_deberta(results: Results, into: Collected) -> None:
+    """DeBERTa fine-tuned end to end."""
+    reader = DEBERTA
+    for file in results.files("baselines/deberta/aggregate.json"):
+        reader, held = into.reader(DEBERTA), results.json(file)
+        _evaluations(held, into, reader)
+    spread: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    files = results.files("baselines/deberta/fold-*.json")
+    for file in files:
+        held, reader = results.json(file), into.reader(DEBERTA)
+        fold = int(held.required("fold"))
+        for budget, cell in held["metrics"].items():
+            k, n = int(budget.removeprefix("K")), cell.required("n_fingerprints")
+            about = {"benchmark": "agent500", "condition": "clean", "k": k, "reduction": "fold"}
+            for name, metric in METRICS.items():
+                value = cell.required(name)
+                spread.setdefault((k, metric), []).append((value, n))
+                into.metric(file, reader, value, n, metric=metric, fold=fold, **about)
+    for (k, metric), values in spread.items():
+        about = {"benchmark": "agent500", "condition": "clean", "k": k, "reduction": "fold"}
+        mean, std = float(np.mean([v for v, _ in values])), float(np.std([v for v, _ in values]))
+        into.metric(files[0], reader, mean, sum(n for _, n in values), std=std, metric=metric, **about)
+    for file in results.files("statistics/fold_variation/deberta.json"):
+        _math(results.json(file), into, into.reader(DEBERTA))
+
+
+def read_dna(results: Results, into: Collected) -> None:
+    """LLM-DNA with frozen encoders, a file a budget."""
+    for file in results.files("baselines/dna_dynamic/*.json"):
+        held = results.json(file)
+        encoder, _, _ = held.text("method").partition("_crossK")
+        reader, k, n = into.reader(FROZEN, encoder, "r"), int(held.required("K")), held.required("n_fingerprints")
+        about = {"benchmark": "agent500", "condition": "clean", "k": k}
+        for metric in ("accuracy", "macro_f1"):
+            name = f"classification_{metric}"
+            into.metric(file, reader, held.number(name), n, metric=metric, reduction="pooled", **about)
+            mean, std = held.number(f"{name}_fold_mean"), held.number(f"{name}_fold_std")
+            into.metric(file, reader, mean, n, metric=metric, reduction="fold", std=std, **about)
+        for name, metric in (("nll", "nll_mean"), ("ece", "ece_mean"), ("alpha_calib", "alpha_calib")):
+            into.metric(file, reader, held.number(name), n, metric=metric, reduction="pooled", **about)
+        for name, metric in GEOMETRY.items():
+            into.metric(
+                file, reader, held.number(name), held.required("n_fp_geom"), metric=metric, reduction="pooled", **about
+            )
+        math = {"benchmark": "math100", "condition": "clean", "k": k, "reduction": "pooled"}
+        count = held.required("math_n_fingerprints")
+        for name, metric in METRICS.items():
+            inner = f"classification_{name}" if name in ("accuracy", "macro_f1") else name
+            into.metric(file, reader, held.number(f"math_{inner}"), count, metric=metric, **math)
+    for file in results.files("statistics/fold_variation/frozen_*.json"):
+        encoder = file.rpartition("_")[2].removesuffix(".json")
+        _math(results.json(file), into, into.reader(FROZEN, encoder, "r"))
+
+
+def read_finetuned(results: Results, into: Collected) -> None:
+    """LLM-DNA with fine-tuned encoders: the run of the paper's table, and the one before it."""
+    for encoder in ENCODERS:
+        second = results.files(f"baselines/dna_finetuned/{encoder}/controlled_length.json")
+        repeated = False
+        for file in second:
+            held = results.json(file)
+            repeated = "agent500" in held
+            _evaluations(held, into, into.reader(FINETUNED, encoder, "r"))
+        method = FIRST_RUN if repeated else FINETUNED
+        for file in results.files(f"baselines/dna_finetuned/{encoder}/aggregate.json"):
+            _evaluations(results.json(file), into, into.reader(method, encoder, "r"))
+        for file in results.files(f"statistics/fold_variation/finetuned_{encoder}.json"):
+            held, reader = results.json(file), into.reader(FINETUNED, encoder, "r")
+            add_folds(into, reader, held["agent500"], benchmark="agent500")
+            add_folds(into, reader, held["math100"], benchmark="math100")
+            add_ensemble(into, reader, held["math100_fold_logposterior_ensemble"], benchmark="math100")
+        for file in results.files(f"baselines/dna_finetuned/{encoder}/fold-*.json"):
+            held = results.json(file)
+            reader, n = into.reader(method, encoder, "r"), held.required("test_samples")
+            about = {"benchmark": "agent500", "condition": "clean", "k": 1, "reduction": "fold"}
+            for metric in ("accuracy", "macro_f1"):
+                value, fold = held["clean_k1"].required(metric), int(held.required("fold"))
+                into.metric(file, reader, value, n, metric=metric, fold=fold, **about)
+
+
+def _shift(name: str) -> dict[str, object]:
+    if name == "math100":
+        return {"benchmark": "math100", "condition": "clean"}
+    return {"benchmark": "agent500", "condition": name}
+
+
+def _evaluations(held: Node, into: Collected, reader: str) -> None:
+    if "agent500" in held:
+        clean = held["agent500"]
+        by_seed, across = clean["metrics_by_grouping_seed"], clean["metrics_across_grouping_seeds"]
+        add_budgets(into, reader, by_seed, across, benchmark="agent500", condition="clean")
+    for name, shifted in held["external_evaluations"].items():
+        benchmark, condition = condition_of(name)
+        by_seed, across = shifted["metrics_by_grouping_seed"], shifted["metrics_across_grouping_seeds"]
+        add_budgets(into, reader, by_seed, across, benchmark=benchmark, condition=condition)
+
+
+def _math(held: Node, into: Collected, reader: str) -> None:
+    add_folds(into, reader, held["fold_summary"], benchmark="math100")
+    add_ensemble(into, reader, held["fold_logposterior_ensemble"], benchmark="math100")

@@ -1,0 +1,179 @@
+"""Published geometry: purity, agreement, stability, projections, and the same source in two domains.
+
+Files ``geometry``: the paper's Model-Signature Geometry and Cross-Domain Model-Signature Geometry. Ranks of the four
+candidate pairs have no table of their own, because ``neighbors`` asks for the share of all pairs that are less
+similar; the counts and medians that the paper's table prints are derived from them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from backend.reference.files import Node, Results
+from backend.reference.rows import MAIN, READER, ROSTER, Collected
+
+FOLDER = "geometry/agent500"
+CROSS = "geometry/cross_domain"
+PAIRS = {
+    "distilled_qwen_lineage": "R1-Distill-Qwen-32B / QwQ-32B",
+    "claude_deepseek": "Claude-Sonnet-4 / DeepSeek-V4-Pro",
+    "gemma_gemini": "Gemma-4-31B / Gemini-3.1-Flash-Lite",
+    "minimax_claude": "MiniMax-M3 / Claude-Sonnet-4.6",
+}
+SUMMARY = {
+    "same_source_top1_retrieval": "top1",
+    "same_source_top5_retrieval": "top5",
+    "same_source_mrr": "mrr",
+    "same_source_beats_random_source": "wins_other",
+    "same_source_cosine_mean": "cosine_same_mean",
+    "same_source_cosine_median": "cosine_same_median",
+    "different_source_cosine_mean": "cosine_other_mean",
+    "different_source_cosine_median": "cosine_other_median",
+    "nearest_cross_domain_family_match": "nearest_family_match",
+    "agent500_family_nn_purity": "agent500_purity_1",
+    "math100_family_nn_purity": "math100_purity_1",
+}
+
+
+def read_original_space(results: Results, into: Collected) -> None:
+    """Family purity, agreement of proxies, stability over prompt subsets, and the blocks that served."""
+    for file in results.files(f"{FOLDER}/neighbor_purity.csv"):
+        counts = _counts(results)
+        columns = ("proxy", "k", "purity", "ci_low", "ci_high", "analytic_chance", "p_value")
+        for row in _rows(results.table(file, (*columns, "holm_p_value_main_k1_k5"))):
+            into.add(
+                "family_purity",
+                file,
+                **_at(into, str(row["proxy"])),
+                k=int(row["k"]),
+                purity=row["purity"],
+                expectation=row["analytic_chance"],
+                p_value=row["p_value"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+                p_holm=row["holm_p_value_main_k1_k5"],
+                **counts,
+            )
+    for file in results.files(f"{FOLDER}/proxy_agreement.csv"):
+        measured = {"distance_spearman": "spearman", "knn_jaccard_at_10": "jaccard_10"}
+        for row in _rows(results.table(file, ("proxy_left", "proxy_right", *measured))):
+            pair = sorted(into.reader(READER, str(row[side]), "r") for side in ("proxy_left", "proxy_right"))
+            for name, metric in measured.items():
+                about = {"reader": pair[0], "other": pair[1], "roster": ROSTER, "domain": "agent500"}
+                into.add("reader_agreement", file, **about, metric=metric, value=row[name])
+    for file in results.files(f"{FOLDER}/prompt_split_stability.csv"):
+        measured = {"distance_spearman_with_full500": "spearman", "family_purity_at_5": "purity_5"}
+        for row in _rows(results.table(file, ("proxy", "split", *measured))):
+            for name, metric in measured.items():
+                where = {**_at(into, str(row["proxy"])), "fold": int(row["split"]), "metric": metric}
+                into.add("prompt_stability", file, **where, value=row[name])
+    for file in results.files(f"{FOLDER}/validation_summary.json"):
+        for proxy, part in results.json(file)["proxy_metadata"].items():
+            served: dict[str, Any] = {"reader": into.reader(READER, proxy, "r"), "roster": ROSTER, "outer_fold": None}
+            into.add("layer_selection", file, **served, layer=int(part.required("layer")))
+
+
+def read_projections(results: Results, into: Collected) -> None:
+    """The displayed t-SNE maps, those of both domains together, and the sweep over seeds and perplexities."""
+    for name, domain in (
+        (f"{FOLDER}/canonical_embedding.csv", "agent500"),
+        (f"{CROSS}/*_math100_model_*.csv", "math100"),
+    ):
+        for file in results.files(name):
+            proxy = _proxy(file, results)
+            for row in _rows(results.table(file, ("label", "tsne_x", "tsne_y"))):
+                about = {**_at(into, proxy, domain), "method": "tsne", "dimensions": 2, "source": row["label"]}
+                into.add("projections", file, **about, x=row["tsne_x"], y=row["tsne_y"], z=None)
+    for file in results.files(f"{CROSS}/*_joint_*.csv"):
+        variant = "centred" if "domain_centered" in file else "raw"
+        reader = into.reader(READER, _proxy(file, results), "r")
+        for row in _rows(results.table(file, ("label", "domain", "tsne_x", "tsne_y"))):
+            about = {"reader": reader, "roster": ROSTER, "variant": variant, "method": "tsne", "dimensions": 2}
+            place = {"domain": row["domain"], "source": row["label"], "x": row["tsne_x"], "y": row["tsne_y"]}
+            into.add("joint_projections", file, **about, **place, z=None)
+    for file in results.files(f"{FOLDER}/tsne_stability.csv"):
+        measured = {
+            "trustworthiness_at_5": "trustworthiness_5",
+            "trustworthiness_at_10": "trustworthiness_10",
+            "knn_jaccard_at_10": "knn_jaccard_10",
+            "family_purity_at_5": "family_purity_5",
+        }
+        for row in _rows(results.table(file, ("seed", "perplexity", *measured))):
+            settings = json.dumps({"perplexity": row["perplexity"], "seed": int(row["seed"])}, sort_keys=True)
+            about = {**_at(into, "qwen35_9b"), "method": "tsne-sweep", "dimensions": 2, "settings": settings}
+            for name, metric in measured.items():
+                into.add("projection_quality", file, **about, metric=metric, value=row[name])
+
+
+def read_domains(results: Results, into: Collected) -> None:
+    """Agent500 signatures that look for their source among the Math100 signatures."""
+    for file in results.files(f"{CROSS}/cross_domain_signature_summary.json"):
+        held = results.json(file)
+        reader = into.reader(READER, "qwen35_9b", "r")
+        names = _labels(results)
+        for name, variant in (("statistics", "raw"), ("domain_centered_statistics", "centred")):
+            part = held[name]
+            about = {"reader": reader, "roster": ROSTER, "variant": variant}
+            about |= {"query_domain": "agent500", "gallery_domain": "math100"}
+            for key, metric in SUMMARY.items():
+                into.add("cross_domain", file, **about, source=None, metric=metric, value=part.required(key))
+            ranks = part["same_source_ranks"]
+            if len(ranks.value) != len(names):
+                raise ranks.broken(f"has {len(ranks.value)} ranks for {len(names)} sources")
+            for position, label in enumerate(names):
+                into.add("cross_domain", file, **about, source=label, metric="rank", value=ranks.required(position))
+
+
+def candidate_pairs(results: Results) -> dict[tuple[str, str], float]:
+    """How many main proxies put each candidate pair among their ten nearest, and the median mutual rank.
+
+    Returns
+    -------
+    dict
+        Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):
+        columns = ("pair_id", "proxy", "left_to_right_rank", "right_to_left_rank", "mutual_rank")
+        frame = results.table(file, columns)
+        for pair, rows in frame[frame["proxy"].isin(MAIN)].groupby("pair_id"):
+            directed = rows[["left_to_right_rank", "right_to_left_rank"]].max(axis=1)
+            name = PAIRS.get(str(pair), str(pair))
+            found[name, "Top-10"] = float((directed <= 10).sum())
+            found[name, "Med. rank"] = float(rows["mutual_rank"].median())
+    return found
+
+
+def _at(into: Collected, proxy: str, domain: str = "agent500") -> dict[str, Any]:
+    return {"reader": into.reader(READER, proxy, "r"), "roster": ROSTER, "domain": domain}
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    plain = frame.astype(object).where(frame.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+
+
+def _counts(results: Results) -> dict[str, object]:
+    """Sources and families behind the purities."""
+    for file in results.files(f"{FOLDER}/validation_summary.json"):
+        held = results.json(file)
+        sizes = [held["family_counts"].required(name) for name, _ in held["family_counts"].items() if name != "Others"]
+        return {"sources": int(held.required("eligible_major_family_models")), "families": len(sizes)}
+    raise Node({}, f"results/{FOLDER}/validation_summary.json").broken("is missing")
+
+
+def _labels(results: Results) -> list[str]:
+    """Sources in the order of the release's signatures."""
+    for file in results.files(f"{FOLDER}/canonical_embedding.csv"):
+        return [str(label) for label in results.table(file, ("label",))["label"]]
+    raise Node({}, f"results/{FOLDER}/canonical_embedding.csv").broken("is missing")
+
+
+def _proxy(file: str, results: Results) -> str:
+    if file.endswith("canonical_embedding.csv"):
+        return str(results.table(file, ("proxy",))["proxy"].iloc[0])
+    name = file.rpartition("/")[2]
+    return next(proxy for proxy in (*MAIN,) if name.startswith(f"{proxy}_"))

@@ -1,0 +1,161 @@
+"""What the paper prints, and where each printed number should stand in the store.
+
+``paper.csv`` holds the tables of the paper cell by cell (place, row, column, value); this module says for every cell
+which rows of the store are the same quantity. With it the import finds the released files' own number for a cell, and
+``python -m jobs results`` finds what was measured here. Cells that no file holds have no file value.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.errors import AtlasError
+from backend.reference.files import Results
+from backend.reference.geometry import candidate_pairs
+from backend.reference.layout import Cell, Row, Table
+from backend.reference.rows import MAIN, READER, Collected
+from backend.reference.tables import TABLES
+
+TRANSCRIPT = Path(__file__).with_name("paper.csv")
+DIFFERS = "the released files hold another number"
+DERIVED = "READER's value less the difference in results/bench_a/disjoint/statistics_with_baselines.json"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number of the paper.
+
+    Attributes
+    ----------
+    place, row, column : str
+        Label of the table, and where in it.
+    text : str
+        As printed; parameters in powers of ten (435.2e6).
+    """
+
+    place: str
+    row: str
+    column: str
+    text: str
+
+    @property
+    def value(self) -> float:
+        """The printed number."""
+        return float(self.text)
+
+    @property
+    def unit(self) -> float:
+        """One in the last printed digit."""
+        digits, _, power = self.text.partition("e")
+        return float(10.0 ** (int(power or 0) - len(digits.partition(".")[2])))
+
+    def agrees(self, value: float) -> bool:
+        """Whether a number is printed so; a hair more than half a digit, because rounding goes both ways."""
+        return abs(value - self.value) <= 0.51 * self.unit
+
+
+def printed(path: Path = TRANSCRIPT) -> list[Printed]:
+    """Every number of the paper's tables, in the paper's order.
+
+    Raises
+    ------
+    AtlasError
+        If the transcript cannot be understood.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            numbers = [Printed(r["place"], r["row"], r["column"], r["value"]) for r in csv.DictReader(stream)]
+        for number in numbers:
+            float(number.text)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AtlasError(
+            f"{path.name} cannot be understood ({type(error).__name__}: {error})", "Install the atlas again"
+        ) from error
+    return numbers
+
+
+class Held:
+    """Summary rows that may answer for a printed cell, whether collected from files or read from a store.
+
+    Parameters
+    ----------
+    rows : mapping of table to iterable of dict
+        Rows by column; None where a value is missing. Rows of one seed, fold or split are passed over.
+    """
+
+    def __init__(self, rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        self._rows: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for table, held in rows.items():
+            for row in held:
+                if all(row.get(name) is None for name in ("seed", "fold", "split")):
+                    self._rows.setdefault((table, str(row.get("reader", ""))), []).append(row)
+
+    def find(self, cell: Cell, reader: str) -> Mapping[str, Any] | None:
+        """The row of a reader that answers for a cell."""
+        for row in self._rows.get((cell.table, reader), ()):
+            if all(row.get(name) == wanted for name, wanted in cell.where) and row.get(cell.column) is not None:
+                return row
+        return None
+
+    def value(self, cell: Cell, readers: tuple[str, ...]) -> float | None:
+        """Mean over the readers of what they hold, None when one of them holds nothing."""
+        found = [self.find(cell, reader) for reader in readers]
+        values = [cell.scale * float(row[cell.column]) for row in found if row is not None]
+        if not values or len(values) < len(readers):
+            return None
+        value = sum(values) / len(values)
+        if cell.per is None:
+            return value
+        whole = self.value(cell.per, readers)
+        return value / whole if whole else None
+
+
+def cells(table: Table, *, ours: bool = False) -> Iterator[tuple[Row, str, Cell]]:
+    """Rows, column names and questions of a table, to the paper's readers or to ours."""
+    for row in table.rows:
+        columns = {row.only[0]: row.cell} if row.cell is not None else table.columns
+        for column, cell in columns.items():
+            joined = row.at(cell, column, ours=ours)
+            if joined is not None:
+                yield row, column, joined
+
+
+def read_paper(results: Results, into: Collected) -> None:
+    """Keep every printed number beside the number that the released files hold for it; comes after all others."""
+    held, pairs = Held({table: list(rows.values()) for table, rows in into.rows.items()}), candidate_pairs(results)
+    known = {(table.place, row.name, column): (row, cell) for table in TABLES for row, column, cell in cells(table)}
+    for number in printed() if into.readers else ():
+        value: float | None = pairs.get((number.row, number.column))
+        notes = []
+        if (number.place, number.row, number.column) in known:
+            row, cell = known[number.place, number.row, number.column]
+            value = held.value(cell, row.published)
+            second = held.value(cell.but(**row.other), row.published) if row.other else None
+            if second is not None and not number.agrees(second):
+                notes.append(f"{row.other_file} says {second:.3f}")
+            if value is None and cell.table == "relationship_metrics" and cell.column == "value":
+                value = _from_difference(held, cell, row.published[0])
+                notes += [DERIVED] if value is not None else []
+        if value is not None and not number.agrees(value):
+            notes.insert(0, DIFFERS)
+        about = {"place": number.place, "row_name": number.row, "column_name": number.column}
+        note = "; ".join(notes) or None
+        into.add("paper_values", f"paper, {number.place}", **about, value=number.value, file_value=value, note=note)
+
+
+def _from_difference(held: Held, cell: Cell, baseline: str) -> float | None:
+    """What a baseline reached, where the files hold READER's value and the difference to the baseline only."""
+    where = dict(cell.where)
+    subject = f"{READER}/{MAIN[0]}/ur"
+    asked: dict[str, object] = {
+        "hypotheses": f"published/relationships/baselines/{where['protocol']}",
+        "subject": f"{subject}:dc-ac",
+    }
+    asked |= {"reference": f"{baseline}:{where['readout']}", "measure": where["metric"]}
+    difference = held.value(Cell("comparisons", "difference", tuple(asked.items())), ("",))
+    value = held.value(cell.but(readout="dc-ac"), (subject,))
+    return value - difference if value is not None and difference is not None else None

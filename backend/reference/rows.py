@@ -1,0 +1,237 @@
+"""Published rows on their way to the store: tidy, each with its file, and no number twice.
+
+The release repeats numbers (clean attribution stands in three files a proxy). A repetition that agrees is one row; one
+that differs is kept out and said, because only one number can stand in one place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from backend.reference.files import Node
+
+ROSTER = "100-way"
+MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")
+"""The paper's four main proxies."""
+PROXIES = (*MAIN, "olmo3_7b_instruct", "qwen3_8b", "qwen3_32b", "qwen35_27b")
+READER = "reader-paper"
+ENCODERS: Mapping[str, tuple[str, str]] = {
+    "mpnet": ("mpnet", "all-mpnet-base-v2"),
+    "bge": ("bge-large", "BGE-large-en-v1.5"),
+    "qwen3emb": ("qwen3-embedding-8b", "Qwen3-Embedding-8B"),
+}
+"""Sentence encoders by their name in the files: tag, and name for people."""
+METRICS = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
+"""Names in the files and in the store; the release normalises the mean log-posterior."""
+SAME = 2e-6
+"""The release rounds some repeated numbers to single precision."""
+
+IDENTITY: Mapping[str, tuple[str, ...]] = {
+    "attribution_metrics": (
+        "reader",
+        "roster",
+        "benchmark",
+        "condition",
+        "k",
+        "reduction",
+        "metric",
+        "seed",
+        "fold",
+    ),
+    "layer_scores": ("reader", "roster", "outer_fold", "inner_fold", "layer"),
+    "layer_selection": ("reader", "roster", "outer_fold"),
+    "variance_ratios": ("reader", "roster", "block", "fold"),
+    "mixture_weights": ("reader", "roster", "fold", "head", "mode"),
+    "relationship_features": ("reader", "pair_set", "pair_id", "feature"),
+    "relationship_metrics": ("reader", "protocol", "readout", "metric", "split"),
+    "comparisons": ("hypotheses", "subject", "reference", "measure"),
+    "costs": ("reader", "roster", "measure", "hardware"),
+    "family_purity": ("reader", "roster", "domain", "k"),
+    "reader_agreement": ("reader", "other", "roster", "domain", "metric"),
+    "prompt_stability": ("reader", "roster", "domain", "fold", "metric"),
+    "projections": ("reader", "roster", "domain", "method", "dimensions", "source"),
+    "projection_quality": ("reader", "roster", "domain", "method", "dimensions", "metric", "settings"),
+    "cross_domain": ("reader", "roster", "variant", "query_domain", "gallery_domain", "source", "metric"),
+    "joint_projections": ("reader", "roster", "variant", "method", "dimensions", "domain", "source"),
+    "paper_values": ("place", "row_name", "column_name"),
+}
+"""What a row of a table is about."""
+
+
+@dataclass(frozen=True)
+class PublishedReader:
+    """A reader that somebody else measured.
+
+    Attributes
+    ----------
+    reader : str
+        ``method/proxy/view`` without absent parts.
+    method : str
+    name : str
+        For people.
+    proxy, proxy_name, view : str or None
+    """
+
+    reader: str
+    method: str
+    name: str
+    proxy: str | None = None
+    proxy_name: str | None = None
+    view: str | None = None
+
+
+@dataclass
+class Collected:
+    """Rows of all tables as they are read.
+
+    Attributes
+    ----------
+    readers : dict of str to PublishedReader
+    rows : dict
+        For every table its rows by identity.
+    differing : list of str
+        Repeated numbers that do not agree, one sentence each.
+    """
+
+    readers: dict[str, PublishedReader] = field(default_factory=dict)
+    rows: dict[str, dict[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
+    differing: list[str] = field(default_factory=list)
+
+    def reader(self, method: str, proxy: str | None = None, view: str | None = None) -> str:
+        """Enter a reader; for an encoder by its name in the files, the proxy gets its own tag."""
+        proxy, proxy_name = ENCODERS.get(proxy or "", (proxy, None))
+        reader = "/".join(part for part in (method, proxy, view) if part is not None)
+        shown = "READER" if method == READER else method
+        name = " · ".join(part for part in (shown, proxy_name or proxy, view) if part is not None)
+        self.readers.setdefault(reader, PublishedReader(reader, method, name, proxy, proxy_name, view))
+        return reader
+
+    def add(self, table: str, file: str, **row: object) -> None:
+        """Enter a row, unless the same one is there."""
+        identity = tuple(row.get(name) for name in IDENTITY[table])
+        held = self.rows.setdefault(table, {}).setdefault(identity, {**row, "source_file": file})
+        for name, value in row.items():
+            before = held.get(name)
+            if isinstance(value, float) and isinstance(before, float):
+                if not math.isclose(value, before, rel_tol=SAME, abs_tol=SAME):
+                    about = ", ".join(str(part) for part in identity if part is not None)
+                    self.differing.append(
+                        f"{table} ({about}): {name} is {before:.6g} in {held['source_file']}, {value:.6g} in {file}"
+                    )
+            elif value is not None and before is None:
+                held[name] = value
+
+    def metric(self, file: str, reader: str, value: float | None, n: float, **about: object) -> None:
+        """Enter a number of attribution; None (NaN in the file) is left out."""
+        if value is not None:
+            empty: dict[str, object] = {"roster": ROSTER, "seed": None, "fold": None, "std": None}
+            self.add("attribution_metrics", file, reader=reader, value=value, n=int(n), **{**empty, **about})
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """Rows of a table with their file in ``source_file``."""
+        frame = pd.DataFrame(list(self.rows.get(table, {}).values()))
+        counted = [name for name in ("seed", "fold", "outer_fold", "split") if name in frame]
+        return frame.astype(dict.fromkeys(counted, "Int64"))
+
+
+def add_budgets(
+    into: Collected, reader: str, by_seed: Node, across: Node | None = None, *, benchmark: str, condition: str
+) -> None:
+    """Budget curves of one condition: every grouping seed, and the summary over them.
+
+    Parameters
+    ----------
+    into : Collected
+    reader : str
+    by_seed : Node
+        ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}``.
+    across : Node, optional
+        ``{K: {accuracy_mean, accuracy_std, ...}}``; computed from the seeds where the file has none.
+    benchmark, condition : str
+    """
+    values: dict[tuple[int, str], list[float]] = {}
+    counts: dict[int, float] = {}
+    about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "reduction": "pooled"}
+    for seed, budgets in by_seed.items():
+        for budget, cell in budgets.items():
+            k = int(budget)
+            counts.setdefault(k, cell.required("n_fingerprints"))
+            cell.number("K")
+            cell.number("n_fingerprints")
+            for name, metric in METRICS.items():
+                value = cell.number(name)
+                if value is not None:
+                    values.setdefault((k, metric), []).append(value)
+                into.metric(by_seed.file, reader, value, counts[k], k=k, metric=metric, seed=int(seed), **about)
+    for (k, metric), spread in values.items():
+        mean, std = float(np.mean(spread)), float(np.std(spread))
+        name = next(ours for ours, theirs in METRICS.items() if theirs == metric)
+        if across is not None:
+            cell = across[str(k)]
+            mean, std = cell.number(f"{name}_mean") or mean, cell.required(f"{name}_std")
+        into.metric(by_seed.file, reader, mean, counts[k], std=std, k=k, metric=metric, **about)
+
+
+def add_folds(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
+    """End points fold by fold, with mean and spread over the folds.
+
+    Parameters
+    ----------
+    into : Collected
+    reader : str
+    budgets : Node
+        ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
+    benchmark, condition : str
+    """
+    for budget, cell in budgets.items():
+        k, total = int(budget), 0.0
+        about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "k": k, "reduction": "fold"}
+        for part in cell["per_fold"].parts():
+            fold, held = int(part.required("fold")), part["metrics"][budget]
+            n = held.required("n_fingerprints")
+            total += n
+            for metric in ("accuracy", "macro_f1"):
+                spread = held.number(f"{metric}_grouping_std")
+                into.metric(
+                    budgets.file, reader, held.required(metric), n, fold=fold, std=spread, metric=metric, **about
+                )
+            if "by_grouping_seed" in held:
+                for seed, group in held["by_grouping_seed"].items():
+                    count = group.required("n_fingerprints")
+                    for metric in ("accuracy", "macro_f1"):
+                        value = group.required(metric)
+                        into.metric(
+                            budgets.file, reader, value, count, seed=int(seed), fold=fold, metric=metric, **about
+                        )
+        for metric in ("accuracy", "macro_f1"):
+            mean, std = cell.required(f"{metric}_mean"), cell.required(f"{metric}_std_across_folds")
+            into.metric(budgets.file, reader, mean, total, std=std, metric=metric, **about)
+
+
+def add_ensemble(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
+    """Numbers of the ensemble of the fold models (mean log-posterior), pooled.
+
+    Parameters
+    ----------
+    into : Collected
+    reader : str
+    budgets : Node
+        ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
+    benchmark, condition : str
+    """
+    for budget, cell in budgets.items():
+        about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "k": int(budget)}
+        about["reduction"] = "pooled"
+        n = cell.required("n_fingerprints")
+        for metric in ("accuracy", "macro_f1"):
+            std = cell.number(f"{metric}_grouping_std")
+            into.metric(budgets.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
+            for seed, group in cell["by_grouping_seed"].items():
+                count = group.required("n_fingerprints")
+                value = group.required(metric)
+                into.metric(budgets.file, reader, value, count, seed=int(seed), metric=metric, **about)

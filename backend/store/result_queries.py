@@ -1,0 +1,133 @@
+"""Questions behind ``docs/results.md``, ``jobs status`` and the import of published numbers.
+
+They go through the same tables as the web's (:mod:`backend.store.queries`), but ask for whole result families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+
+from backend.store.database import transaction
+from backend.store.writers import columns_of
+
+Cursor = duckdb.DuckDBPyConnection
+
+SUMMARIES = {
+    "attribution_metrics": "seed IS NULL AND fold IS NULL",
+    "relationship_metrics": "split IS NULL",
+    "cross_domain": "source IS NULL",
+    "variance_ratios": "fold IS NULL",
+    "comparisons": "true",
+    "correlations": "true",
+    "costs": "true",
+    "family_purity": "true",
+    "reader_agreement": "true",
+    "prompt_stability": "true",
+    "paper_values": "true",
+}
+"""Tables behind the paper's tables, and which of their rows are summaries."""
+
+
+def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
+    """Summary rows of a result table by column, missing values as None, in a fixed order.
+
+    Raises
+    ------
+    ValueError
+        If the table is none of :data:`SUMMARIES`.
+    """
+    if table not in SUMMARIES:
+        raise ValueError(f"table {table!r} holds no summaries")
+    names = [name for name in columns_of(cursor, table) if name != "build_id"]
+    order = ", ".join(f'"{name}"' for name in names)
+    return _dicts(cursor, f'SELECT * FROM "{table}" WHERE {SUMMARIES[table]} ORDER BY {order}, build_id')
+
+
+def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
+    """Readers in a fixed order: columns reader, method, proxy, view, name, origin."""
+    return _dicts(
+        cursor,
+        "SELECT reader, method, proxy, input_view AS view, name, origin FROM readers ORDER BY origin, reader",
+    )
+
+
+def build_rows(cursor: Cursor) -> dict[str, dict[str, Any]]:
+    """Builds by id (columns of table ``builds``)."""
+    return {row["build_id"]: row for row in _dicts(cursor, "SELECT * FROM builds ORDER BY build_id")}
+
+
+def mutual_ranks(cursor: Cursor, pairs: Iterable[tuple[str, str]], roster: str, domain: str) -> list[dict[str, Any]]:
+    """Worse of the two directed ranks of pairs of sources (columns reader, source, neighbor, rank, build_id)."""
+    out = []
+    for left, right in pairs:
+        out += _dicts(
+            cursor,
+            """
+            SELECT reader, ? AS source, ? AS neighbor, max(rank) AS rank, max(build_id) AS build_id FROM neighbors
+            WHERE roster = ? AND domain = ? AND ((source = ? AND neighbor = ?) OR (source = ? AND neighbor = ?))
+            GROUP BY reader HAVING count(*) = 2 ORDER BY reader
+            """,
+            [left, right, roster, domain, left, right, right, left],
+        )
+    return out
+
+
+def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
+    """What every build made: columns stage, command, started_at, duration_s, origin, details, source_file, build_id."""
+    return _dicts(
+        cursor,
+        """
+        SELECT stage, command, started_at, duration_s, origin, details, source_file, build_id FROM builds
+        ORDER BY started_at, build_id
+        """,
+    )
+
+
+def holdings(cursor: Cursor) -> list[dict[str, Any]]:
+    """What is measured here of each reader: columns family, reader, roster, about, build_id, one row a holding.
+
+    ``family`` is attribution, relationships, maps, variance or cost; ``about`` the benchmark and condition, protocol,
+    or domain.
+    """
+    return _dicts(
+        cursor,
+        """
+        WITH held AS (
+            SELECT 'attribution' AS family, reader, roster, benchmark || ' ' || condition AS about, build_id
+            FROM attribution_metrics
+            UNION ALL SELECT 'relationships', reader, '', protocol, build_id FROM relationship_metrics
+            UNION ALL SELECT 'maps', reader, roster, domain, build_id FROM projections
+            UNION ALL SELECT 'variance', reader, roster, '', build_id FROM variance_ratios
+            UNION ALL SELECT 'cost', reader, roster, '', build_id FROM costs
+        )
+        SELECT family, reader, roster, about, max(build_id) AS build_id
+        FROM held JOIN readers USING (reader) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
+        """,
+    )
+
+
+def count_rows(cursor: Cursor, table: str) -> int:
+    """Rows of a table."""
+    columns_of(cursor, table)
+    row = cursor.execute(f'SELECT count(*) FROM "{table}"').fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+    """Remove what an earlier import of published numbers wrote into some tables, and its builds."""
+    mine = "SELECT build_id FROM builds WHERE stage = 'reference' AND origin = 'published'"
+    with transaction(connection):
+        for table in tables:
+            columns_of(connection, table)
+            connection.execute(f'DELETE FROM "{table}" WHERE build_id IN ({mine})')
+        connection.execute("DELETE FROM builds WHERE stage = 'reference' AND origin = 'published'")
+
+
+def _dicts(cursor: Cursor, sql: str, parameters: list[object] | None = None) -> list[dict[str, Any]]:
+    answer = cursor.execute(sql, parameters)
+    names = [column[0] for column in answer.description or []]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
