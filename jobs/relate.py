@@ -333,7 +333,7 @@ def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Ta
 
 
 def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
-    """Compare all measured readers: the joint readout against its blocks, and against PhyloLM; print the second."""
+    """Compare all measured readers: the joint readout against its blocks, and against PhyloLM."""
     read = measured_splits(connection)
     sets = {"components": component_contrasts(read), "baselines": baseline_contrasts(read)}
     details = {"replicates": REPLICATES, "flips": FLIPS}
@@ -346,12 +346,14 @@ def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -
         details=details,
     ) as build:
         for name, contrasts in sets.items():
-            frame = compare(read, contrasts)
-            replace_rows(connection, "comparisons", frame, {"hypotheses": f"relationships/{name}"}, build)
-            for row in frame.itertuples():
-                if str(row.measure).startswith("accuracy"):
+            if not contrasts:
+                continue
+            for protocol, frame in compare(read, contrasts).groupby("protocol", sort=False):
+                key = {"hypotheses": f"relationships/{name}/{protocol}"}
+                replace_rows(connection, "comparisons", frame.drop(columns="protocol"), key, build)
+                for row in frame[frame["measure"] == "accuracy"].itertuples():
                     print(
-                        f"{row.subject} - {row.reference}, {row.measure}: {row.difference:+.3f} "
+                        f"{row.subject} - {row.reference}, {protocol}: {row.difference:+.3f} "
                         f"[{row.low:+.3f}, {row.high:+.3f}], Holm p = {row.p_holm:.4f}"
                     )
 

@@ -26,6 +26,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("pair", "model", "family")
 STRICT: tuple[Protocol, ...] = ("model", "family")
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
 COMPARED = ("accuracy", "f1", "auc")
+COMPARISON = "split bootstrap and sign flips; Holm over both protocols and all metrics"
 SVM_C = 1.0
 PROJECTED = 128
 PROJECTION_SEED = 42
@@ -196,7 +197,9 @@ def component_contrasts(read: pd.DataFrame) -> list[tuple[str, str]]:
 
 def baseline_contrasts(read: pd.DataFrame, baseline: str = "phylolm") -> list[tuple[str, str]]:
     """The joint readout of every reader against a text baseline; none where that was not measured."""
-    return [(f"{reader}:dc-ac", baseline) for reader in _readers(read)] if baseline in set(read["reader"]) else []
+    if baseline not in set(read["reader"]):
+        return []
+    return [(f"{reader}:dc-ac", f"{baseline}:match") for reader in _readers(read)]
 
 
 def _readers(read: pd.DataFrame) -> list[str]:
@@ -214,20 +217,20 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
     read : DataFrame
         Columns reader, protocol, readout, metric, split, value of single splits.
     contrasts : sequence of (str, str)
-        Subject and reference: ``reader:readout``, or a reader that has one readout only.
+        Subject and reference, both ``reader:readout``.
 
     Returns
     -------
     DataFrame
-        Columns subject, reference, measure ('accuracy@family', ...), difference, low, high, p_value, p_holm, n, method.
+        Columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty without
+        contrasts.
 
     Raises
     ------
     ValueError
         If the two sides of a contrast were not measured on the same splits.
     """
-    alone = read.groupby("reader")["readout"].transform("nunique") == 1
-    named = read.assign(name=read["reader"].where(alone, read["reader"] + ":" + read["readout"]))
+    named = read.assign(name=read["reader"] + ":" + read["readout"])
     parts = []
     for protocol in STRICT if contrasts else ():
         here = named[(named["protocol"] == protocol) & named["metric"].isin(COMPARED)]
@@ -242,9 +245,8 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
         low, high = cluster_bootstrap(table, np.ones_like(table))
         values = {"difference": table.mean(axis=0), "low": low, "high": high, "p_value": sign_flip_p_values(table)}
         names = pd.DataFrame(wanted, columns=["subject", "reference", "measure"])
-        names["measure"] += f"@{protocol}"
-        parts.append(names.assign(**values, n=len(table)))
+        parts.append(names.assign(protocol=protocol, **values, n=len(table)))
     if not parts:
         return pd.DataFrame()
     out = pd.concat(parts, ignore_index=True)
-    return out.assign(p_holm=holm(out["p_value"]), method="sign flips and percentile bootstrap over splits")
+    return out.assign(p_holm=holm(out["p_value"]), method=COMPARISON)
