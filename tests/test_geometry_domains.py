@@ -9,8 +9,7 @@ import pytest
 
 from backend.geometry.domains import (
     centre,
-    cross_domain_ranks,
-    cross_domain_retrieval,
+    cross_domain,
     joint_signatures,
     retrieval_ranks,
     retrieval_summary,
@@ -37,31 +36,48 @@ def test_by_hand() -> None:
     )
     assert retrieval_ranks(similarity).tolist() == [1, 1, 3]
     found = retrieval_summary(similarity)
-    assert found["top_1"] == pytest.approx(2 / 3)
-    assert found["top_5"] == 1.0
+    assert found["top1"] == pytest.approx(2 / 3)
+    assert found["top5"] == 1.0
     assert found["mrr"] == pytest.approx((1 + 1 + 1 / 3) / 3)
     assert found["wins_other"] == pytest.approx(2 / 6)  # the ties win nothing
-    assert found["same_cosine"] == 0.5
-    assert found["other_cosine"] == pytest.approx(np.median([0.1, 0.2, 0.5, 0.5, 0.8, 0.3]))
+    assert found["cosine_same_median"] == 0.5
+    assert found["cosine_other_median"] == pytest.approx(np.median([0.1, 0.2, 0.5, 0.5, 0.8, 0.3]))
 
 
 def test_against_loops_in_both_spaces() -> None:
     query, gallery = two_domains()
-    frame = cross_domain_retrieval(query, gallery).set_index("space")
+    names, families = [f"s{i}" for i in range(20)], [f"f{i % 6}" for i in range(20)]
+    frame = cross_domain(query, gallery, names, families)
+    assert len(frame) == 2 * (3 * 20 + 9)
     for space, q, g in (("raw", query, gallery), ("centred", centre(query), centre(gallery))):
-        ranks, wins = [], []
+        ranks, wins, kin, same, other = [], [], [], [], []
+        part = frame[frame["variant"] == space]
+        of_source = part.dropna(subset="source").pivot(index="source", columns="metric", values="value")
+        best_other = part[part["metric"] == "rank"].set_index("source")["best_other"]
         for i in range(20):
-            own = cosine_similarity(q[i : i + 1], g[i : i + 1])[0, 0]
-            others = [cosine_similarity(q[i : i + 1], g[j : j + 1])[0, 0] for j in range(20) if j != i]
-            ranks.append(1 + sum(o > own for o in others))
-            wins += [own > o for o in others]
-        row = frame.loc[space]
-        assert row["top_1"] == pytest.approx(np.mean([r == 1 for r in ranks]))
-        assert row["top_5"] == pytest.approx(np.mean([r <= 5 for r in ranks]))
-        assert row["mrr"] == pytest.approx(np.mean([1 / r for r in ranks]))
-        assert row["wins_other"] == pytest.approx(np.mean(wins))
-        assert row["sources"] == 20
-    assert frame.loc["centred", "top_1"] > frame.loc["raw", "top_1"]
+            cosines = [cosine_similarity(q[i : i + 1], g[j : j + 1])[0, 0] for j in range(20)]
+            others = {j: cosines[j] for j in range(20) if j != i}
+            ranks.append(1 + sum(o > cosines[i] for o in others.values()))
+            wins += [cosines[i] > o for o in others.values()]
+            kin.append(families[int(np.argmax(cosines))] == families[i])
+            same.append(cosines[i])
+            other += list(others.values())
+            nearest = max(others, key=others.__getitem__)
+            assert of_source.loc[names[i], "rank"] == ranks[-1]
+            assert of_source.loc[names[i], "cosine"] == cosines[i]
+            assert of_source.loc[names[i], "best_other_cosine"] == others[nearest]
+            assert best_other[names[i]] == names[nearest]
+        summary = part[part["source"].isna()].set_index("metric")["value"]
+        assert part.loc[part["source"].isna(), "best_other"].isna().all()
+        assert summary["top1"] == pytest.approx(np.mean([r == 1 for r in ranks]))
+        assert summary["top5"] == pytest.approx(np.mean([r <= 5 for r in ranks]))
+        assert summary["mrr"] == pytest.approx(np.mean([1 / r for r in ranks]))
+        assert summary["wins_other"] == pytest.approx(np.mean(wins))
+        assert summary["nearest_family_match"] == pytest.approx(np.mean(kin))
+        assert summary["cosine_same_mean"] == pytest.approx(np.mean(same))
+        assert summary["cosine_other_median"] == pytest.approx(np.median(other))
+    summary = frame[frame["source"].isna()].pivot(index="variant", columns="metric", values="value")
+    assert summary.loc["centred", "top1"] > summary.loc["raw", "top1"]
 
 
 def test_centring_removes_the_shared_offset() -> None:
@@ -72,15 +88,12 @@ def test_centring_removes_the_shared_offset() -> None:
     np.testing.assert_allclose(moved, centred, atol=1e-12)
 
 
-def test_ranks_and_joint_signatures_keep_the_order_of_sources() -> None:
+def test_joint_signatures_keep_the_order_of_sources() -> None:
     query, gallery = two_domains(5)
-    frame = cross_domain_ranks(query, gallery, list("abcde"))
-    assert frame["space"].tolist() == ["raw"] * 5 + ["centred"] * 5
-    assert frame["source"].tolist() == list("abcde") * 2
-    assert frame["rank"][:5].tolist() == retrieval_ranks(cosine_similarity(query, gallery)).tolist()
-    assert frame["cosine"][7] == cosine_similarity(centre(query), centre(gallery))[2, 2]
     joint = joint_signatures(query, gallery, "raw")
     np.testing.assert_array_equal(joint, np.concatenate([query, gallery]))
+    centred = joint_signatures(query, gallery, "centred")
+    np.testing.assert_array_equal(centred[5:], centre(gallery))
 
 
 def test_unequal_domains_are_refused() -> None:
@@ -105,7 +118,7 @@ def test_published_ranks_give_the_published_retrieval(release: Release) -> None:
             similarity[i, others[: rank - 1]] = 1.0
             similarity[i, i] = 0.5
         found = retrieval_summary(similarity)
-        assert found["top_1"] == pytest.approx(numbers["same_source_top1_retrieval"])
-        assert found["top_5"] == pytest.approx(numbers["same_source_top5_retrieval"])
+        assert found["top1"] == pytest.approx(numbers["same_source_top1_retrieval"])
+        assert found["top5"] == pytest.approx(numbers["same_source_top5_retrieval"])
         assert found["mrr"] == pytest.approx(numbers["same_source_mrr"])
         assert found["wins_other"] == pytest.approx(numbers["same_source_beats_random_source"])

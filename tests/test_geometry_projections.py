@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,21 +14,20 @@ from backend.geometry.neighborhoods import neighbor_order
 from backend.geometry.projections import (
     METHODS,
     ProjectionSettings,
-    cosine_distance,
-    dendrogram,
-    density_regions,
     joint_projection,
+    project,
+    projection_frame,
+    unit_box,
+)
+from backend.geometry.quality import (
     map_distances,
     neighborhood_overlap,
-    project,
     project_all,
-    projection_frame,
     quality_frame,
     sweep,
     trustworthiness,
-    unit_box,
 )
-from backend.geometry.signatures import cosine_similarity, signatures, unit_rows
+from backend.geometry.signatures import cosine_distance, cosine_similarity, signatures, unit_rows
 
 QUICK = ProjectionSettings(iterations=300)
 
@@ -192,34 +190,10 @@ def test_joint_projection_holds_both_domains() -> None:
         first, second, list("abcdefghijklmno"), ("agent500", "math100"), method="pca", dimensions=2
     )
     assert len(frame) == 4 * 15
-    assert frame.groupby(["space", "domain"], sort=False).size().tolist() == [15] * 4
+    assert frame.groupby(["variant", "domain"], sort=False).size().tolist() == [15] * 4
     assert frame["source"].tolist() == list("abcdefghijklmno") * 4
-    raw = frame[frame["space"] == "raw"]
+    raw = frame[frame["variant"] == "raw"]
     gap = raw.groupby("domain")["x"].mean()
     assert abs(gap["agent500"] - gap["math100"]) > 1.0  # the offset fills the first axis until it is removed
-    centred = frame[frame["space"] == "centred"].groupby("domain")["x"].mean()
+    centred = frame[frame["variant"] == "centred"].groupby("domain")["x"].mean()
     assert abs(centred["agent500"] - centred["math100"]) < 0.1
-
-
-def test_dendrogram_puts_relatives_side_by_side() -> None:
-    tree = dendrogram(cosine_similarity(vectors(20)))
-    assert sorted(tree.order.tolist()) == list(range(20))
-    groups = (tree.order % 4).tolist()
-    assert sum(a != b for a, b in pairwise(groups)) == 3
-    assert tree.merges.shape == (19, 4)
-    pair = tree.merges[0]
-    cosine = cosine_similarity(vectors(20))
-    assert pair[2] == pytest.approx((1 - cosine)[~np.eye(20, dtype=bool)].min())
-
-
-def test_density_regions_find_groups_and_leave_strangers_out() -> None:
-    rng = np.random.default_rng(0)
-    groups = [np.array([0.0, 0.0]), np.array([5.0, 0.0]), np.array([0.0, 5.0])]
-    sizes = (8, 14, 10)
-    points = np.concatenate([c + 0.1 * rng.normal(size=(m, 2)) for c, m in zip(groups, sizes, strict=True)])
-    points = np.concatenate([points, [[20.0, 20.0]]])
-    regions = density_regions(map_distances(points), 5)
-    assert regions[-1] == -1
-    assert [len(set(part.tolist())) for part in np.split(regions[:-1], [8, 22])] == [1, 1, 1]
-    assert (regions[8], regions[22], regions[0]) == (0, 1, 2)  # the largest first
-    assert density_regions(map_distances(points[:3]), 5).tolist() == [-1, -1, -1]

@@ -15,13 +15,14 @@ from backend.geometry.purity import (
     bootstrap_interval,
     eligible_sources,
     family_purity,
-    holm,
+    holm_over_readers,
     mean_purity,
     permuted_hits,
     random_expectation,
     source_purity,
 )
 from backend.release import Release
+from backend.statistics import holm
 
 
 def slow_hits(order: np.ndarray, families: list[str], k: int, min_members: int) -> int:
@@ -166,6 +167,40 @@ def test_holm_by_hand() -> None:
     assert holm([0.6, 0.9]).tolist() == [1.0, 1.0]
     # Eight tests at the floor: the published 8.0e-4.
     assert holm([1 / 10_001] * 8).max() == pytest.approx(0.0007999200079992001)
+
+
+def test_holm_over_readers_by_hand() -> None:
+    frame = pd.DataFrame(
+        {
+            "reader": ["one"] * 4 + ["two"] * 4,
+            "k": [1, 3, 5, 10] * 2,
+            "p_value": [0.01, 0.5, 0.02, 0.5, 0.04, 0.0, np.nan, 0.5],
+        },
+        index=range(10, 18),
+    )
+    # Tested: .01 .02 .04 (two at k = 5 has no p-value): times 3, 2, 1 = .03 .04 .04.
+    corrected = holm_over_readers(frame)
+    assert corrected.index.tolist() == list(range(10, 18))
+    assert corrected.dropna().to_dict() == pytest.approx({10: 0.03, 12: 0.04, 14: 0.04})
+    assert holm_over_readers(frame[frame["k"] == 3]).isna().all()
+
+
+def test_both_ways_of_permuting_by_hand() -> None:
+    """Two families of two and a lone source: the paper moves four labels, the released code five."""
+    places = np.array([0.0, 1.0, 5.0, 6.1, 20.0])
+    order = neighbor_order(-np.abs(places[:, None] - places[None, :]))
+    families = ["a", "a", "b", "b", "c"]
+    observed = slow_hits(order, families, 1, 2)
+    assert observed == 4
+    for shuffle, moving, exact in (("eligible", 4, 1 / 3), ("all", 5, 1 / 15)):
+        every = []
+        for p in permutations(range(moving)):
+            labels = [families[i] for i in p] + families[moving:]
+            every.append(slow_hits(order, labels, 1, 2))
+        assert np.mean(np.array(every) >= observed) == pytest.approx(exact)
+        settings = PuritySettings(min_members=2, permutations=20_000, shuffle=shuffle)  # type: ignore[arg-type]
+        frame = family_purity(order, families, (1,), settings)
+        assert frame["p_value"][0] == pytest.approx(exact, abs=0.012)
 
 
 @pytest.mark.release

@@ -60,49 +60,21 @@ def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def cross_domain_ranks(query: Float, gallery: Float, sources: Sequence[str]) -> pd.DataFrame:
-    """Rank of every source among the signatures of another domain.
-
-    Parameters
-    ----------
-    query, gallery : ndarray of shape (n, w)
-        Signatures of the same sources in two domains.
-    sources : sequence of str, length n
-
-    Returns
-    -------
-    DataFrame
-        Columns space (raw, centred), source, rank, cosine (with itself in the other domain).
-    """
-    frames = []
-    for space in SPACES:
-        similarity = cosine_similarity(in_space(query, space), in_space(gallery, space))
-        frames.append(
-            pd.DataFrame(
-                {
-                    "space": space,
-                    "source": list(sources),
-                    "rank": retrieval_ranks(similarity),
-                    "cosine": np.diagonal(similarity),
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
-
-
-def retrieval_summary(similarity: Float) -> dict[str, float]:
+def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) -> dict[str, float]:
     """Retrieval of every source among the sources of another domain.
 
     Parameters
     ----------
     similarity : ndarray of shape (n, n)
         Query by gallery, at least two sources.
+    families : sequence of str, length n, optional
 
     Returns
     -------
     dict
-        top_1, top_5, mrr, wins_other (chance that a source is more similar to itself than to a different one drawn
-        at random), same_cosine and other_cosine (medians).
+        top1, top5, mrr, wins_other (chance that a source is more similar to itself than to a different one drawn at
+        random), cosine_same_median, cosine_same_mean, cosine_other_median, cosine_other_mean, and with families
+        nearest_family_match (the most similar source of the gallery, the own one included, is of the same family).
     """
     n = len(similarity)
     if n < 2:
@@ -110,34 +82,68 @@ def retrieval_summary(similarity: Float) -> dict[str, float]:
     ranks = retrieval_ranks(similarity)
     own = np.diagonal(similarity)
     others = similarity[~np.eye(n, dtype=bool)].reshape(n, n - 1)
-    return {
-        "top_1": float((ranks <= 1).mean()),
-        "top_5": float((ranks <= 5).mean()),
+    summary = {
+        "top1": float((ranks <= 1).mean()),
+        "top5": float((ranks <= 5).mean()),
         "mrr": float((1.0 / ranks).mean()),
         "wins_other": float((own[:, None] > others).mean()),
-        "same_cosine": float(np.median(own)),
-        "other_cosine": float(np.median(others)),
+        "cosine_same_median": float(np.median(own)),
+        "cosine_same_mean": float(own.mean()),
+        "cosine_other_median": float(np.median(others)),
+        "cosine_other_mean": float(others.mean()),
     }
+    if families is not None:
+        names = np.asarray(families, dtype=object)
+        summary["nearest_family_match"] = float((names[similarity.argmax(axis=1)] == names).mean())
+    return summary
 
 
-def cross_domain_retrieval(query: Float, gallery: Float) -> pd.DataFrame:
-    """Retrieval from one domain to another, raw and centred.
+def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families: Sequence[str]) -> pd.DataFrame:
+    """Retrieval of every source among the signatures of another domain, raw and centred.
 
     Parameters
     ----------
     query, gallery : ndarray of shape (n, w)
-        Signatures of the same sources in two domains, in the same order.
+        Signatures of the same sources in two domains, n >= 2.
+    sources, families : sequence of str, length n
 
     Returns
     -------
     DataFrame
-        Two rows; columns space, the keys of :func:`retrieval_summary`, sources.
+        Rows of the table ``cross_domain``: variant (raw, centred), source, metric, value, best_other. A source has
+        the metrics rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the
+        nearest of the others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.
     """
-    rows = []
+    names = list(sources)
+    frames = []
     for space in SPACES:
         similarity = cosine_similarity(in_space(query, space), in_space(gallery, space))
-        rows.append({"space": space, **retrieval_summary(similarity), "sources": len(query)})
-    return pd.DataFrame(rows)
+        others = similarity.copy()
+        np.fill_diagonal(others, -np.inf)
+        nearest = others.argmax(axis=1)
+        of_source = {
+            "rank": retrieval_ranks(similarity),
+            "cosine": np.diagonal(similarity),
+            "best_other_cosine": others[np.arange(len(names)), nearest],
+        }
+        best = [names[i] for i in nearest]
+        frames += [
+            pd.DataFrame({"variant": space, "source": names, "metric": metric, "value": values, "best_other": best})
+            for metric, values in of_source.items()
+        ]
+        summary = retrieval_summary(similarity, families)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "variant": space,
+                    "source": None,
+                    "metric": list(summary),
+                    "value": list(summary.values()),
+                    "best_other": None,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True).astype({"source": object, "best_other": object, "value": float})
 
 
 def joint_signatures(first: Float, second: Float, space: Space) -> Float:

@@ -1,12 +1,11 @@
 """Neighbourhoods: who is nearest to whom in the original space, and does another reader or panel agree?
 
-Sections "Model-Signature Geometry", "Prompt and Projection Stability" and "Candidate Cross-Provider Neighborhoods"
-of the paper. Ranks start at 1 for the nearest; ties go to the source that comes first in the roster.
+Sections "Construction and Original-Space Enrichment" and "Prompt and Projection Stability" of the paper. Ranks start
+at 1 for the nearest; ties go to the source that comes first in the roster.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
@@ -96,68 +95,6 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def mutual_rank_rule(
-    ranks: Mapping[str, npt.NDArray[np.int64]],
-    sources: Sequence[str],
-    pairs: Sequence[tuple[str, str]] | None = None,
-    *,
-    within: int = TOP,
-    share: float = 0.75,
-) -> pd.DataFrame:
-    """Which pairs are neighbours under several readers.
-
-    A pair passes when its mutual rank is at most ``within`` for at least a ``share`` of the readers (three of
-    four) and the median over the readers is at most ``within``.
-
-    Parameters
-    ----------
-    ranks : dict of reader to ndarray of shape (n, n)
-        Mutual ranks (:func:`mutual_ranks`).
-    sources : sequence of str, length n
-    pairs : sequence of (str, str), optional
-        Pairs asked for, by default all n (n - 1) / 2.
-    within : int
-    share : float
-
-    Returns
-    -------
-    DataFrame
-        Columns left, right, readers, within (readers that agree), median_rank, passes; sorted by agreeing readers
-        and median when no pairs were asked for, else in the order asked.
-
-    Raises
-    ------
-    ValueError
-        If a pair names an unknown source or a source twice.
-    """
-    if pairs is None:
-        left, right = np.triu_indices(len(sources), 1)
-    else:
-        position = {source: i for i, source in enumerate(sources)}
-        for a, b in pairs:
-            if a not in position or b not in position or a == b:
-                raise ValueError(f"({a}, {b}) is not a pair of different sources of this roster")
-        left = np.array([position[a] for a, _ in pairs], dtype=np.intp)
-        right = np.array([position[b] for _, b in pairs], dtype=np.intp)
-    stacked = np.stack([matrix[left, right] for matrix in ranks.values()])
-    count = (stacked <= within).sum(axis=0)
-    median = np.median(stacked, axis=0)
-    names = np.asarray(sources, dtype=object)
-    frame = pd.DataFrame(
-        {
-            "left": names[left],
-            "right": names[right],
-            "readers": len(ranks),
-            "within": count,
-            "median_rank": median,
-            "passes": (count >= math.ceil(share * len(ranks))) & (median <= within),
-        }
-    )
-    if pairs is None:
-        frame = frame.sort_values(["within", "median_rank"], ascending=[False, True], kind="stable", ignore_index=True)
-    return frame
-
-
 def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
     """Overlap of two k-nearest neighbourhoods of every source.
 
@@ -224,28 +161,23 @@ def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame
     ----------
     cosines : dict of reader to ndarray of shape (n, n)
     k : int
-        Neighbourhood size; falls to n - 1 on a smaller roster.
+        Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
 
     Returns
     -------
     DataFrame
-        Columns left, right, spearman (all pairs of sources), jaccard (mean overlap of the k nearest), k, sources.
+        Rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
+        over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k
+        nearest), value.
     """
     orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
     rows = []
-    for left, right in combinations(cosines, 2):
-        size = min(k, orders[left].shape[1])
-        rows.append(
-            {
-                "left": left,
-                "right": right,
-                "spearman": distance_spearman(cosines[left], cosines[right]),
-                "jaccard": float(top_k_jaccard(orders[left], orders[right], size).mean()),
-                "k": size,
-                "sources": len(orders[left]),
-            }
-        )
-    return pd.DataFrame(rows, columns=["left", "right", "spearman", "jaccard", "k", "sources"])
+    for reader, other in combinations(sorted(cosines), 2):
+        overlap = top_k_jaccard(orders[reader], orders[other], min(k, orders[reader].shape[1])).mean()
+        rows.append((reader, other, "spearman", distance_spearman(cosines[reader], cosines[other])))
+        rows.append((reader, other, f"jaccard_{k}", float(overlap)))
+    frame = pd.DataFrame(rows, columns=["reader", "other", "metric", "value"])
+    return frame.dropna(subset="value", ignore_index=True)
 
 
 def prompt_stability(
@@ -267,25 +199,23 @@ def prompt_stability(
         Geometry of every panel (the five folds).
     families : sequence of str, length n
     k, purity_k : int
-        Neighbourhood sizes; they fall to n - 1 on a smaller roster.
+        Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
     min_members : int
 
     Returns
     -------
     DataFrame
-        Columns panel, spearman, jaccard (mean overlap of the k nearest with the full panel), purity (at
-        ``purity_k``; NaN where no family is large enough).
+        Rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
+        full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is
+        large enough, the correlation of a constant geometry.
     """
     full = neighbor_order(cosine)
+    size = full.shape[1]
     rows = []
-    for number, panel in enumerate(panels):
+    for fold, panel in enumerate(panels):
         order = neighbor_order(panel)
-        rows.append(
-            {
-                "panel": number,
-                "spearman": distance_spearman(cosine, panel),
-                "jaccard": float(top_k_jaccard(full, order, min(k, full.shape[1])).mean()),
-                "purity": mean_purity(order, families, min(purity_k, full.shape[1]), min_members),
-            }
-        )
-    return pd.DataFrame(rows, columns=["panel", "spearman", "jaccard", "purity"])
+        rows.append((fold, "spearman", distance_spearman(cosine, panel)))
+        rows.append((fold, f"jaccard_{k}", float(top_k_jaccard(full, order, min(k, size)).mean())))
+        rows.append((fold, f"purity_{purity_k}", mean_purity(order, families, min(purity_k, size), min_members)))
+    frame = pd.DataFrame(rows, columns=["fold", "metric", "value"]).astype({"fold": int, "value": float})
+    return frame.dropna(subset="value", ignore_index=True)

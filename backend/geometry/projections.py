@@ -1,39 +1,30 @@
-"""Projections: signatures as points that a person can look at, and how far to trust them.
+"""Projections: signatures as points that a person can look at.
 
-Sections "Prompt and Projection Stability" and "Interactive Three-Dimensional Atlas" of the paper. Every projection
-starts from the cosine matrix of the original space; neighbours are always looked up there, never among the points.
-Axes carry no unit, so coordinates are moved and scaled by one common factor into the box -1..1.
+Sections "Interactive Three-Dimensional Atlas" and "Cross-Domain Model-Signature Geometry" of the paper. Every
+projection starts from the cosine matrix of the original space; neighbours are always looked up there, never among the
+points. Axes carry no unit, so coordinates are moved and scaled by one common factor into the box -1..1.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import pdist, squareform
-from sklearn.cluster import HDBSCAN
 from sklearn.manifold import TSNE
 
 from backend.errors import AtlasError
 from backend.geometry.domains import SPACES, Space, joint_signatures
-from backend.geometry.neighborhoods import directed_ranks, neighbor_order, top_k_jaccard
-from backend.geometry.purity import MIN_MEMBERS, mean_purity
-from backend.geometry.signatures import Float, Index, cosine_similarity
+from backend.geometry.signatures import Float, cosine_distance, cosine_similarity
 
 Method = Literal["tsne", "umap", "pca"]
 METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
 DIMENSIONS = (2, 3)
 AXES = ("x", "y", "z")
 MIN_SOURCES = 3
-SWEEP = "tsne-sweep"
-SWEEP_SEEDS = (0, 1, 2, 3, 4)
-SWEEP_PERPLEXITIES = (10.0, 15.0, 30.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -81,22 +72,6 @@ class Projection:
     def dimensions(self) -> int:
         """2 or 3."""
         return int(self.coordinates.shape[1])
-
-
-@dataclass(frozen=True)
-class Dendrogram:
-    """Average linkage on cosine distance.
-
-    Attributes
-    ----------
-    merges : ndarray of shape (n - 1, 4), float64
-        SciPy's linkage matrix: two clusters, their distance, members.
-    order : ndarray of shape (n,), int
-        Leaves from one end to the other, neighbours as close as the tree allows.
-    """
-
-    merges: Float
-    order: Index
 
 
 def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
@@ -168,118 +143,6 @@ def projection_frame(projection: Projection, sources: Sequence[str]) -> pd.DataF
     )
 
 
-def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
-    """Are the neighbours on the map neighbours in the original space?
-
-    Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
-
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    coordinates : ndarray of shape (n, dimensions)
-    k : int
-        Below n / 2.
-
-    Returns
-    -------
-    float
-        1 when no neighbour on the map is a stranger.
-    """
-    n = len(cosine)
-    if not 1 <= k < n / 2:
-        raise ValueError(f"k must be at least 1 and below {n / 2}, got {k}")
-    ranks = np.take_along_axis(directed_ranks(cosine), _map_order(coordinates)[:, :k], axis=1)
-    excess = np.maximum(ranks - k, 0).sum()
-    return float(1.0 - excess * 2.0 / (n * k * (2 * n - 3 * k - 1)))
-
-
-def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
-    """Mean Jaccard overlap of the k nearest on the map and in the original space, 0..1."""
-    return float(top_k_jaccard(neighbor_order(cosine), _map_order(coordinates), k).mean())
-
-
-def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
-    """Quality of a projection as rows of the table ``projection_quality``.
-
-    Returns
-    -------
-    DataFrame
-        Columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
-        (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
-    """
-    return _quality_rows(projection, _qualities(cosine, projection.coordinates))
-
-
-def project_all(
-    cosine: Float,
-    sources: Sequence[str],
-    settings: ProjectionSettings | None = None,
-    methods: Sequence[Method] = METHODS,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method in two and three dimensions.
-
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    sources : sequence of str, length n
-    settings : ProjectionSettings, optional
-    methods : sequence of str
-
-    Returns
-    -------
-    projections, quality : DataFrame
-        Rows of the tables ``projections`` and ``projection_quality``.
-    """
-    done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
-    points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
-    quality = pd.concat([quality_frame(cosine, projection) for projection in done], ignore_index=True)
-    return points, quality
-
-
-def sweep(
-    cosine: Float,
-    families: Sequence[str],
-    *,
-    seeds: Sequence[int] = SWEEP_SEEDS,
-    perplexities: Sequence[float] = SWEEP_PERPLEXITIES,
-    dimensions: int = 2,
-    settings: ProjectionSettings | None = None,
-    min_members: int = MIN_MEMBERS,
-) -> pd.DataFrame:
-    """Does the map depend on its seed and perplexity?
-
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    families : sequence of str, length n
-    seeds, perplexities : sequence
-        Every combination is run.
-    dimensions : {2, 3}
-    settings : ProjectionSettings, optional
-        Everything but seed and perplexity.
-    min_members : int
-        Of the families that purity is averaged over.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in settings.
-        Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
-    """
-    base = settings or ProjectionSettings()
-    frames = []
-    for seed in seeds:
-        for perplexity in perplexities:
-            projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
-            rows = _qualities(cosine, projection.coordinates)
-            k = min(5, len(cosine) - 1)
-            purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
-            if not np.isnan(purity):
-                rows.append(("family_purity_5", purity, k))
-            frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
-    return pd.concat(frames, ignore_index=True)
-
-
 def joint_projection(
     first: Float,
     second: Float,
@@ -305,14 +168,15 @@ def joint_projection(
     Returns
     -------
     DataFrame
-        Columns space (raw, centred), domain and those of :func:`projection_frame`; 4 n rows.
+        Rows of the table ``joint_projections``: variant (raw, centred), domain and those of
+        :func:`projection_frame`; 4 n rows.
     """
     frames = []
     for space in SPACES:
         projection = project(joint_cosine(first, second, space), method, dimensions, settings)
         frame = projection_frame(projection, [*sources, *sources])
         frame.insert(0, "domain", np.repeat(np.asarray(domains, dtype=object), len(sources)))
-        frame.insert(0, "space", space)
+        frame.insert(0, "variant", space)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
@@ -320,89 +184,6 @@ def joint_projection(
 def joint_cosine(first: Float, second: Float, space: Space) -> Float:
     """Cosines among the signatures of two domains, shape (2 n, 2 n)."""
     return cosine_similarity(joint_signatures(first, second, space))
-
-
-def dendrogram(cosine: Float) -> Dendrogram:
-    """Cluster sources by average linkage on cosine distance.
-
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n), n >= 2
-
-    Returns
-    -------
-    Dendrogram
-    """
-    merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
-    return Dendrogram(merges, leaves_list(merges).astype(np.intp))
-
-
-def density_regions(distances: Float, min_members: int = 5) -> Index:
-    """Regions that are denser than their surroundings (HDBSCAN), for hulls on the map.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Between points of the map (:func:`map_distances`) or between signatures (:func:`cosine_distance`).
-    min_members : int
-        Smallest region, at least 2.
-
-    Returns
-    -------
-    ndarray of shape (n,), int
-        Region of every source, numbered from the largest; -1 = in none.
-    """
-    nowhere: Index = np.full(len(distances), -1, dtype=np.intp)
-    if len(distances) < min_members:
-        return nowhere
-    labels = HDBSCAN(min_cluster_size=min_members, metric="precomputed", copy=True).fit_predict(distances)
-    found, firsts, sizes = np.unique(labels[labels >= 0], return_index=True, return_counts=True)
-    for number, region in enumerate(found[np.lexsort((firsts, -sizes))]):
-        nowhere[labels == region] = number
-    return nowhere
-
-
-def cosine_distance(cosine: Float) -> Float:
-    """One minus cosine, zero on the diagonal."""
-    distance = 1.0 - cosine
-    np.fill_diagonal(distance, 0.0)
-    return distance
-
-
-def map_distances(coordinates: Float) -> Float:
-    """Euclidean distances between points, shape (n, n)."""
-    distances: Float = squareform(pdist(coordinates))
-    return distances
-
-
-def _map_order(coordinates: Float) -> Index:
-    return neighbor_order(-map_distances(coordinates))
-
-
-def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]]:
-    n = len(cosine)
-    rows = []
-    for k in (5, 10):
-        near = min(k, (n - 1) // 2)
-        rows.append((f"trustworthiness_{k}", trustworthiness(cosine, coordinates, near), near))
-    near = min(10, n - 1)
-    rows.append(("knn_jaccard_10", neighborhood_overlap(cosine, coordinates, near), near))
-    return rows
-
-
-def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "method": projection.method,
-                "dimensions": projection.dimensions,
-                "metric": metric,
-                "value": value,
-                "settings": json.dumps({**projection.settings, "k": k}, sort_keys=True),
-            }
-            for metric, value, k in rows
-        ]
-    )
 
 
 def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:

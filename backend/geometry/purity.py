@@ -16,8 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.geometry.signatures import Float, Index
+from backend.statistics import holm
 
 PURITY_KS = (1, 3, 5, 10)
+HOLM_KS = (1, 5)
+"""The neighbourhoods that the paper tests; the others describe."""
 MIN_MEMBERS = 5
 _ROUND = 250  # permutations held in memory at a time
 
@@ -202,24 +205,25 @@ def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -
     return low, high
 
 
-def holm(p_values: Sequence[float] | Float) -> Float:
-    """Holm's step-down correction.
+def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.Series[float]:
+    """Purity p-values of several readers, corrected as one set of hypotheses (readers x ks).
 
     Parameters
     ----------
-    p_values : array_like of shape (m,)
+    purity : DataFrame
+        Columns k and p_value, one row a reader and k; further columns are ignored.
+    ks : sequence of int
+        Neighbourhood sizes that are tested; the others describe.
 
     Returns
     -------
-    ndarray of shape (m,)
-        Adjusted p-values in the order given, at most 1.
+    Series of float
+        Index of ``purity``; NaN for other k and for rows without a p-value.
     """
-    p = np.asarray(p_values, dtype=np.float64)
-    rising = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[rising] * np.arange(len(p), 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[rising] = np.minimum(stepped, 1.0)
-    return adjusted
+    tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
+    corrected = pd.Series(np.nan, index=purity.index, dtype=np.float64)
+    corrected[tested] = holm(purity.loc[tested, "p_value"].to_numpy(dtype=np.float64))
+    return corrected
 
 
 def _check_ks(order: Index, ks: Sequence[int]) -> None:

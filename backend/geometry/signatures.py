@@ -120,20 +120,27 @@ def cosine_similarity(left: Float, right: Float | None = None) -> Float:
     return cosine
 
 
+def cosine_distance(cosine: Float) -> Float:
+    """One minus cosine, zero on the diagonal."""
+    distance = 1.0 - cosine
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
 def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.DataFrame:
     """Signatures as rows of the table ``signatures``.
 
     Parameters
     ----------
-    vectors : ndarray of shape (n, 2 * d)
+    vectors : ndarray of shape (n, w)
     sources : sequence of str, length n
     layer : int
-        Proxy block that the fingerprints were read at.
+        Proxy block that the fingerprints were read at, 0 for a reader without blocks.
 
     Returns
     -------
     DataFrame
-        Columns layer, source, vector (float32 array of length 2 * d).
+        Columns layer, source, vector (float32 array of length w).
     """
     rows = [vector.astype(np.float32) for vector in vectors]
     return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})
