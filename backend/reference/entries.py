@@ -20,6 +20,8 @@ SHORT = dict(zip(MAIN, ("Llama", "Gemma", "Ministral", "Qwen"), strict=True))
 ALLK = LONG | {"gemma4_12b": "Gemma-4-12B-it"}
 PURITY = LONG | {"llama31_8b_instruct": "Llama-3.1-8B", "olmo3_7b_instruct": "OLMo-3-7B"}
 MAIN_UR = tuple(reader(proxy) for proxy in MAIN)
+NGRAMS = (Row("Word n-grams", (), "ngram-word"), Row("Character n-grams", (), "ngram-char"))
+"""Ours: the paper has none."""
 BASELINES = (
     Row("Random", ("published-random",), "random"),
     Row("LLMmap", ("published-llmmap",), "llmmap/{proxy}/ur"),
@@ -27,6 +29,7 @@ BASELINES = (
     Row("DNA / BGE", ("dna/bge-large/r",), "dna/{proxy}/{view}"),
     Row("DNA / Qwen-Emb.", ("dna/qwen3-embedding-8b/r",), "dna/{proxy}/{view}"),
     Row("FT DeBERTa", ("published-deberta",), "deberta/{proxy}/{view}"),
+    *NGRAMS,
 )
 FULL_BASELINES = (
     Row("Random", ("published-random",), "random"),
@@ -38,6 +41,7 @@ FULL_BASELINES = (
     Row("FT DNA / MPNet", ("dna-finetuned/mpnet/r",), "encoder/{proxy}/{view}"),
     Row("FT DNA / BGE-L", ("dna-finetuned/bge-large/r",), "encoder/{proxy}/{view}"),
     Row("FT DNA / Qwen3-Emb-8B", ("dna-finetuned/qwen3-embedding-8b/r",), "encoder/{proxy}/{view}"),
+    *NGRAMS,
 )
 MAIN_READERS = tuple(Row(f"READER / {SHORT[proxy]}", (reader(proxy),), OURS) for proxy in MAIN)
 

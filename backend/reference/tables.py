@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from backend.reference.entries import (
     ALLK,
     BASELINES,
@@ -25,6 +27,13 @@ from backend.reference.rows import MAIN, READER, ROSTER
 BUDGETS = (1, 5, 10, 20, 50, 100)
 EVALUATE = "python -m jobs evaluate --roster 100-way --stage"
 RELATE = "python -m jobs relate"
+CANDIDATES: Mapping[str, tuple[str, str]] = {
+    "R1-Distill-Qwen-32B / QwQ-32B": ("ds_distill_qwen_32b", "qwq_32b"),
+    "Claude-Sonnet-4 / DeepSeek-V4-Pro": ("claude_sonnet4", "deepseek_v4_pro"),
+    "Gemma-4-31B / Gemini-3.1-Flash-Lite": ("gemma4_31b", "gemini31_flash_lite"),
+    "MiniMax-M3 / Claude-Sonnet-4.6": ("minimax_m3", "claude_sonnet46"),
+}
+"""Candidate pairs of sources, as the paper prints them."""
 MAP = "python -m jobs map --roster 100-way --view r"
 
 

@@ -6,11 +6,13 @@ They go through the same tables as the web's (:mod:`backend.store.queries`), but
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from backend.store.database import transaction
+from backend.errors import AtlasError
+from backend.store.database import migrations, schema_version, transaction
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -29,6 +31,41 @@ SUMMARIES = {
     "paper_values": "true",
 }
 """Tables behind the paper's tables, and which of their rows are summaries."""
+
+
+def open_reading(path: Path) -> Cursor:
+    """Open a work database or a generation for reading, as it is: nothing is migrated.
+
+    Raises
+    ------
+    AtlasError
+        If it is missing, another process holds it, it cannot be read, or its schema is not that of this code.
+    """
+    if not path.exists():
+        raise AtlasError(f"There is no database {path}", "Run: python -m jobs all")
+    try:
+        connection = duckdb.connect(path, read_only=True)
+    except (OSError, duckdb.Error) as error:
+        text = str(error).strip().partition("\n")[0].rstrip(".")
+        if "lock" in text.lower():
+            raise AtlasError(
+                f"{path} is in use by another process", "Wait until that job has finished, then run this again"
+            ) from error
+        raise AtlasError(f"{path} cannot be read ({text})", "Move it away, and run: python -m jobs all") from error
+    try:
+        present, known = schema_version(connection), len(migrations())
+        if present != known:
+            raise AtlasError(
+                f"{path} has schema version {present}, and this atlas reads version {known}",
+                "Any job brings an older work database up to date; python -m jobs publish, a generation",
+            )
+    except duckdb.Error as error:
+        connection.close()
+        raise AtlasError(f"{path} is damaged ({error})", "Move it away, and run: python -m jobs all") from error
+    except AtlasError:
+        connection.close()
+        raise
+    return connection
 
 
 def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
@@ -87,10 +124,10 @@ def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
 
 
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
-    """What is measured here of each reader: columns family, reader, roster, about, build_id, one row a holding.
+    """What is measured here, one row a holding: columns family, reader, roster, about, build_id (the newest).
 
-    ``family`` is attribution, relationships, maps, variance or cost; ``about`` the benchmark and condition, protocol,
-    or domain.
+    ``family`` is attribution, relationships, maps, variance, cost or statistics; ``about`` is the benchmark and
+    condition, the protocol, the domain, or the set of hypotheses.
     """
     return _dicts(
         cursor,
@@ -102,9 +139,10 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'maps', reader, roster, domain, build_id FROM projections
             UNION ALL SELECT 'variance', reader, roster, '', build_id FROM variance_ratios
             UNION ALL SELECT 'cost', reader, roster, '', build_id FROM costs
+            UNION ALL SELECT 'statistics', '', '', hypotheses, build_id FROM comparisons
         )
-        SELECT family, reader, roster, about, max(build_id) AS build_id
-        FROM held JOIN readers USING (reader) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
+        SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
+        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
         """,
     )
 

@@ -1,0 +1,265 @@
+"""Say what has been made: stages with age and duration, what is missing, and the command that makes it.
+
+Reads the work database without writing to it, and the feature store on disk. It never waits: while a job holds the
+database it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from backend.errors import AtlasError
+from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.release import BENCHMARKS, Release, default_release
+from backend.store.database import WORK_FILE, default_data_folder, read_pointer
+from backend.store.result_queries import holdings, made_rows, open_reading
+from backend.traces import VIEWS
+from jobs import _common
+from jobs._common import METHOD
+
+SHORTENED = ("t128-global", "t64-global", "t32-global")
+CONTROLS = (
+    *("reader-dc", "reader-ac", "temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final"),
+    *("temporal-mean-max", "temporal-final-max", "dct-q2", "dct-q4", "dct-q8", "mixture-1", "mixture-2"),
+    *("positions-16", "positions-32", "positions-64", "positions-stride4", "positions-fisher", "positions-fisher25"),
+)
+BASELINES = ("random", "ngram-word", "ngram-char", "dna", "llmmap")
+PROTOCOLS = ("pair", "model", "family")
+ROSTERS = "100-way,165-way"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a stage makes.
+
+    Attributes
+    ----------
+    stage : str
+    what : str
+    state : str
+        'done', 'missing', or how much of it is there.
+    command : str
+        What makes it.
+    made : datetime or None
+        When, UTC.
+    took_s : float or None
+        Seconds.
+    """
+
+    stage: str
+    what: str
+    state: str
+    command: str
+    made: datetime | None = None
+    took_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the work database says.
+
+    Attributes
+    ----------
+    builds : dict of str to dict
+        Builds by id.
+    held : dict
+        Newest build of every holding (family, reader, roster, about).
+    """
+
+    builds: dict[str, dict[str, Any]]
+    held: dict[tuple[str, str, str, str], str]
+
+    def item(self, stage: str, what: str, command: str, wanted: Iterable[tuple[str, str, str, str]]) -> Item:
+        """State of a set of holdings."""
+        asked = list(wanted)
+        found = [self.builds[self.held[key]] for key in asked if key in self.held]
+        if not found:
+            return Item(stage, what, "missing", command)
+        newest = max(found, key=lambda build: (build["started_at"], build["build_id"]))
+        took = sum(build["duration_s"] for build in {build["build_id"]: build for build in found}.values())
+        state = "done" if len(found) == len(asked) else f"{len(found)} of {len(asked)}"
+        return Item(stage, what, state, command, newest["started_at"], took)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--proxy", default="smollm2-135m", help="proxies, comma separated")
+    parser.add_argument("--roster", default=ROSTERS, help="rosters, comma separated")
+    parser.add_argument("--to", type=Path, default=None, help="data folder (default: ATLAS_DATA or data)")
+    _common.add_release(parser)
+    _common.add_work(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the state of every stage; 0 even where something is missing."""
+    proxies = [name.strip() for name in arguments.proxy.split(",") if name.strip()]
+    if not proxies:
+        raise AtlasError("--proxy names no proxy", "Give one, such as smollm2-135m")
+    rosters = _common.rosters_of(arguments.roster)
+    work = arguments.work or cache_folder() / WORK_FILE
+    record = recorded_in(work)
+    release = Release(arguments.release or default_release())
+    items = [*extracted(proxies, rosters, release), *measured(record, proxies, rosters)]
+    items += [reference(record), published(record, arguments.to or default_data_folder())]
+    now = datetime.now(UTC).replace(tzinfo=None)
+    print(f"Work database: {work}{'' if work.exists() else ' (there is none yet)'}")
+    for line in table(items, now):
+        print(line)
+    missing = [item for item in items if item.state != "done"]
+    print(f"\n{len(items) - len(missing)} of {len(items)} are done." + ("" if missing else " Nothing is missing."))
+    for command in dict.fromkeys(item.command for item in missing):
+        print(f"  {command}")
+    return 0
+
+
+def recorded_in(work: Path) -> Record:
+    """What a work database says; nothing where there is none.
+
+    Raises
+    ------
+    AtlasError
+        If another process holds it, or it cannot be read.
+    """
+    if not work.exists():
+        return Record({}, {})
+    with contextlib.closing(open_reading(work)) as connection:
+        builds = {row["build_id"]: row for row in made_rows(connection)}
+        held = {
+            (row["family"], row["reader"], row["roster"], row["about"]): row["build_id"]
+            for row in holdings(connection)
+            if row["build_id"] in builds
+        }
+    return Record(builds, held)
+
+
+def extracted(proxies: list[str], rosters: list[str], release: Release) -> Iterator[Item]:
+    """Fingerprints on disk: records of the longest roster that are there."""
+    longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
+    for proxy in proxies:
+        for benchmark in BENCHMARKS:
+            for view in VIEWS:
+                what = f"{benchmark} · {proxy} · {view}"
+                command = f"python -m jobs extract --benchmark {benchmark} --roster {longest} --proxy {proxy}"
+                command += f" --view {view}"
+                store = FingerprintStore(StoreKey(benchmark, proxy, view))
+                if store.identity() is None:
+                    yield Item("extract", what, "missing", command)
+                    continue
+                journal = store.path / "shards.jsonl"
+                made = datetime.fromtimestamp(journal.stat().st_mtime, UTC) if journal.exists() else None
+                wanted: set[str] | None = None
+                if release.manifest_path.exists():
+                    wanted = {s.name for s in _common.slice_of(release, benchmark, proxy, view, longest).shards}
+                yield _shards(store, wanted, what, command, made.replace(tzinfo=None) if made else None)
+
+
+def _shards(store: FingerprintStore, wanted: set[str] | None, what: str, command: str, made: datetime | None) -> Item:
+    done = store.done()
+    names = set(done) if wanted is None else wanted & set(done)
+    layers = sorted(set.intersection(*({int(layer) for layer in done[name]} for name in names))) if names else []
+    _, seconds = store.seconds(sorted(names), layers)
+    complete = bool(names) and (wanted is None or names == wanted)
+    state = "done" if complete else f"{len(names)} of {len(wanted or ())} shards"
+    shown = f"{what}, blocks {_spans(layers)}" if layers else what
+    return Item("extract", shown, state, command, made, seconds or None)
+
+
+def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
+    """Everything that evaluate, relate and map make."""
+    for proxy in proxies:
+        reader = {view: f"{METHOD}/{proxy}/{view}" for view in VIEWS}
+        evaluate = f"python -m jobs evaluate --proxy {proxy} --stage"
+        for roster in rosters:
+            for view in VIEWS:
+                command = f"{evaluate} attribution --view {view} --roster {roster}"
+                wanted = [("attribution", reader[view], roster, "agent500 clean")]
+                yield record.item("evaluate attribution", f"{proxy} · {view} · {roster}", command, wanted)
+            about = [f"agent500 {name}" for name in SHORTENED] + ["math100 clean"]
+            wanted = [("attribution", reader["ur"], roster, name) for name in about]
+            yield record.item(
+                "evaluate stress", f"{proxy} · ur · {roster}", f"{evaluate} stress --roster {roster}", wanted
+            )
+        wanted = [("attribution", f"{name}/{proxy}/ur", "100-way", "agent500 clean") for name in CONTROLS]
+        wanted += [("variance", reader[view], "100-way", "") for view in VIEWS]
+        command = f"{evaluate} controls --view ur,r --roster 100-way"
+        yield record.item("evaluate controls", f"{proxy} · 100-way", command, wanted)
+        wanted = [("cost", reader["ur"], "100-way", "")]
+        yield record.item("evaluate cost", f"{proxy} · 100-way", f"{evaluate} cost --roster 100-way", wanted)
+        wanted = [("relationships", reader["ur"], "", name) for name in PROTOCOLS]
+        yield record.item("relate", f"READER · {proxy}", f"python -m jobs relate --proxy {proxy}", wanted)
+        for roster in rosters:
+            wanted = [("maps", reader[view], roster, name) for view in VIEWS for name in BENCHMARKS]
+            command = f"python -m jobs map --proxy {proxy} --view r,ur --roster {roster} --benchmark agent500,math100"
+            yield record.item("map", f"{proxy} · {roster}", command, wanted)
+    for roster in rosters:
+        present = {key[1].partition("/")[0]: key for key in record.held if key[0] == "attribution" and key[2] == roster}
+        wanted = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
+        command = f"python -m jobs evaluate --stage baselines --roster {roster}"
+        yield record.item("evaluate baselines", roster, command, wanted)
+        wanted = [("statistics", "", "", f"endpoints/{roster}")]
+        command = f"python -m jobs evaluate --stage statistics --roster {roster}"
+        yield record.item("evaluate statistics", roster, command, wanted)
+    wanted = [("relationships", name, "", protocol) for name in ("mpt", "phylolm") for protocol in PROTOCOLS]
+    yield record.item("relate", "MPT and PhyloLM", "python -m jobs relate --method mpt,phylolm", wanted)
+
+
+def reference(record: Record) -> Item:
+    """Published numbers."""
+    builds = [build for build in record.builds.values() if build["stage"] == "reference"]
+    command = "python -m jobs reference"
+    if not builds:
+        return Item("reference", "published numbers", "missing", command)
+    newest = max(build["started_at"] for build in builds)
+    # The builds of one import run side by side.
+    took = max(build["duration_s"] for build in builds)
+    return Item("reference", f"published numbers of {len(builds)} files", "done", command, newest, took)
+
+
+def published(record: Record, folder: Path) -> Item:
+    """The generation that the web serves, and whether it knows the newest build."""
+    command = "python -m jobs publish"
+    try:
+        name, _ = read_pointer(folder)
+        made = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ")
+    except (AtlasError, ValueError):
+        return Item("publish", f"no generation in {folder}", "missing", command)
+    ends = [build["started_at"] + timedelta(seconds=build["duration_s"]) for build in record.builds.values()]
+    later = sum(end > made for end in ends)
+    return Item("publish", name, f"{later} builds behind" if later else "done", command, made)
+
+
+def table(items: Iterable[Item], now: datetime) -> Iterator[str]:
+    """Lines of the report."""
+    rows = [("stage", "what", "state", "age", "took")]
+    for item in items:
+        age = span((now - item.made).total_seconds()) if item.made else ""
+        rows.append((item.stage, item.what, item.state, age, "" if item.took_s is None else span(item.took_s)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit: '12 s', '3.5 min', '2.0 h', '4.2 days'."""
+    seconds = max(0.0, seconds)
+    for unit, size in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (unit == "min" and seconds >= size):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _spans(numbers: list[int]) -> str:
+    """Ascending numbers as ranges: 1-3, 7."""
+    out: list[list[int]] = []
+    for number in numbers:
+        if out and number == out[-1][1] + 1:
+            out[-1][1] = number
+        else:
+            out.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
