@@ -1,0 +1,158 @@
+"""Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
+
+The paper's readout is fitted and run here. A baseline has noted what its fits cost in ``finished.json`` beside its
+log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each); its latency is measured here.
+Every audit path runs in a process of its own, so that its memory is not that of earlier work.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import duckdb
+import numpy as np
+import torch
+
+from backend.errors import AtlasError
+from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
+from backend.evaluations.selection import inner_accuracies
+from backend.probe import fit_probe
+from backend.protocol import FOLDS
+from backend.proxies.reader import best_dtype
+from backend.release import Release
+from backend.store.builds import host, recorded
+from backend.store.queries import layer_curve, selected_layers
+from backend.store.writers import replace_rows
+from backend.traces import Trace
+from jobs import _common
+from jobs._common import METHOD
+from jobs._stages import Asked
+from jobs._stages.audit_paths import AuditPath, measure
+from jobs._stages.readers import KeptReader, measured_readers
+
+NOTES = "finished.json"
+
+
+def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+    """Measure the paper's readout with the asked proxy and views, and every baseline that has noted its fits."""
+    records: list[Trace] = []
+    for roster in asked.rosters:
+        rows = _common.slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
+        for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
+            if asked.methods and reader.method not in asked.methods:
+                continue
+            ours = reader.method == METHOD and reader.proxy == asked.proxy and reader.view in asked.views
+            if not ours and (reader.method == METHOD or not (reader.folder / NOTES).exists()):
+                continue
+            if not records:
+                records = sample(release, len(release.roster(asked.rosters[0])))
+            profile(connection, release, reader, roster, records, asked.limit)
+
+
+def sample(release: Release, sources: int, count: int = RECORDS) -> list[Trace]:
+    """Agent500 records to time, spread over sources and prompts: no prompt twice while there are others."""
+    grid = release.records("agent500")
+    prompts = len(grid.prompt_ids)
+    return [grid.traces[(i % sources) * prompts + i % prompts] for i in range(count)]
+
+
+def profile(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    reader: KeptReader,
+    roster: str,
+    records: Sequence[Trace],
+    limit: int | None = None,
+) -> None:
+    """Measure one reader and write its rows."""
+    classes = len(release.roster(roster))
+    layer = _modal_layer(connection, reader, roster) if reader.method == METHOD else None
+    weights = reader.proxy_hash(connection, roster)
+    details = {"records": len(records), "runs": RUNS, "layer": layer, "threads": torch.get_num_threads()}
+    details["load_before"] = round(os.getloadavg()[0], 2)
+    with recorded(
+        connection,
+        stage="cost",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        proxy_hash=weights,
+        details=details,
+    ) as build:
+        measures = _fit(connection, release, reader, roster, layer, limit) if layer else _noted(reader)
+        path = AuditPath(reader.method, reader.proxy, reader.view, classes, layer)
+        try:
+            measures |= in_fresh_process(path, records)
+        except AtlasError as error:
+            details["latency"] = error.problem
+            print(f"{reader.reader}: latency is left out. {error}")
+        hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
+        frame = cost_frame(measures, hardware)
+        replace_rows(connection, "costs", frame, {"reader": reader.reader, "roster": roster}, build)
+    shown = ", ".join(f"{row.measure} {row.value:,.4g}" for row in frame.itertuples())
+    print(f"{reader.reader} on {roster}: {shown}")
+
+
+def in_fresh_process(path: AuditPath, records: Sequence[Trace]) -> dict[str, float]:
+    """Measure an audit path where nothing else has been done."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        measures, problem = pool.submit(_measure, path, list(records)).result()
+    if problem:
+        raise AtlasError(*problem)
+    return measures
+
+
+def _measure(path: AuditPath, records: list[Trace]) -> tuple[dict[str, float], tuple[str, str] | None]:
+    """Measures, or the parts of an error, which itself does not travel between processes."""
+    try:
+        return measure(path, records), None
+    except AtlasError as error:
+        return {}, (error.problem, error.remedy)
+
+
+def _fit(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    reader: KeptReader,
+    roster: str,
+    layer: int,
+    limit: int | None,
+) -> dict[str, float]:
+    """Time one outer fold of the paper's readout from stored fingerprints, and the selection of its block."""
+    rows = _common.slice_of(release, "agent500", str(reader.proxy), "r" if reader.view == "r" else "ur", roster, limit)
+    prints, labels, classes = rows.load(layer), rows.labels, len(rows.sources)
+    folds = np.tile(rows.prompt_folds, classes)
+    train = prints[folds != 0].astype(np.float32)
+    fitting = timed(lambda: fit_probe(train, labels[folds != 0], classes), warm=0)
+    measures = {
+        "trainable_parameters": linear_parameters(prints.shape[1], classes),
+        "fit_seconds": fitting.median,
+    }
+    blocks = len(layer_curve(connection, reader.reader, roster))
+    if blocks > 1:
+        dtype = best_dtype(torch.device("cpu"))
+        # A block's ten fits serve all five outer folds, so one fold's share of all blocks is a fifth.
+        scan = timed(lambda: inner_accuracies(prints, labels, folds, classes, dtype=dtype), runs=1, warm=0)
+        measures["selection_seconds"] = scan.median * blocks / FOLDS
+    return measures
+
+
+def _noted(reader: KeptReader) -> dict[str, float]:
+    """What a baseline noted of its fits: median over the folds."""
+    folds = json.loads((reader.folder / NOTES).read_text("utf-8"))["folds"]
+    names = ("trainable_parameters", "audit_parameters", "fit_seconds")
+    return {name: float(np.median([fold[name] for fold in folds])) for name in names if all(name in f for f in folds)}
+
+
+def _modal_layer(connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str) -> int:
+    chosen = selected_layers(connection, reader.reader, roster)
+    modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
+    if modal.empty:
+        raise AtlasError(
+            f"No block is selected for {reader.reader} on {roster}",
+            f"Run: python -m jobs evaluate --proxy {reader.proxy} --view {reader.view} --roster {roster}",
+        )
+    return int(modal.iloc[0])

@@ -1,0 +1,172 @@
+"""Parameter counts against the paper's table, timing, and the stage on an invented release."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+
+from backend.errors import AtlasError
+from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
+from backend.release import Release
+from backend.store.database import open_work
+from backend.store.writers import replace_rows, write_reader
+from backend.traces import Trace
+from jobs import _common
+from jobs._stages import Asked, attribution, audit_paths, cost
+from jobs._stages.audit_paths import AuditPath, measure
+from jobs._stages.kept import keep, kept_folder
+from tests.fake_release import fake_release
+from tests.test_stress import write_store
+from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder
+
+TRACES = [Trace(f"Question {i}?", f"Answer number {i}, in a few words. " * (1 + i % 3)) for i in range(8)]
+
+
+def test_trainable_parameters_are_those_of_the_paper():
+    assert linear_parameters(2 * 4096, 100) == 819_300
+    assert linear_parameters(2 * 3840, 100) == 768_100
+    assert linear_parameters(2 * 5120, 100) == 1_024_100
+
+
+def test_audit_parameters_are_those_of_the_paper():
+    # What lies behind the second block does not count, so three blocks stand for all of them.
+    shape = {"hidden_size": 4096, "num_hidden_layers": 3, "num_attention_heads": 32, "num_key_value_heads": 8}
+    llama = transformers.LlamaConfig(**shape, vocab_size=128_256, intermediate_size=14_336)
+    qwen = transformers.Qwen3Config(**shape, vocab_size=151_936, intermediate_size=12_288, head_dim=128)
+    with torch.device("meta"):
+        assert audit_parameters(transformers.AutoModel.from_config(llama), 3, 2) == 961_560_576
+        assert audit_parameters(transformers.AutoModel.from_config(qwen), 3, 2) == 1_008_222_720
+
+
+def test_audit_parameters_grow_block_by_block():
+    model = tiny_decoder()
+    sizes = [audit_parameters(model, 4, layer) for layer in (1, 2, 3, 4)]
+    block = sum(p.numel() for p in model.layers[0].parameters())
+    assert np.diff(sizes).tolist() == [block] * 3
+    assert sizes[0] == 400 * 32 + block
+    encoder = tiny_encoder()
+    assert audit_parameters(encoder, 3, 3) == sum(p.numel() for p in encoder.parameters())
+    for depth, layer in ((5, 1), (4, 5), (4, 0)):
+        with pytest.raises(ValueError, match="no block"):
+            audit_parameters(model, depth, layer)
+
+
+def test_timing_leaves_the_warming_run_out_and_sees_memory():
+    pauses, held = iter([0.3, 0.03, 0.09, 0.06]), []
+
+    def work():
+        held.append(np.ones(25_000_000))  # 200 MB that stay
+        time.sleep(next(pauses))
+
+    timing = timed(work)
+    assert len(timing.seconds) == 3
+    assert 0.06 < timing.median < 0.3
+    assert timing.peak_bytes > 700e6
+
+
+def test_cost_frame_has_units_and_the_paper_s_order():
+    frame = cost_frame({"latency_ms": 3.5, "trainable_parameters": 10}, "a machine")
+    assert frame.to_dict("list") == {
+        "measure": ["trainable_parameters", "latency_ms"],
+        "value": [10.0, 3.5],
+        "unit": ["parameters", "ms"],
+        "hardware": ["a machine", "a machine"],
+    }
+    with pytest.raises(ValueError, match="price"):
+        cost_frame({"price": 1.0}, "a machine")
+
+
+def test_audit_path_of_the_paper_s_readout(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    folder = save_tiny(tmp_path / "tiny")
+    got = measure(AuditPath("reader-paper", str(folder), "ur", 7, 2), TRACES)
+    model = tiny_decoder()
+    assert got["audit_parameters"] == audit_parameters(model, 4, 2) + linear_parameters(64, 7)
+    assert got["latency_ms"] > 0
+    assert got["peak_memory_gb"] > 0.05
+    score = audit_paths._scores(AuditPath("reader-paper", str(folder), "r", 7, 2), TRACES)
+    np.testing.assert_allclose(score(TRACES), np.log(1 / 7), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ngram-word", "ngram-char"])
+def test_audit_path_of_ngrams_looks_up_every_ngram(method):
+    score = audit_paths._scores(AuditPath(method, None, None, 5), TRACES)
+    np.testing.assert_allclose(score(TRACES), np.log(1 / 5), rtol=1e-5)
+    assert set(measure(AuditPath(method, None, None, 5), TRACES)) == {"latency_ms", "peak_memory_gb"}
+
+
+def test_sampled_records_repeat_neither_source_nor_prompt_before_they_must(tmp_path):
+    release = Release(fake_release(tmp_path, prompts=9, sources=6))
+    records = release.records("agent500")
+    place = {id(trace): row for row, trace in enumerate(records.traces)}
+    assert len(place) == 54
+    taken = cost.sample(release, 4, count=8)
+    rows = [records.traces.index(trace) for trace in taken]
+    assert [row // 9 for row in rows] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert [row % 9 for row in rows] == list(range(8))
+
+
+def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cost, "in_fresh_process", measure)
+    release = Release(fake_release(tmp_path / "release", prompts=25))
+    write_store(release, "agent500", {"full": 2.0})
+    asked = Asked("invented", ["ur"], ["165-way"])
+    with open_work(tmp_path / "work.duckdb") as connection:
+        _common.write_release_sources(connection, release)
+        attribution.run(connection, release, asked)
+        folder = kept_folder("ngram-word", None, None, "165-way", 25)
+        keep(folder / "log_posteriors.npy", np.zeros((150, 6), dtype=np.float32))
+        notes = [{"fit_seconds": s, "trainable_parameters": 70, "audit_parameters": 71} for s in (1, 9, 2, 3, 4)]
+        (folder / "finished.json").write_text(json.dumps({"identity": "", "folds": notes}), "utf-8")
+        for method in ("ngram-word", "without-notes"):
+            reader = write_reader(connection, method=method, name=method)
+            row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
+            key = {"reader": reader, "roster": "165-way", "benchmark": "agent500", "condition": "clean"}
+            replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), key, "build")
+        cost.run(connection, release, asked)
+
+        rows = connection.execute("SELECT reader, measure, value, unit FROM costs").fetchall()
+        held = {(reader, name): value for reader, name, value, _ in rows}
+        ours = "reader-paper/invented/ur"
+        assert held[ours, "trainable_parameters"] == 7 * 6
+        assert held[ours, "fit_seconds"] > 0
+        assert held[ours, "selection_seconds"] > 0
+        # The invented proxy has no weights to run, which is said and leaves the rest standing.
+        assert (ours, "latency_ms") not in held
+        assert "latency is left out" in capsys.readouterr().out
+        assert held["ngram-word", "fit_seconds"] == 3
+        assert held["ngram-word", "trainable_parameters"] == 70
+        assert held["ngram-word", "audit_parameters"] == 71
+        assert held["ngram-word", "latency_ms"] > 0
+        assert held["ngram-word", "peak_memory_gb"] > 0.05
+        assert {reader for reader, *_ in rows} == {ours, "ngram-word"}
+        assert {name: unit for _, name, _, unit in rows}["peak_memory_gb"] == "GB"
+        details = connection.execute("SELECT details FROM builds WHERE stage = 'cost' ORDER BY started_at").fetchall()
+        assert json.loads(details[1][0])["layer"] in (1, 2)
+        assert "invented" in json.loads(details[1][0])["latency"]
+
+
+@pytest.mark.slow
+def test_a_fresh_process_brings_measures_and_problems_back():
+    got = cost.in_fresh_process(AuditPath("ngram-word", None, None, 5), TRACES)
+    assert got["peak_memory_gb"] > 0.05
+    with pytest.raises(AtlasError, match="no-such-method") as told:
+        cost.in_fresh_process(AuditPath("no-such-method", None, None, 5), TRACES)
+    assert told.value.remedy == "Measure its cost where it is fitted"
+
+
+@pytest.mark.slow
+@pytest.mark.proxy
+def test_audit_path_of_the_real_proxy(smollm2, monkeypatch):
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    got = measure(AuditPath("reader-paper", "smollm2-135m", "ur", 100, 9), TRACES)
+    # 49,152 tokens of width 576, nine blocks of 3,540,096 and a head of 1,153 x 100.
+    assert got["audit_parameters"] == 49_152 * 576 + 9 * 3_540_096 + 115_300
+    assert got["latency_ms"] > 0
