@@ -221,7 +221,7 @@ def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.S
         Index of ``purity``; NaN for other k and for rows without a p-value.
     """
     tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
-    corrected = pd.Series(np.nan, index=purity.index, dtype=np.float64)
+    corrected: pd.Series[float] = pd.Series(np.nan, index=purity.index, dtype=np.float64)
     corrected[tested] = holm(purity.loc[tested, "p_value"].to_numpy(dtype=np.float64))
     return corrected
 

@@ -104,10 +104,11 @@ def stored_cosines(
     """Cosine matrices of all measured readers with a complete map, in roster order."""
     known = queries.readers(connection)
     cosines = {}
+    order = pd.Index(names)
     for reader in known.loc[known["origin"] == "measured", "reader"]:
         near = queries.neighbors(connection, reader, roster, domain)
         if len(near) == len(names) * (len(names) - 1) > 0:
-            wide = near.pivot(index="source", columns="neighbor", values="cosine").reindex(index=names, columns=names)
+            wide = near.pivot(index="source", columns="neighbor", values="cosine").reindex(index=order, columns=order)
             cosine = wide.to_numpy(dtype=np.float64, copy=True)
             np.fill_diagonal(cosine, 1.0)
             cosines[str(reader)] = cosine

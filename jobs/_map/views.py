@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.errors import AtlasError
-from backend.geometry.signatures import unit_rows
 from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.release import Benchmark, Release
@@ -170,9 +169,9 @@ def chart_of(
 def _embeddings(rows: _common.Slice, block: int) -> npt.NDArray[np.float32]:
     """The DC half of every fingerprint, which is the mean state over the response, scaled to length one."""
     held = rows.load(block)
-    means = held[:, : held.shape[1] // 2].astype(np.float32)
-    scaled: npt.NDArray[np.float32] = unit_rows(means)
-    return scaled
+    means: npt.NDArray[np.float32] = held[:, : held.shape[1] // 2].astype(np.float32)
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.divide(means, norms, out=means, where=norms > 0)
 
 
 def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: _common.Slice) -> npt.NDArray[np.float32]:
