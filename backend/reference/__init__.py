@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from backend.errors import AtlasError
 from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
-from backend.reference.files import Ledger, Results
+from backend.reference.files import AGAIN, Ledger, Results
 from backend.reference.left import LEFT, UNREAD
 from backend.reference.rows import READER, Collected, PublishedReader
 from backend.traces import View
@@ -101,7 +102,10 @@ def collect(results: Results) -> Collected:
     """
     into = Collected()
     for read in READERS_OF_FILES:
-        read(results, into)
+        try:
+            read(results, into)
+        except (KeyError, ValueError, TypeError, StopIteration) as error:  # a name or form that no reader knows
+            raise AtlasError(f"{results.last} cannot be understood ({type(error).__name__}: {error})", AGAIN) from error
     return into
 
 

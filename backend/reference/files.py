@@ -18,7 +18,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 
-_AGAIN = "Fetch the release again: python -m jobs fetch"
+AGAIN = "Fetch the release again: python -m jobs fetch"
 Step = str | int
 
 
@@ -103,7 +103,7 @@ class Node:
     def broken(self, why: str) -> AtlasError:
         """What a person reads when this place is not as it should be."""
         place = ".".join(map(str, self.where)) or "the file"
-        return AtlasError(f"{self.file} cannot be understood ({place} {why})", _AGAIN)
+        return AtlasError(f"{self.file} cannot be understood ({place} {why})", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,16 @@ class Results:
     ----------
     root : Path
         The release's folder.
+
+    Attributes
+    ----------
+    last : str
+        The file that was opened last.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.last = ""
         self._read: dict[str, set[tuple[Step, ...]]] = {}
 
     def files(self, pattern: str = "**/*") -> list[str]:
@@ -152,6 +158,7 @@ class Results:
         AtlasError
             If it is missing, cut short, or no JSON.
         """
+        self.last = file
         return Node(_json(self.root, file), file, (), self._read.setdefault(file, set()))
 
     def table(self, file: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -162,10 +169,11 @@ class Results:
         AtlasError
             If it is missing, cut short, or lacks a column.
         """
+        self.last = file
         frame = _csv(self.root, file)
         missing = [name for name in columns if name not in frame]
         if missing:
-            raise AtlasError(f"{file} cannot be understood (it lacks the column '{missing[0]}')", _AGAIN)
+            raise AtlasError(f"{file} cannot be understood (it lacks the column '{missing[0]}')", AGAIN)
         read = self._read.setdefault(file, set())
         read |= {(row, name) for name in columns for row in range(len(frame))}
         return frame[list(columns)]
@@ -192,14 +200,14 @@ def _json(root: Path, file: str) -> Any:
     try:
         return json.loads((root / file).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", _AGAIN) from error
+        raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", AGAIN) from error
 
 
 def _csv(root: Path, file: str) -> pd.DataFrame:
     try:
         return pd.read_csv(root / file)
     except (OSError, ValueError) as error:  # what pandas raises for a broken file is a ValueError
-        raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", _AGAIN) from error
+        raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", AGAIN) from error
 
 
 def _places(value: Any, where: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
