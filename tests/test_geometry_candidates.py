@@ -70,6 +70,26 @@ def test_all_passing_pairs_are_those_that_pass_one_by_one() -> None:
     assert found["within"].is_monotonic_decreasing
 
 
+def test_sets_that_vote() -> None:
+    roles = {"a": "published-main", "b": "published-full", "c": "reader-r", "d": "reader-ur", "e": "dna"}
+    mutual = {"a": 3, "b": 20, "c": 4, "d": 30, "e": 99}
+    ranks = pd.DataFrame(
+        [{"reader": r, "role": roles[r], "left": "p", "right": "q", "mutual_rank": mutual[r]} for r in roles]
+    )
+    rules = candidate_rules(ranks).set_index("over")
+    assert rules["readers"].to_dict() == {
+        "published-main": 1,
+        "published": 2,
+        "reader-r": 1,
+        "reader-ur": 1,
+        "published and reader-r": 3,
+    }
+    assert rules["median_rank"].tolist() == [3.0, 11.5, 4.0, 30.0, 4.0]
+    assert rules["passes"].tolist() == [True, False, True, False, False]  # of three readers all three must agree
+    assert set(candidate_rules(ranks[2:])["over"]) == {"reader-r", "reader-ur"}
+    assert candidate_rules(ranks[4:]).empty
+
+
 @pytest.mark.release
 def test_published_candidate_pairs(release: Release) -> None:
     """The rule applied to the published ranks gives the table that the paper prints."""
@@ -87,4 +107,4 @@ def test_published_candidate_pairs(release: Release) -> None:
     full = rules[rules["over"] == "published"].set_index(["left", "right"])
     assert full.loc[PAPER_PAIRS[0], "within"] == 8
     assert full.loc[PAPER_PAIRS[3]].drop("over").tolist() == [8, 6, 2.0, True]
-    assert "measured" not in set(rules["over"])
+    assert set(rules["over"]) == {"published-main", "published"}

@@ -288,7 +288,7 @@ def test_readers_are_compared_with_each_other(folder: Path, tmp_path: Path, caps
     capsys.readouterr()
     pair = f"{members[0]},{members[1]}"
     assert run(folder, work, "--roster", "165-way", "--compare", "--pair", pair) == 0
-    assert f"{members[0]} / {members[1]} over measured" in capsys.readouterr().out
+    assert f"{members[0]} / {members[1]} over reader-r: 1/1 within ten" in capsys.readouterr().out
     (details,) = stored(work, "SELECT details FROM builds WHERE stage = 'compare' ORDER BY started_at DESC LIMIT 1")[
         "details"
     ]

@@ -22,6 +22,7 @@ from backend.store import queries
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows
 from jobs import _common
+from jobs._common import METHOD
 
 PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
 PUBLISHED_FOR = ("100-way", "agent500")
@@ -38,6 +39,9 @@ PURITY_COLUMNS = [
     "families",
     "build_id",
 ]
+RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
+ROLES = ("reader-r", "reader-ur")
+"""Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
 KEPT = 50
 """Passing pairs of different families that a build's details name."""
 Pair = tuple[str, str]
@@ -86,16 +90,21 @@ def compare(
         _report_agreement(agreement)
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
-        ranks = candidate_ranks(cosines, names, asked)
+        roles = roles_of(connection)
+        ranks = candidate_ranks(cosines, roles, names, asked)
         if (roster, domain) == PUBLISHED_FOR:
             ranks = pd.concat([ranks, published_ranks(release.root, asked)], ignore_index=True)
         rules = candidate_rules(ranks)
         _report_rules(purity, rules)
         details["candidates"] = {"ranks": ranks.to_dict("records"), "rules": rules.to_dict("records")}
-        if len(cosines) > 1:  # one reader agrees with itself
-            passing = passing_pairs(cosines, names, families)
-            details["passing_pairs"] = {"count": len(passing), "first": passing.head(KEPT).to_dict("records")}
-            print(f"  {len(passing)} pairs of different families pass under the {len(cosines)} measured readers")
+        passing: dict[str, object] = {}
+        for role in ROLES:
+            voters = {reader: cosine for reader, cosine in cosines.items() if roles[reader] == role}
+            if len(voters) > 1:  # one reader agrees with itself
+                found = passing_pairs(voters, names, families)
+                passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
+                print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
+        details["passing_pairs"] = passing
 
 
 def stored_cosines(
@@ -115,13 +124,23 @@ def stored_cosines(
     return cosines
 
 
-def candidate_ranks(cosines: Mapping[str, Float], names: Sequence[str], pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Ranks of pairs under measured readers (columns reader, role 'measured' and those of ``pair_ranks``)."""
-    columns = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
+def roles_of(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Which readers speak together: 'reader-r' and 'reader-ur' for READER's proxies in a view, else the method."""
+    known = queries.readers(connection)
+    return {
+        str(row["reader"]): f"reader-{row['view']}" if row["method"] == METHOD else str(row["method"])
+        for row in known.to_dict("records")
+    }
+
+
+def candidate_ranks(
+    cosines: Mapping[str, Float], roles: Mapping[str, str], names: Sequence[str], pairs: Sequence[Pair]
+) -> pd.DataFrame:
+    """Ranks of pairs under measured readers (columns reader, role and those of ``pair_ranks``)."""
     frames = [
-        pair_ranks(cosine, names, pairs).assign(reader=reader, role="measured") for reader, cosine in cosines.items()
+        pair_ranks(cosine, names, pairs).assign(reader=reader, role=roles[reader]) for reader, cosine in cosines.items()
     ]
-    return pd.concat(frames, ignore_index=True)[columns]
+    return pd.concat(frames, ignore_index=True)[RANK_COLUMNS]
 
 
 def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
@@ -130,12 +149,11 @@ def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'.
+        Columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
     """
-    columns = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
     path = root / PUBLISHED_RANKS
     if not path.is_file():
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=RANK_COLUMNS)
     table = pd.read_csv(path)
     frame = pd.DataFrame(
         {
@@ -154,20 +172,26 @@ def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
 
 
 def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The rule over the paper's main proxies, over all of its proxies, over the measured readers, and over everybody.
+    """The rule over sets of proxies; baselines have ranks, but no vote.
+
+    Parameters
+    ----------
+    ranks : DataFrame
+        Columns of :func:`candidate_ranks`.
 
     Returns
     -------
     DataFrame
-        Column over ('published-main', 'published', 'measured', 'all') and those of ``rank_rule``; sets without a
-        reader are absent.
+        Column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its eight),
+        'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
+        without a reader are absent.
     """
-    published = ranks["role"].str.startswith("published")
+    published, ours = ranks["role"].str.startswith("published"), ranks["role"] == ROLES[0]
     sets = {
         "published-main": ranks["role"] == "published-main",
         "published": published,
-        "measured": ~published,
-        "all": pd.Series(published.any(), index=ranks.index),
+        **{role: ranks["role"] == role for role in ROLES},
+        f"published and {ROLES[0]}": (published | ours) & bool(published.any() and ours.any()),
     }
     frames = [rank_rule(ranks[chosen]).assign(over=name) for name, chosen in sets.items() if chosen.any()]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["over"])

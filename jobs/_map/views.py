@@ -171,7 +171,8 @@ def _embeddings(rows: _common.Slice, block: int) -> npt.NDArray[np.float32]:
     held = rows.load(block)
     means: npt.NDArray[np.float32] = held[:, : held.shape[1] // 2].astype(np.float32)
     norms = np.linalg.norm(means, axis=1, keepdims=True)
-    return np.divide(means, norms, out=means, where=norms > 0)
+    means /= np.where(norms > 0, norms, 1.0)
+    return means
 
 
 def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: _common.Slice) -> npt.NDArray[np.float32]:
