@@ -38,7 +38,8 @@ class Projection:
 
     def __call__(self, rows: Rows) -> Floats:
         """Projected rows, (n, D) to (n, E)."""
-        out: Floats = ((rows.astype(np.float32) - self.mean) / self.scale) @ self.axes
+        standardised: Floats = (rows.astype(np.float32) - self.mean) / self.scale
+        out: Floats = standardised @ self.axes
         return out
 
 
@@ -58,7 +59,7 @@ def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
         Axes in descending order of variance.
     """
     mean, scale = standardiser(rows)
-    x = ((rows.astype(np.float32) - mean) / scale).astype(np.float64)
+    x = (rows.astype(np.float64) - mean) / scale
     _, vectors = np.linalg.eigh(x.T @ x)
     return Projection(mean, scale, np.ascontiguousarray(vectors[:, ::-1][:, :dimensions], dtype=np.float32))
 

@@ -72,8 +72,9 @@ def variance_ratios(
             by_source, by_prompt = float(source[columns].mean()), float(prompt[columns].mean())
             variances = {"source_variance": by_source, "prompt_variance": by_prompt, "ratio": by_source / by_prompt}
             rows.append({"block": block, "fold": int(fold), **variances})
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(rows).astype({"fold": "Int64"})
     measures = ["source_variance", "prompt_variance", "ratio"]
     means = frame.groupby("block", sort=False)[measures].mean().reset_index()
-    out = pd.concat([frame, means.assign(fold=pd.NA)], ignore_index=True)
-    return out.astype({"fold": "Int64"})[["block", "fold", *measures]]
+    means["fold"] = pd.array([pd.NA] * len(means), dtype="Int64")
+    out: pd.DataFrame = pd.concat([frame, means], ignore_index=True)
+    return out[["block", "fold", *measures]]
