@@ -2,10 +2,20 @@
 (function () {
   "use strict";
   const SHARED = ["reader", "roster", "domain", "theme", "source"];
+  const LISTS = ["families", "readers"];
 
   function query() {
     return Object.fromEntries(new URL(window.location.href).searchParams);
   }
+
+  // The choices that go along to another page.
+  function shared() {
+    const given = new URL(window.location.href).searchParams, kept = new URLSearchParams();
+    for (const name of SHARED) if (given.has(name)) kept.set(name, given.get(name));
+    return kept.toString();
+  }
+
+  window.atlasShared = shared;
 
   function escapeName(name) {
     return String(name).replace(/\\/g, "\\\\").replace(/,/g, "\\,");
@@ -16,17 +26,15 @@
     const url = new URL(window.location.href);
     for (const [name, value] of Object.entries(choices)) {
       if (value === undefined) continue;
-      const text = Array.isArray(value) ? value.map(name === "camera" ? String : escapeName).join(",") : value;
+      const text = Array.isArray(value) ? value.map(LISTS.includes(name) ? escapeName : String).join(",") : value;
       if (text === null || text === "") url.searchParams.delete(name);
       else url.searchParams.set(name, text);
     }
     window.history.replaceState(window.history.state, "", url);
     window.dash_clientside.set_props("view", { data: query() });
     window.dash_clientside.set_props("trouble", { children: "" });
-    const shared = new URLSearchParams();
-    for (const name of SHARED) if (url.searchParams.has(name)) shared.set(name, url.searchParams.get(name));
     for (const [id, path] of Object.entries(window.atlasPages || {})) {
-      window.dash_clientside.set_props(id, { href: path + "?" + shared.toString() });
+      window.dash_clientside.set_props(id, { href: path + "?" + shared() });
     }
     return window.dash_clientside.no_update;
   }
@@ -88,6 +96,15 @@
       },
       header: function (reader, roster, domain, theme) {
         return remember({ reader, roster, domain, theme });
+      },
+      // A page that shows another roster than its link asked for: the header follows.
+      settled: function (data) {
+        if (data && data.roster) window.dash_clientside.set_props("roster", { value: data.roster });
+        return none();
+      },
+      // Choices of a page by name; what equals its default is left out of the link.
+      choices: function (names, defaults, ...values) {
+        return remember(Object.fromEntries(names.map((name, i) => [name, values[i] === defaults[i] ? "" : values[i]])));
       },
       theme: function (clicks, now) {
         const current = document.documentElement.dataset.theme || "dark";

@@ -13,17 +13,18 @@ import dash
 from dash import Dash, html
 from dash.development.base_component import Component
 from flask_caching import Cache
+from flask_compress import Compress
 
 from atlas import api, shell
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
-from atlas.pages import attribution, map, methods
+from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, source
 from atlas.theme import style_variables
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import default_data_folder
 
-PAGES = (map.PAGE, attribution.PAGE, methods.PAGE)
+PAGES = (map.PAGE, neighbourhoods.PAGE, attribution.PAGE, compare.PAGE, methods.PAGE, source.PAGE, family.PAGE)
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
 UPLOAD_LIMIT = 40 * 2**20
 """Bytes of a request: a 25 MB file in base64, and its wrapping."""
@@ -68,6 +69,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         ],
     )
     app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
+    app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
+    Compress(app.server)
     answers = Cache(
         app.server,
         config={
@@ -82,7 +85,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     for order, page in enumerate(PAGES):
         dash.register_page(
             f"atlas.pages.{page.name}",
-            path=page.path,
+            **({"path_template": page.path} if "<" in page.path else {"path": page.path}),
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
             layout=_guarded(page.layout),
@@ -112,7 +115,7 @@ def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
 
 
 def _index() -> str:
-    paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES})
+    paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES if page.icon})
     first = _FIRST % (paths, json.dumps(camera_layout(())))
     fonts = "".join(
         f'<link rel="preload" href="/assets/fonts/ibm-plex-sans-latin-{weight}-normal.woff2" as="font" '

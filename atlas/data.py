@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,23 @@ from backend.store.database import Generation, Generations
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-METHOD_NAMES = {"reader-paper": "READER"}
+PAPER_METHOD = "reader-paper"
+METHOD_NAMES = {PAPER_METHOD: "READER"}
+METHOD_GROUPS = (
+    (PAPER_METHOD, "READER"),
+    ("reader-|dc$|ac$|dc-ac$|component", "READER, parts and other readouts"),
+    ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),
+    ("ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
+)
+"""Beginnings of a method's name, and what readers of these methods are called in lists; the first that fits holds."""
+CONDITION_NAMES = {
+    "clean": "whole responses",
+    **{
+        f"t{length}{ending}": f"first {length} tokens{words}"
+        for length in (128, 64, 32)
+        for ending, words in (("", ""), ("-global", ", groups over all folds"))
+    },
+}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 
@@ -116,10 +133,16 @@ class Questions:
         """
         readers = self.ask(queries.readers)
         rosters = list(self.ask(queries.rosters)["roster"])
-        if view.reader not in set(readers["reader"]):
+        names = set(readers["reader"])
+        if view.reader not in names:
             ranked = sorted(
                 range(len(readers)),
-                key=lambda row: (not readers["benchmarks"].iloc[row], readers["origin"].iloc[row] != "measured", row),
+                key=lambda row: (
+                    readers["method"].iloc[row] != PAPER_METHOD,
+                    not readers["benchmarks"].iloc[row],
+                    readers["origin"].iloc[row] != "measured",
+                    row,
+                ),
             )
             view = dataclasses.replace(view, reader=readers["reader"].iloc[ranked[0]] if ranked else "")
         if view.roster not in rosters:
@@ -135,9 +158,30 @@ class Questions:
             source=view.source if view.source in known else "",
             truth=view.truth if view.truth in known else "",
             answer=view.answer if view.answer in known else "",
+            other=view.other if view.other in known else "",
+            readers=tuple(reader for reader in view.readers if reader in names),
+            condition=view.condition if view.condition in self.conditions() else View.condition,
             zoom=view.zoom if view.zoom in families else "",
             families=tuple(family for family in view.families if family in families),
         )
+
+    def conditions(self) -> list[str]:
+        """Conditions under which anything was measured, the clean one first, then those that keep most of a trace."""
+        held = set(self.ask(queries.measurements)["condition"])
+        known = list(CONDITION_NAMES)
+        return sorted(held, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+    def opened(self, view: View) -> View:
+        """The view, or, where its reader has no attribution in its roster, the largest roster in which it has."""
+        if self.attribution_reader(view):
+            return view
+        sizes = self.ask(queries.rosters).sort_values("sources", ascending=False, kind="stable")
+        views = (dataclasses.replace(view, roster=roster) for roster in sizes["roster"])
+        return next((near for near in views if self.attribution_reader(near)), view)
+
+    def usual(self, view: View) -> View:
+        """The view with the reader that a link without one would show."""
+        return self.settle(dataclasses.replace(view, reader=""))
 
     def map_reader(self, view: View) -> str:
         """The reader whose map is shown: the chosen one, else its method and proxy in the other input view, else ''."""
@@ -173,6 +217,31 @@ class Questions:
         parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
         return " · ".join(part for part in parts if part)
 
+    def short_name(self, reader: str) -> str:
+        """A reader's name beside a line: its proxy where it is READER in its usual form, else its method too."""
+        row = self.reader_row(reader)
+        return self.proxy_name(reader) if row["method"] == PAPER_METHOD else self.reader_name(reader)
+
+    def reader_groups(self) -> list[tuple[str, list[str]]]:
+        """Readers for a list: those of the paper's method first, then others by kind, measured before published."""
+        readers = self.ask(queries.readers)
+        kinds = [method_group(method) for method in readers["method"]]
+        known = [words for _, words in METHOD_GROUPS]
+        order = sorted(
+            range(len(readers)),
+            key=lambda row: (
+                known.index(kinds[row]) if kinds[row] in known else len(known),
+                kinds[row],
+                readers["origin"].iloc[row] != "measured",
+                row,
+            ),
+        )
+        groups: dict[str, list[str]] = {}
+        for row in order:
+            origin = "measured here" if readers["origin"].iloc[row] == "measured" else "published"
+            groups.setdefault(f"{kinds[row]} · {origin}", []).append(str(readers["reader"].iloc[row]))
+        return list(groups.items())
+
     def reader_words(self, reader: str) -> str:
         """A reader in words: method and proxy, and what it reads."""
         reads = VIEW_NAMES.get(self.reader_row(reader)["view"], "")
@@ -188,6 +257,11 @@ class Questions:
             return ""
         same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
         return next((reader for reader in readers["reader"][same] if reader in holders), "")
+
+
+def method_group(method: str) -> str:
+    """What readers of a method are called in lists."""
+    return next((words for starts, words in METHOD_GROUPS if re.match(starts, method)), "Other readers")
 
 
 def install(server: Flask, questions: Questions) -> None:

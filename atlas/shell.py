@@ -6,15 +6,16 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, page_container
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, page_container
 from dash.development.base_component import Component
 
 from atlas.data import DOMAIN_NAMES, Questions, questions
-from atlas.state import View
+from atlas.state import View, join
 from atlas.theme import MONO, SANS, Mark, Theme
 from backend.errors import AtlasError
 from backend.store import queries
@@ -34,15 +35,19 @@ class Told:
         Its rows, for the table view and the CSV.
     made : callable
         Table of the store and key of the rows behind it; None where the figure itself lists the builds.
+    reader : callable
+        The reader whose numbers are shown, which says whether they were measured here.
     """
 
     table: Callable[[Questions, View], pd.DataFrame]
     made: Callable[[Questions, View], tuple[str, dict[str, object]]] | None = None
+    reader: Callable[[Questions, View], str] = Questions.attribution_reader
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """One page: where it is, how the navigation calls it, and what it needs to work."""
+    """One page: where it is (a template with <label> where it is one page a source), how the navigation calls it (a
+    page without an icon is not in it), and what it needs to work."""
 
     name: str
     path: str
@@ -56,7 +61,8 @@ class Page:
 def shared_view(reader: str | None, roster: str | None, domain: str | None, theme: str | None, **own: Any) -> View:
     """A settled view of the header's choices and a page's own."""
     given = {"reader": reader, "roster": roster, "domain": domain, "theme": theme, **own}
-    return questions().settle(View.parse({name: value for name, value in given.items() if value is not None}))
+    lists = {name: join(tuple(value)) for name, value in given.items() if isinstance(value, list)}
+    return questions().settle(View.parse({name: value for name, value in (given | lists).items() if value is not None}))
 
 
 # ---- the frame ------------------------------------------------------------------------------------------------------
@@ -71,15 +77,7 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
     view = View()
     if problem is None:
         view = asked.settle(view)
-        rows = asked.ask(queries.readers)
-        groups = {"measured": "Measured here", "published": "Published"}
-        readers = [
-            {
-                "group": groups[origin],
-                "items": [{"value": reader, "label": asked.reader_name(reader)} for reader in part["reader"]],
-            }
-            for origin, part in rows.groupby("origin", sort=False)
-        ]
+        readers = reader_options(asked)
         rosters = [
             {"value": row.roster, "label": f"{row.roster} · {row.sources} sources"}
             for row in asked.ask(queries.rosters).itertuples(index=False)
@@ -133,6 +131,14 @@ ROSTER_HELP = "The list of sources that an answer can name"
 DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
 
 
+def reader_options(asked: Questions) -> list[dict[str, Any]]:
+    """Readers to choose from, by kind of method, measured here apart from published."""
+    return [
+        {"group": group, "items": [{"value": reader, "label": asked.reader_name(reader)} for reader in members]}
+        for group, members in asked.reader_groups()
+    ]
+
+
 def _navigation(pages: Sequence[Page]) -> Component:
     return html.Nav(
         className="rail",
@@ -151,6 +157,7 @@ def _navigation(pages: Sequence[Page]) -> Component:
                     children=[icon(page.icon), html.Span(page.title, className="rail-word")],
                 )
                 for page in pages
+                if page.icon
             ],
             html.Div(className="gap"),
             html.Button(
@@ -177,6 +184,9 @@ def _choice(
                 value=value or None,
                 allowDeselect=False,
                 disabled=not options,
+                searchable=grow,
+                nothingFoundMessage="No reader has this name" if grow else None,
+                maxDropdownHeight=420,
                 placeholder="no data yet",
                 size="sm",
                 comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
@@ -256,9 +266,43 @@ def symbol(mark: Mark, theme: Theme) -> Component:
     )
 
 
-def origin_badge(origin: str) -> Component:
-    """'Measured here' solid, 'published' hollow."""
-    return html.Span("Measured here" if origin == "measured" else "Published", className=f"origin origin-{origin}")
+ORIGINS = {"measured": "Measured here", "published": "Published"}
+
+
+def origin_badge(origin: str, figure: str = "") -> Component:
+    """'Measured here' solid, 'published' hollow; that of a figure follows the reader.
+
+    A figure that shows readers of both kinds has no badge of its own (an empty ``origin``).
+    """
+    if not origin:
+        return html.Span()
+    identity = {"id": {"type": "origin", "figure": figure}} if figure else {}
+    return html.Span(ORIGINS[origin], className=f"origin origin-{origin}", **identity)
+
+
+def source_link(view: View, source: str, name: str) -> Component:
+    """A source's name that leads to its page."""
+    return dcc.Link(source_name(name), href=source_path(view, source), className="name-link")
+
+
+def source_path(view: View, source: str) -> str:
+    """Link of a source's page with the header's choices."""
+    return f"/source/{quote(source, safe='')}?{_shared_query(view)}"
+
+
+def family_link(view: View, family: str) -> Component:
+    """A family's name that leads to its page."""
+    href = f"/family/{quote(family, safe='')}?{_shared_query(view)}"
+    return dcc.Link(html.Span(family, dir="auto"), href=href, className="family-link")
+
+
+def _shared_query(view: View) -> str:
+    return View(reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme).query()
+
+
+def settled(asked: View, shown: View) -> Component:
+    """What a page shows instead of what its link asked for; the header follows."""
+    return dcc.Store(id="settled", data={"roster": shown.roster} if shown.roster != asked.roster else {})
 
 
 def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Component:
@@ -280,6 +324,21 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
         children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
     children += [dcc.Link(words, href=link, className="forward way") for words, link in ways]
     return html.Div(children, className="empty", role="note")
+
+
+def unknown(kind: str, name: str, view: View) -> Component:
+    """The page of a source or family that the atlas does not hold."""
+    return html.Div(
+        className="column",
+        children=[
+            html.H1(f"There is no such {kind}"),
+            html.P(
+                ["The atlas has no ", kind, " called ", html.Span(name, dir="auto", className="long mono"), "."],
+                className="sentence",
+            ),
+            empty("Names change between generations", "Look it up on the map", [("Open the map", f"/?{view.query()}")]),
+        ],
+    )
 
 
 def no_generation(error: AtlasError) -> Component:
@@ -371,7 +430,9 @@ def figure_section(
             html.Div(
                 className="figure-head",
                 children=[
-                    html.Div([html.H2(question, id=f"title-{name}"), origin_badge(origin)], className="figure-title"),
+                    html.Div(
+                        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)], className="figure-title"
+                    ),
                     tools(name),
                 ],
             ),
@@ -383,6 +444,50 @@ def figure_section(
             ),
         ],
     )
+
+
+def grid_section(
+    name: str,
+    question: str,
+    content: Component,
+    sentence: Children,
+    *,
+    origin: str = "measured",
+    height: int | None = 480,
+    controls: Children = None,
+    below: Component | None = None,
+) -> Component:
+    """A figure that is a table: the same head, no picture and no second table."""
+    return html.Section(
+        id=f"figure-{name}",
+        className="figure",
+        **{"aria-labelledby": f"title-{name}"},
+        children=[
+            html.Div(
+                className="figure-head",
+                children=[
+                    html.Div(
+                        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)], className="figure-title"
+                    ),
+                    tools(name, picture=False, table_view=False),
+                ],
+            ),
+            html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
+            html.Div(controls, className="controls") if controls else None,
+            html.Div(
+                html.Div(content, id=f"{name}-place", className="figure-drawing"),
+                id={"type": "body", "figure": name},
+                className="figure-body",
+                style={"height": height} if height else {},
+            ),
+            below,
+        ],
+    )
+
+
+def labelled(label: str, identity: str, field: Component) -> Component:
+    """A field with its label before it."""
+    return html.Div([html.Label(label, htmlFor=identity, className="choice-label"), field], className="field")
 
 
 def graph(identity: str, figure: Any, *, scroll_zoom: bool = False) -> Component:
@@ -591,6 +696,20 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         Input({"type": "table", "figure": MATCH}, "n_clicks"),
         prevent_initial_call=True,
     )
+
+    app.clientside_callback(client("settled"), Input("settled", "data"))
+
+    @app.callback(
+        Output({"type": "origin", "figure": ALL}, "children"),
+        Output({"type": "origin", "figure": ALL}, "className"),
+        *SHARED,
+        State({"type": "origin", "figure": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+    def origins(reader: str, roster: str, domain: str, theme: str, identities: list[dict[str, str]]) -> Any:
+        asked, view = questions(), shared_view(reader, roster, domain, theme)
+        found = [asked.origin(told[identity["figure"]].reader(asked, view)) for identity in identities]
+        return [ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
 
     @app.callback(
         Output({"type": "rows", "figure": MATCH}, "children"),

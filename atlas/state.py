@@ -20,6 +20,8 @@ METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": 
 OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
+MOST_READERS = 6
+"""Readers that one figure can hold side by side."""
 LONGEST_NAME = 400
 """Characters of a name in a link; longer ones are no name of a source."""
 
@@ -53,6 +55,12 @@ class View:
         Family that the confusion matrix shows alone, empty for all.
     truth, answer : str
         Clicked cell of the confusion matrix.
+    other : str
+        Label of the source that the selected one is held against, empty without one.
+    readers : tuple of str
+        Readers side by side, the first is what the others are compared with; empty for those that the data offer.
+    condition : str
+        What was done to the traces before they were read, 'clean' for nothing.
     """
 
     reader: str = ""
@@ -73,6 +81,9 @@ class View:
     zoom: str = ""
     truth: str = ""
     answer: str = ""
+    other: str = ""
+    readers: tuple[str, ...] = ()
+    condition: str = "clean"
 
     @classmethod
     def parse(cls, query: Mapping[str, object] | None) -> View:
@@ -117,6 +128,9 @@ class View:
             zoom=name("zoom"),
             truth=name("truth"),
             answer=name("answer"),
+            other=name("other"),
+            readers=tuple(part for part in dict.fromkeys(split(str(given.get("readers", "")))) if part)[:MOST_READERS],
+            condition=name("condition") or cls.condition,
         )
 
     def query(self) -> str:
@@ -126,7 +140,7 @@ class View:
             value = getattr(self, field.name)
             if value == field.default:
                 continue
-            if field.name == "families":
+            if field.name in ("families", "readers"):
                 value = join(value)
             elif field.name == "camera":
                 value = ",".join(f"{number:g}" for number in value)

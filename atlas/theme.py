@@ -81,6 +81,13 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
 )
 # What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
 SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
+RINGED = "circle-ringed"
+"""A disc with a rim of ink: Plotly has no eighth symbol in three dimensions."""
+# Readers beside each other, the first the chosen one; apart from one another for every vision, and no family's.
+READER_COLOURS: Mapping[Theme, tuple[str, ...]] = {
+    "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8"),
+    "light": ("#0F7EA3", "#B08410", "#7B3FC4", "#14202B", "#A83A20", "#2F9E73"),
+}
 
 # Rates from nothing (the ground) to one; lightness runs one way in each theme.
 RATE_RAMP: Mapping[Theme, tuple[str, ...]] = {
@@ -101,6 +108,11 @@ class Mark:
         """Colour in a theme."""
         return self.dark if theme == "dark" else self.light
 
+    @property
+    def plotted(self) -> str:
+        """Plotly's name of the symbol; a ringed disc is a disc whose outline the figure draws."""
+        return "circle" if self.symbol == RINGED else self.symbol
+
 
 def family_marks(families: Sequence[str]) -> dict[str, Mark]:
     """Colour and symbol of every family.
@@ -116,8 +128,8 @@ def family_marks(families: Sequence[str]) -> dict[str, Mark]:
         Pairs of colour and symbol are unique for the first 28 small families.
     """
     marks = {
-        family: Mark(shades["dark"], shades["light"], SYMBOLS[place % len(SYMBOLS)])
-        for place, (family, shades) in enumerate(LARGE_FAMILIES.items())
+        family: Mark(shades["dark"], shades["light"], symbol)
+        for (family, shades), symbol in zip(LARGE_FAMILIES.items(), (*SYMBOLS, RINGED), strict=True)
     }
     small = [family for family in dict.fromkeys(families) if family not in marks]
     for place, family in enumerate(small):

@@ -34,13 +34,17 @@ PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "map": ("/", {}, 3),
     "map-source": ("/", {"source": "claude_sonnet46"}, 3),
     "map-2d": ("/", {"dim": "2", "links": "all"}, 1),
+    "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}, 3),
     "attribution": ("/attribution", {"roster": "100-way"}, 3),
+    "compare": ("/compare", {"roster": "100-way"}, 3),
+    "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}, 3),
+    "family": ("/family/Claude", {"roster": "100-way", "k": "5"}, 3),
     "methods": ("/methods", {}, 1),
 }
 """Path, choices, and how many of the sizes are taken; the pictures are kept in git, so no more than tell something."""
 START_S = 60.0
 DRAWN = (
-    "return document.querySelectorAll('#map .main-svg, #layers-graph .main-svg, .prose').length > 0"
+    "return document.querySelectorAll('.js-plotly-plot .main-svg, .prose').length > 0"
     " && !document.querySelector('[data-dash-is-loading=true]')"
 )
 

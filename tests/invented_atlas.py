@@ -66,8 +66,9 @@ def publish_invented(
 ) -> Path:
     """Publish a generation into ``folder`` and return its file.
 
-    Three readers: ``ur`` has attribution on agent500 and math100, ``r`` has the geometry of both domains, and a
-    published one has curves of the shortest roster on agent500 and nothing else.
+    The reader ``tiny/ur`` has attribution on agent500 (whole and cut to 64 tokens) and math100, ``tiny/r`` the geometry
+    of both domains; two more proxies have geometry on agent500, word n-grams and a published reader have attribution of
+    the shortest roster on agent500 and nothing else.
     """
     roster = invented_roster() if roster is None else roster
     rng = np.random.default_rng(seed)
@@ -103,6 +104,7 @@ def publish_invented(
                 )
         for name in rosters:
             _layers(connection, build, reader=reads, roster=name, rng=rng)
+        _others(connection, build, roster, rosters, reads=reads, sees=sees, rng=rng)
     connection.close()
     return publish(work, folder)
 
@@ -167,10 +169,92 @@ def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
     replace_rows(connection, "family_purity", purity, key, build)
 
 
-def _attribution(connection, build, part, vectors, *, reader, roster, benchmark, rng):
+def _others(connection, build, roster, rosters, *, reads, sees, rng):
+    """Other readers, another condition, and what lies beside plain attribution and geometry."""
+    shortest = next(iter(rosters))
+    size = rosters[shortest]
+    words = write_reader(connection, method="ngram-word", name="Word n-grams")
+    for name, (reader, condition) in {"words": (words, "clean"), "cut": (reads, "t64")}.items():
+        part, own = roster.iloc[:size], np.random.default_rng(len(name))
+        vectors = own.normal(size=(size, 16)) / 4
+        _attribution(
+            connection, build, part, vectors, reader=reader, roster=shortest, benchmark="agent500", rng=own,
+            condition=condition,
+        )  # fmt: skip
+    test = {
+        "subject": words,
+        "reference": reads,
+        "measure": "accuracy@100",
+        "difference": -0.12,
+        "low": -0.2,
+        "high": -0.05,
+        "p_value": 0.001,
+        "p_holm": 0.004,
+        "n": 60,
+        "method": "cluster bootstrap and sign flips",
+    }
+    replace_rows(connection, "comparisons", pd.DataFrame([test]), {"hypotheses": f"endpoints/{shortest}"}, build)
+    seen = [sees]
+    for proxy in ("mid", "wide"):
+        write_proxies(connection, pd.DataFrame([{"proxy": proxy, "name": f"{proxy.title()}-2M", "depth": 6}]))
+        seen.append(write_reader(connection, method="reader-paper", name=f"READER on {proxy}", proxy=proxy, view="r"))
+        vectors = rng.normal(size=(len(roster), 16))
+        vectors += np.stack([np.full(16, float(len(family))) for family in roster["plot_family"]]) / 2
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        for name, count in rosters.items():
+            part = roster.iloc[:count]
+            _geometry(
+                connection, build, part, vectors[:count], reader=seen[-1], roster=name, domain="agent500", rng=rng
+            )
+    for name, count in rosters.items():
+        key = {"roster": name, "domain": "agent500"}
+        agreement = [
+            (one, other, metric, rng.uniform(0.4, 0.9))
+            for place, one in enumerate(sorted(seen))
+            for other in sorted(seen)[place + 1 :]
+            for metric in ("spearman", "jaccard_10")
+        ]
+        columns = ["reader", "other", "metric", "value"]
+        replace_rows(connection, "reader_agreement", pd.DataFrame(agreement, columns=columns), key, build)
+        stability = [
+            (fold, metric, rng.uniform(0.7, 0.95))
+            for fold in range(5)
+            for metric in ("spearman", "jaccard_10", "purity_5")
+        ]
+        frame = pd.DataFrame(stability, columns=["fold", "metric", "value"])
+        replace_rows(connection, "prompt_stability", frame, {**key, "reader": sees}, build)
+        # A chain: every source joins the cluster of those before it.
+        steps = pd.DataFrame(
+            {
+                "step": range(count - 1),
+                "left_node": [0, *range(count, 2 * count - 2)],
+                "right_node": range(1, count),
+                "height": np.linspace(0.1, 0.9, count - 1),
+                "size": range(2, count + 1),
+            }
+        )
+        replace_rows(connection, "dendrogram", steps, {**key, "reader": sees}, build)
+        labels = list(roster["label"][:count])
+        crossed = [
+            (variant, "agent500", "math100", source, metric, value, labels[place - 1])
+            for variant in ("raw", "centred")
+            for place, source in enumerate(labels)
+            for metric, value in (("rank", float(place + 1)), ("cosine", 0.8), ("best_other_cosine", 0.7))
+        ]
+        crossed += [
+            (variant, "agent500", "math100", None, metric, rng.uniform(0.3, 0.9), None)
+            for variant in ("raw", "centred")
+            for metric in ("top1", "top5", "mrr", "wins_other")
+        ]
+        columns = ["variant", "query_domain", "gallery_domain", "source", "metric", "value", "best_other"]
+        frame = pd.DataFrame(crossed, columns=columns)
+        replace_rows(connection, "cross_domain", frame, {"reader": sees, "roster": name}, build)
+
+
+def _attribution(connection, build, part, vectors, *, reader, roster, benchmark, rng, condition="clean"):
     labels = part["label"].to_numpy()
     families = part["plot_family"].to_numpy()
-    key = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": "clean"}
+    key = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition}
     metrics, accuracies, confusions = [], [], []
     ease = rng.normal(size=len(labels))
     for k in BUDGETS:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 import pytest
@@ -13,13 +14,17 @@ from dash import Dash
 
 from atlas import shell
 from atlas.application import create_application
-from atlas.data import Questions
-from atlas.pages import attribution, map, methods
+from atlas.data import Questions, method_group
+from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, source
 from atlas.state import View
 from backend.errors import AtlasError
 from backend.store import queries
 from backend.store.database import open_work, publish
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
+
+PAGES = (map, neighbourhoods, attribution, compare, methods, source, family)
+PATH: dict[object, dict[str, str]] = {source: {"label": "gpt_1"}, family: {"name": "GPT"}}
+"""What the path of a page holds."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ def test_an_atlas_without_data_starts_and_names_the_command(tmp_path: Path) -> N
     assert answer["status"] == "degraded" and answer["generation"] is None
     assert "python -m jobs" in answer["problem"]
     with app.server.test_request_context():
-        for page in (map, attribution, methods):
+        for page in PAGES:
             assert "python -m jobs" in json.dumps(page.layout().to_plotly_json(), default=_as_json)
     layout = app.server.test_client().get("/_dash-layout")
     assert layout.status_code == 200 and b"no data yet" in layout.data
@@ -69,10 +74,11 @@ def test_the_first_bytes_hold_the_tokens_and_nothing_from_elsewhere(app: Dash) -
         assert not line.startswith(("http://", "https://", "//")), line
 
 
-@pytest.mark.parametrize("page", [map, attribution, methods])
+@pytest.mark.parametrize("page", PAGES)
 def test_pages_are_laid_out_for_any_query(app: Dash, page: object) -> None:
     with app.server.test_request_context():
         for query in ({}, {"roster": "12-way", "domain": "math100", "source": MARKUP}, {"reader": "none", "k": "x"}):
+            query = {**query, **PATH.get(page, {})}
             text = json.dumps(page.layout(**query).to_plotly_json(), default=_as_json)  # type: ignore[attr-defined]
             assert "How was this made?" in text or page is methods
 
@@ -92,8 +98,9 @@ def test_choices_settle_on_what_there_is(asked: Questions) -> None:
 
 
 def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
-    view = asked.settle(View(source="gpt_1", truth="gpt_1", answer="gpt_2"))
-    for page in (map, attribution, methods):
+    chosen = {"source": "gpt_1", "truth": "gpt_1", "answer": "gpt_2", "other": "qwen_1", "zoom": "GPT"}
+    view = asked.settle(View(**chosen, k=1))
+    for page in PAGES:
         for name, told in page.PAGE.figures.items():
             frame = told.table(asked, view)
             assert len(frame) > 0, name
@@ -224,11 +231,21 @@ def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> N
     publish(work, tmp_path)
     app = create_application(tmp_path, tmp_path / "cache")
     with app.server.test_request_context():
-        for page in (map, attribution):
-            text = json.dumps(page.layout(roster="27-way").to_plotly_json(), default=_as_json)
+        asked: Questions = app.server.extensions["atlas"]
+        texts = [
+            json.dumps(map.layout(roster="27-way").to_plotly_json(), default=_as_json),
+            json.dumps(attribution._budget(asked, asked.settle(View(roster="27-way"))).absent, default=_as_json),
+        ]
+        for text in texts:
             assert "This reader has no" in text
             shown = [part for part in text.split('"') if part.startswith("Show ") and " on " in part][:3]
             assert shown == ["Show 12-way on Agent500", "Show 27-way on Math100", "Show 12-way on Math100"]
+        # Opened from a link it shows the largest roster that has results, and the header follows.
+        for page in (attribution, compare, source, family):
+            opened = json.dumps(page.layout(roster="27-way", **PATH.get(page, {})).to_plotly_json(), default=_as_json)
+            assert '"id": "settled", "data": {"roster": "12-way"}' in opened
+            kept = json.dumps(page.layout(roster="12-way", **PATH.get(page, {})).to_plotly_json(), default=_as_json)
+            assert '"id": "settled", "data": {}' in kept
 
 
 def test_an_empty_state_sets_its_command_apart() -> None:
@@ -243,6 +260,99 @@ def test_an_empty_state_sets_its_command_apart() -> None:
     ]
     assert words("Choose another roster") == ["Nothing is here.", "Choose another roster"]
     assert words("Measure it with: python -m jobs evaluate")[-1] == "python -m jobs evaluate"
+
+
+def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: Questions) -> None:
+    groups = dict(asked.reader_groups())
+    assert list(groups) == ["READER · measured here", "READER · published", "Baselines · measured here"]
+    assert groups["Baselines · measured here"] == ["ngram-word"]
+    assert groups["READER · measured here"][0].startswith("reader-paper/")
+    kinds = {
+        name: method_group(name) for name in ("reader-paper", "dc", "reader-dc", "dct-q4", "mean-final", "dna", "x")
+    }
+    assert kinds == {
+        "reader-paper": "READER",
+        "dc": "READER, parts and other readouts",
+        "reader-dc": "READER, parts and other readouts",
+        "dct-q4": "Temporal forms",
+        "mean-final": "Temporal forms",
+        "dna": "Baselines",
+        "x": "Other readers",
+    }
+    assert asked.settle(View()).reader == "reader-paper/tiny/ur"
+    assert asked.conditions() == ["clean", "t64"]
+    assert asked.settle(View(condition="t9")).condition == "clean"
+
+
+def test_compare_puts_the_reference_first_and_tells_tests(asked: Questions, app: Dash) -> None:
+    chosen = ("reader-paper/tiny/ur", "ngram-word", "reader-paper/vast/ur")
+    view = asked.settle(View(roster="12-way", readers=chosen))
+    assert view.readers == chosen
+    with app.server.test_request_context():
+        drawn = compare._curves(asked, view)
+        ends = compare._end_rows(asked, view).set_index(["reader", "metric", "k"])
+        table = json.dumps(compare._ends(asked, view)[0].to_plotly_json(), default=_as_json)
+        elsewhere = compare._elsewhere(asked, view)
+        default = compare._chosen(asked, asked.settle(View(roster="12-way")))
+    lines = {trace.name: trace for trace in drawn.figure.data}
+    assert list(lines) == ["Vast-70B", "Word n-grams ± std", "Word n-grams", "Tiny-1M ± std", "Tiny-1M"]
+    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
+    tested = ends.loc[("ngram-word", "accuracy", 100)]
+    first = ends.loc[("reader-paper/tiny/ur", "accuracy", 100)]
+    assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])
+    assert pd.isna(first["difference"]) and pd.isna(ends.loc[("reader-paper/vast/ur", "accuracy", 100), "p_holm"])
+    assert "p .004" in table and "Published" in table and table.index("Tiny-1M") < table.index("Word n-grams")
+    assert list(elsewhere.figure.layout.xaxis.ticktext) == [
+        "Agent500<br>whole responses",
+        "Agent500<br>first 64 tokens",
+        "Math100<br>whole responses",
+    ]
+    assert default == ["reader-paper/tiny/ur", "reader-paper/vast/ur"]
+
+
+def test_a_source_page_names_what_the_path_names(app: Dash, asked: Questions) -> None:
+    with app.server.test_request_context():
+        own = json.dumps(source.layout(label=quote(MARKUP, safe="")).to_plotly_json(), default=_as_json)
+        gone = json.dumps(source.layout(label="%3Cb%3Enobody").to_plotly_json(), default=_as_json)
+        other = json.dumps(family.layout(name=quote(MARKUP, safe="")).to_plotly_json(), default=_as_json)
+        lost = json.dumps(family.layout(name="Nobody").to_plotly_json(), default=_as_json)
+    assert json.dumps(MARKUP) in own and json.dumps(MARKUP) in other
+    assert "There is no such source" in gone and "<b>nobody" in gone and "There is no such family" in lost
+    assert shell.source_path(View(theme="light"), "a/b c").startswith("/source/a%2Fb%20c?theme=light")
+    view = asked.settle(View(source="gpt_1", k=1))
+    taken = source.PAGE.figures["taken"].table(asked, view)
+    cells = asked.ask(queries.confusion, "reader-paper/tiny/ur", view.roster, 1)
+    share = cells.set_index(["truth", "predicted"])["share"]
+    for row in taken.itertuples(index=False):
+        assert row.answered_as == pytest.approx(share.get(("gpt_1", row.source), 0.0))
+        assert row.named_for == pytest.approx(share.get((row.source, "gpt_1"), 0.0))
+
+
+def test_family_destinations_share_out_all_errors(asked: Questions) -> None:
+    view = asked.settle(View(zoom="GPT", k=1))
+    frame = family.PAGE.figures["leave"].table(asked, view)
+    assert frame["share"].sum() == pytest.approx(1.0) and frame["errors"].is_monotonic_decreasing
+    assert frame.set_index("family").at["GPT", "expected"] == pytest.approx(3 / 26)
+    assert frame.set_index("family").at["Qwen", "expected"] == pytest.approx(9 / 26)
+
+
+def test_the_pass_rule_needs_three_readers(asked: Questions) -> None:
+    frame = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.settle(View(roster="27-way")))
+    passed = frame[frame["passes"] == "yes"]
+    assert set(frame["readers"]) == {3} and len(passed)
+    assert (passed["near"] == 3).all() and (passed["median_rank"] <= 10).all()
+    assert (frame["family"] != frame["other_family"]).all()
+    alone = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.settle(View(roster="27-way", domain="math100")))
+    assert set(alone["readers"]) == {1} and set(alone["passes"]) == {""}
+
+
+def test_what_the_browser_gets_is_compressed(app: Dash) -> None:
+    client = app.server.test_client()
+    path = next(part for part in client.get("/").get_data(as_text=True).split('"') if "dash_renderer" in part)
+    plain = client.get(path)
+    packed = client.get(path, headers={"Accept-Encoding": "br, gzip"})
+    assert packed.headers["Content-Encoding"] == "br"
+    assert len(packed.get_data()) < 0.45 * len(plain.get_data())
 
 
 def _as_json(value: object) -> object:

@@ -64,6 +64,16 @@ def test_families_carry_their_mark_in_both_themes(points: pd.DataFrame, links: p
         assert list(named["Qwen"].customdata) == [["q1"], ["q2"]]
 
 
+def test_a_ringed_family_is_a_disc_with_a_rim_of_ink(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    marks = family_marks(["Qwen", "Doubao"])
+    places = points.assign(family=["Qwen", "Qwen", "Doubao", "Doubao"])
+    for dimensions in (2, 3):
+        named = traces(map_figure(places, links, marks, theme="dark", dimensions=dimensions))
+        assert named["Doubao"].marker.symbol == named["Qwen"].marker.symbol == "circle"
+        assert named["Doubao"].marker.line.color == TOKENS["dark"]["ink"] != named["Qwen"].marker.line.color
+        assert named["Doubao"].marker.line.width == 2
+
+
 def test_isolation_leaves_the_others_as_grey_context(points: pd.DataFrame, links: pd.DataFrame) -> None:
     named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=3, families=["GPT"]))
     assert len(named["GPT"].x) == 1 and len(named["Qwen"].x) == 0

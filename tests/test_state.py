@@ -31,6 +31,9 @@ views = st.builds(
     zoom=names,
     truth=names,
     answer=names,
+    other=names,
+    readers=st.lists(names.filter(bool), max_size=6, unique=True).map(tuple),
+    condition=names.filter(bool),
 )
 
 
@@ -68,6 +71,11 @@ def test_the_default_view_needs_no_query() -> None:
 )
 def test_what_it_does_not_understand_keeps_its_default(field: str, value: str) -> None:
     assert View.parse({field: value}) == View()
+
+
+def test_no_more_than_six_readers_stand_side_by_side() -> None:
+    assert View.parse({"readers": "a,b,a,c,d,e,f,g"}).readers == ("a", "b", "c", "d", "e", "f")
+    assert View.parse({"condition": ""}).condition == "clean"
 
 
 def test_families_with_commas_and_backslashes_survive() -> None:

@@ -20,7 +20,7 @@ from backend.store.writers import replace_rows, write_proxies, write_reader, wri
 UR, R, TEXT = "reader/p/ur", "reader/p/r", "mpt"
 ASKED: dict[str, Any] = {
     "reader": UR, "readers": [UR], "roster": "3-way", "domain": "agent500", "source": "a", "k": 1,
-    "table": "confusion", "key": {"reader": UR},
+    "left": "a", "right": "b", "table": "confusion", "key": {"reader": UR},
 }  # fmt: skip
 COLUMNS = {
     "readers": "reader name method proxy proxy_name view origin rosters benchmarks conditions domains",
@@ -40,7 +40,18 @@ COLUMNS = {
     "layer_curve": "layer accuracy std low high fits",
     "layer_folds": "layer outer_fold accuracy",
     "selected_layers": "outer_fold layer",
-    "family_purity": "reader name k purity expectation p_value low high sources families build_id",
+    "family_purity": "reader name origin k purity expectation p_value p_holm low high sources families build_id",
+    "neighbor_table": "position source name family access nearest nearest_name nearest_family cosine percentile "
+    "rank_back kin same_1 same_3 same_5 same_10",
+    "pair_ranks": "reader name origin rank rank_back mutual_rank cosine percentile",
+    "cross_family_pairs": "source name family other other_name other_family readers near median_rank cosine",
+    "reader_agreement": "reader other metric value build_id",
+    "prompt_stability": "reader name fold metric value build_id",
+    "dendrogram": "step left_node right_node height size",
+    "cross_domain": "variant query_domain gallery_domain metric value best_other best_other_name build_id",
+    "summaries": "reader name origin benchmark condition metric k reduction value std n build_id",
+    "paired_tests": "reader measure difference low high p_value p_holm n method hypotheses build_id",
+    "proxies": "proxy name depth hidden_size",
     "builds": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
     "source_file details",
     "made_by": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
@@ -151,6 +162,43 @@ def fill(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
         replace_rows(connection, "projection_quality", quality, {**here, "method": "tsne", "dimensions": 3}, build)
         purity = pd.DataFrame({"k": [5, 1], "purity": [0.5, 0.75], "expectation": 0.2, "sources": 3, "families": 2})
         replace_rows(connection, "family_purity", purity, here, build)
+    with recorded(connection, stage="compare", command="compare") as build:
+        made["compare"] = build
+        here = {"roster": "3-way", "domain": "agent500"}
+        pair = pd.DataFrame({"reader": [R], "other": [UR], "metric": "spearman", "value": 0.7})
+        replace_rows(connection, "reader_agreement", pair, here, build)
+        folds = pd.DataFrame({"fold": [1, 0], "metric": "spearman", "value": [0.8, 0.9]})
+        replace_rows(connection, "prompt_stability", folds, {**here, "reader": R}, build)
+        steps = pd.DataFrame(
+            {"step": [1, 0], "left_node": [1, 0], "right_node": [3, 2], "height": [0.9, 0.1], "size": [3, 2]}
+        )
+        replace_rows(connection, "dendrogram", steps, {**here, "reader": R}, build)
+        crossed = pd.DataFrame(
+            {
+                "variant": "raw",
+                "query_domain": "agent500",
+                "gallery_domain": "math100",
+                "source": ["a", None],
+                "metric": ["rank", "top1"],
+                "value": [2.0, 0.5],
+                "best_other": ["b", None],
+            }
+        )
+        replace_rows(connection, "cross_domain", crossed, {"reader": R, "roster": "3-way"}, build)
+        test = {"low": -0.2, "high": 0.3, "p_value": 0.01, "p_holm": 0.02, "n": 9, "method": "signs"}
+        for hypotheses, subject, reference, difference in (
+            ("endpoints/3-way", TEXT, UR, 0.1),
+            ("endpoints/4-way", TEXT, UR, 0.4),
+            ("variance", UR, R, 0.2),
+        ):
+            row = {
+                **test,
+                "subject": subject,
+                "reference": reference,
+                "measure": "accuracy@1",
+                "difference": difference,
+            }
+            replace_rows(connection, "comparisons", pd.DataFrame([row]), {"hypotheses": hypotheses}, build)
     return made
 
 
@@ -382,12 +430,70 @@ def test_family_purity(cursor: duckdb.DuckDBPyConnection) -> None:
     assert len(queries.family_purity(cursor, "3-way", "agent500", reader=UR)) == 0
 
 
+def test_neighbor_table_counts_kin(cursor: duckdb.DuckDBPyConnection) -> None:
+    frame = queries.neighbor_table(cursor, R, "3-way", "agent500")
+    shown = ("source", "family", "nearest", "nearest_family", "rank_back", "kin", "same_1", "same_3")
+    assert records(frame, *shown) == [
+        ("b", "X", "d", "X", 1, 1, 1, 1),
+        ("a", "Y", "b", "X", 2, 0, 0, 0),
+        ("d", "X", "b", "X", 1, 1, 1, 1),
+    ]
+    assert list(queries.neighbor_table(cursor, R, "3-way", "agent500", (2,)).columns)[-1] == "same_2"
+
+
+def test_pairs_across_families(cursor: duckdb.DuckDBPyConnection) -> None:
+    here = (cursor, "3-way", "agent500")
+    assert records(queries.pair_ranks(*here, "a", "b"), "reader", "rank", "rank_back", "mutual_rank") == [(R, 1, 2, 2)]
+    assert records(queries.pair_ranks(*here, "a", "d"), "rank", "rank_back", "mutual_rank") == [(2, None, 2)]
+    near = queries.cross_family_pairs(cursor, [R, UR], "3-way", "agent500")
+    assert records(near, "source", "other", "readers", "near", "median_rank") == [("a", "b", 1, 1, 2.0)]
+    assert len(queries.cross_family_pairs(cursor, [R], "3-way", "agent500", within=1)) == 0
+    assert len(queries.cross_family_pairs(cursor, [UR], "3-way", "agent500")) == 0
+
+
+def test_what_lies_beside_the_neighbours(cursor: duckdb.DuckDBPyConnection) -> None:
+    assert records(queries.reader_agreement(cursor, "3-way", "agent500"), "reader", "other", "value") == [(R, UR, 0.7)]
+    stability = queries.prompt_stability(cursor, "3-way", "agent500", R)
+    assert records(stability, "fold", "value") == [(0, 0.9), (1, 0.8)]
+    assert len(queries.prompt_stability(cursor, "3-way", "agent500", UR)) == 0
+    assert records(queries.dendrogram(cursor, R, "3-way", "agent500"), "step", "right_node") == [(0, 2), (1, 3)]
+    assert records(queries.cross_domain(cursor, R, "3-way"), "metric", "value", "best_other") == [("top1", 0.5, None)]
+    own = queries.cross_domain(cursor, R, "3-way", "a")
+    assert records(own, "metric", "value", "best_other_name") == [("rank", 2.0, "B-1")]
+
+
+# ---- readers side by side -------------------------------------------------------------------------------------------
+
+
+def test_summaries_of_several_readers(cursor: duckdb.DuckDBPyConnection) -> None:
+    frame = queries.summaries(cursor, [TEXT, UR], "3-way")
+    assert records(frame, "reader", "k", "reduction", "value") == [
+        (TEXT, 1, "pooled", 0.125), (UR, 1, "fold", 0.51), (UR, 1, "pooled", 0.5), (UR, 5, "pooled", 0.8),
+    ]  # fmt: skip
+    assert records(queries.summaries(cursor, [TEXT], "4-way"), "condition") == [("t64",)]
+    assert len(queries.summaries(cursor, [UR], "3-way", ["nll_mean"])) == 0
+
+
+def test_paired_tests_are_told_from_the_asked_reader(cursor: duckdb.DuckDBPyConnection) -> None:
+    frame = queries.paired_tests(cursor, UR, [TEXT, R], "3-way")
+    assert records(frame, "reader", "difference", "low", "high", "p_holm") == [
+        (TEXT, 0.1, -0.2, 0.3, 0.02),
+        (R, -0.2, -0.3, 0.2, 0.02),
+    ]
+    assert records(queries.paired_tests(cursor, UR, [TEXT], "4-way"), "difference") == [(0.4,)]
+
+
+def test_proxies(cursor: duckdb.DuckDBPyConnection) -> None:
+    assert records(queries.proxies(cursor), "proxy", "name", "depth") == [("p", "Proxy P", None)]
+
+
 # ---- how it was made ------------------------------------------------------------------------------------------------
 
 
 def test_builds(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dict[str, str]]) -> None:
     made = atlas[1]
-    assert queries.builds(cursor)["build_id"].tolist() == [made["map"], made["evaluate"], made["sources"]]
+    newest_first = [made[stage] for stage in ("compare", "map", "evaluate", "sources")]
+    assert queries.builds(cursor)["build_id"].tolist() == newest_first
     one = queries.builds(cursor, made["evaluate"])
     assert records(one, "stage", "seed", "details") == [("evaluate", 42, '{"folds": 5}')]
     assert one["seed"].dtype == "Int64"

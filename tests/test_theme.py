@@ -7,10 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
+from atlas.state import MOST_READERS
 from atlas.theme import (
     LARGE_FAMILIES,
     MUTED,
     RATE_RAMP,
+    READER_COLOURS,
+    RINGED,
+    SYMBOLS,
     THEMES,
     TOKENS,
     Theme,
@@ -112,6 +116,24 @@ def test_a_family_has_one_mark_and_no_two_share_colour_and_symbol() -> None:
     assert marks["Qwen"] == family_marks(["Qwen"])["Qwen"]
     assert marks["Qwen"].colour("dark") == LARGE_FAMILIES["Qwen"]["dark"]
     assert marks["Phi"].colour("light") in {shades["light"] for shades in MUTED}
+
+
+def test_no_two_large_families_share_a_symbol() -> None:
+    marks = family_marks(list(LARGE_FAMILIES))
+    assert len({mark.symbol for mark in marks.values()}) == len(LARGE_FAMILIES)
+    assert marks["Doubao"].symbol == RINGED != marks["Qwen"].symbol
+    assert {mark.plotted for mark in marks.values()} == set(SYMBOLS)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_readers_side_by_side_stay_apart_for_every_vision(theme: Theme) -> None:
+    colours = READER_COLOURS[theme]
+    assert len(colours) == MOST_READERS and colours[0] == TOKENS[theme]["accent"]
+    for vision in MACHADO:
+        for one, other in itertools.combinations(colours, 2):
+            assert np.linalg.norm(lab(one, vision) - lab(other, vision)) > 15, (vision, one, other)
+    for ground in ("ground", "panel"):
+        assert min(contrast(colour, TOKENS[theme][ground]) for colour in colours) >= 3
 
 
 def test_names_become_harmless_text() -> None:

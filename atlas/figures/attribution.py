@@ -110,7 +110,7 @@ def budget_curves(
     low, high = _range(frame, chance, unit)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    for (_, text, colour), y in zip(ends, _apart([end[0] for end in ends], 0.05 * (high - low), high), strict=True):
+    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], 0.05 * (high - low), high), strict=True):
         figure.add_annotation(
             x=1,
             xref="paper",
@@ -122,7 +122,7 @@ def budget_curves(
             font={"size": 13, "color": colour},
         )
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 12, "b": 52}, hovermode="closest")
-    _budget_axis(figure, budgets)
+    budget_axis(figure, budgets)
     figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
     return figure
 
@@ -461,7 +461,7 @@ def _range(frame: pd.DataFrame, chance: float | None, unit: bool) -> tuple[float
     return 0.0, 1.06 * max(top, chance or 0.0)
 
 
-def _apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
+def apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
     """Heights moved as little as needed to lie ``distance`` apart and below a limit, so that labels do not overlap."""
     moved = list(heights)
     order = sorted(range(len(moved)), key=lambda index: moved[index])
@@ -473,7 +473,8 @@ def _apart(heights: Sequence[float], distance: float, limit: float = float("inf"
     return moved
 
 
-def _budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
+def budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
+    """Make the horizontal axis one of budgets: logarithmic, with a tick at each of them."""
     figure.update_xaxes(
         title="Traces a group (K), log scale",
         type="log",
@@ -495,7 +496,7 @@ def _margin_names(figure: go.Figure, blocks: list[tuple[int, int, str]], size: i
     """Family names left of their rows, moved apart where rows are thin, each with a hair line to its block."""
     pixels = MATRIX_PIXELS / max(size, 1)
     middles = [(start + stop - 1) / 2 for start, stop, _ in blocks]
-    heights = _apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
+    heights = apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
     for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True):
         figure.add_annotation(
             x=-0.5, y=middle, text=plain(family, 14), showarrow=True, ax=-14, ay=height - (middle + 0.5) * pixels,

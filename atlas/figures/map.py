@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.theme import TOKENS, Mark, Theme, plain, template, translucent
+from atlas.theme import RINGED, TOKENS, Mark, Theme, plain, template, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 HALF = 1.08
@@ -160,15 +160,16 @@ def _traces(
     for family, mark in marks.items():
         rows = points[front & (points["family"] == family)]
         open_symbol = mark.symbol.endswith("-open")
-        marker: dict[str, object] = {"symbol": mark.symbol, "color": mark.colour(theme)}
+        ringed = mark.symbol == RINGED
+        marker: dict[str, object] = {"symbol": mark.plotted, "color": mark.colour(theme)}
         if solid:
             # The 3-D cross is a thin sign: larger, and thickened by its own outline.
             thin = mark.symbol == "cross"
             size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
             rim = mark.colour(theme) if thin else _rim(mark, theme)
-            marker |= {"size": size, "line": {"width": 2 if open_symbol or thin else 0.5, "color": rim}}
+            marker |= {"size": size, "line": {"width": 2 if open_symbol or thin or ringed else 0.5, "color": rim}}
         else:
-            marker |= {"size": 10, "line": {"width": 2 if open_symbol else 0.75, "color": _rim(mark, theme)}}
+            marker |= {"size": 10, "line": {"width": 2 if open_symbol or ringed else 0.75, "color": _rim(mark, theme)}}
         traces.append(kind(name=plain(family), mode="markers", marker=marker, **place(rows), **words(rows)))
     rows = points[~front]
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
@@ -216,6 +217,8 @@ def _links(
 
 def _rim(mark: Mark, theme: Theme) -> str:
     """Outline of a marker: an open one is its outline, a filled one is set off from those behind it."""
+    if mark.symbol == RINGED:
+        return TOKENS[theme]["ink"]
     return mark.colour(theme) if mark.symbol.endswith("-open") else TOKENS[theme]["ground"]
 
 

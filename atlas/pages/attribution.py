@@ -9,16 +9,16 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import shell
-from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas import drawing, shell
+from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
+from atlas.drawing import Drawn
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
-from atlas.theme import TOKENS, template
+from atlas.theme import TOKENS
 from backend.store import queries
 
 QUESTIONS = {
@@ -50,7 +50,8 @@ def layout(**query: str) -> Component:
     problem = asked.problem()
     if problem is not None:
         return shell.no_generation(problem)
-    view = asked.settle(View.parse(query))
+    wanted = asked.settle(View.parse(query))
+    view = asked.opened(wanted)
     budget, confusion = _budget(asked, view), _confusion(asked, view)
     families, folds, layers = _families(asked, view), _folds(asked, view), _layers(asked, view)
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
@@ -58,6 +59,7 @@ def layout(**query: str) -> Component:
     return html.Div(
         className="column",
         children=[
+            shell.settled(wanted, view),
             html.Div(
                 className="page-head",
                 children=[
@@ -155,51 +157,16 @@ def layout(**query: str) -> Component:
                 absent=layers.absent,
                 origin=origin,
             ),
-            html.Section(
-                id="figure-sources",
-                className="figure",
-                **{"aria-labelledby": "title-sources"},
-                children=[
-                    html.Div(
-                        className="figure-head",
-                        children=[
-                            html.Div(
-                                [html.H2(QUESTIONS["sources"], id="title-sources"), shell.origin_badge(origin)],
-                                className="figure-title",
-                            ),
-                            shell.tools("sources", picture=False, table_view=False),
-                        ],
-                    ),
-                    html.P(
-                        _sources_sentence(asked, view),
-                        id={"type": "sentence", "figure": "sources"},
-                        className="sentence",
-                    ),
-                    html.Div(
-                        id={"type": "body", "figure": "sources"},
-                        className="figure-body",
-                        style={"height": 560},
-                        children=[
-                            html.Div(_source_grid(asked, view), id="source-grid-place", className="figure-drawing"),
-                        ],
-                    ),
-                ],
+            shell.grid_section(
+                "sources",
+                QUESTIONS["sources"],
+                _source_grid(asked, view),
+                _sources_sentence(asked, view),
+                origin=origin,
+                height=560,
             ),
         ],
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """A figure, its sentence, and, where there is nothing to draw, what to do."""
-
-    figure: go.Figure
-    sentence: shell.Children
-    absent: Component | None = None
-
-    def parts(self) -> tuple[go.Figure, shell.Children, Component | None]:
-        """As the outputs of a callback."""
-        return self.figure, self.sentence, self.absent
 
 
 def register(app: Dash) -> None:
@@ -317,7 +284,7 @@ def register(app: Dash) -> None:
         return _layers(questions(), shell.shared_view(reader, roster, domain, theme)).parts()
 
     @app.callback(
-        Output("source-grid-place", "children"),
+        Output("sources-place", "children"),
         Output({"type": "sentence", "figure": "sources"}, "children"),
         *shell.SHARED,
         prevent_initial_call=True,
@@ -328,36 +295,6 @@ def register(app: Dash) -> None:
 
 
 # ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
-def _nothing(asked: Questions, view: View, what: str) -> Drawn:
-    blank = go.Figure(
-        layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}
-    )
-    domain = DOMAIN_NAMES.get(view.domain, view.domain)
-    published = asked.origin(view.reader) == "published"
-    absent = shell.empty(
-        f"This reader has no {what} for {view.roster} on {domain}",
-        "Its numbers were published without them: choose a reader measured here"
-        if published
-        else "Choose another reader, roster or domain above, or measure it with: "
-        f"python -m jobs evaluate --roster {view.roster}",
-        [
-            (f"Show {near.roster} on {DOMAIN_NAMES.get(near.domain, near.domain)}", f"{PAGE.path}?{near.query()}")
-            for near in _measured(asked, view)
-        ],
-    )
-    return Drawn(blank, "Nothing has been measured for this choice.", absent)
-
-
-def _measured(asked: Questions, view: View) -> list[View]:
-    """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
-    size = asked.ask(queries.rosters).set_index("roster")["sources"]
-    views = [
-        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()
-    ]
-    held = [near for near in views if asked.attribution_reader(near)]
-    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def _curve(asked: Questions, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:
@@ -408,12 +345,12 @@ def _budget(asked: Questions, view: View) -> Drawn:
         curve = _curve(asked, view, stored)
         if curve.empty:
             continue
-        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else asked.proxy_name(reader)
+        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else asked.short_name(reader)
         second = posterior == "mean"
         lines.append(Line(stored, label, token["soft"] if second else token["accent"], "dot" if second else "solid"))
         parts.append(curve.assign(line=stored))
     if not parts:
-        return _nothing(asked, view, "attribution")
+        return drawing.unmeasured(asked, view, "attribution")
     behind = _others(asked, view)
     rivals = [
         Line(str(other), asked.proxy_name(str(other)), token["edge"], front=False)
@@ -448,10 +385,10 @@ def _budget(asked: Questions, view: View) -> Drawn:
 
 
 def _others(asked: Questions, view: View) -> pd.DataFrame:
-    """The same metric of the other readers that see the same text, in the columns of the chosen reader's curve."""
+    """The same metric of other proxies that see the same text, in the columns of the chosen reader's curve."""
     reader = asked.attribution_reader(view)
     readers = asked.ask(queries.readers)
-    same = readers["view"] == asked.reader_row(reader)["view"]
+    same = (readers["view"] == asked.reader_row(reader)["view"]) & (readers["method"] == PAPER_METHOD)
     named = list(readers.loc[same & (readers["reader"] != reader), "reader"]) if view.others == "on" else []
     stored = _stored(view.metric)[-1]
     return asked.ask(queries.metric_curve, named, view.roster, view.domain, "clean", stored, view.reduction)
@@ -465,7 +402,7 @@ def _cells(asked: Questions, view: View, k: int | None = None) -> pd.DataFrame:
 def _confusion(asked: Questions, view: View) -> Drawn:
     cells = _cells(asked, view)
     if cells.empty:
-        return _nothing(asked, view, f"confusion counts at K = {view.k}")
+        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
     zoom = view.zoom if view.zoom in set(order["family"]) else ""
     figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
@@ -488,7 +425,7 @@ def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
 def _families(asked: Questions, view: View) -> Drawn:
     errors, within = (_curve(asked, view, name, "pooled") for name in ("errors", "errors_within_family"))
     if errors.empty or within.empty:
-        return _nothing(asked, view, "error counts")
+        return drawing.unmeasured(asked, view, "error counts")
     frame = errors[["k", "value"]].rename(columns={"value": "errors"})
     frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
     expectation = figures.blind_share(asked.ask(queries.sources, view.roster)["family"])
@@ -506,7 +443,7 @@ def _folds(asked: Questions, view: View) -> Drawn:
     stored = _stored(view.metric)[0]
     frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
     if frame.empty:
-        return _nothing(asked, view, "results by fold")
+        return drawing.unmeasured(asked, view, "results by fold")
     figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
     spread = (
@@ -526,7 +463,7 @@ def _layers(asked: Questions, view: View) -> Drawn:
     curve = asked.ask(queries.layer_curve, reader, view.roster)
     selected = asked.ask(queries.selected_layers, reader, view.roster)
     if curve.empty:
-        return _nothing(asked, view, "layer curve")
+        return drawing.unmeasured(asked, view, "layer curve")
     figure = figures.layer_curve(curve, selected, theme=view.theme)
     sentence = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
@@ -554,7 +491,7 @@ def _source_rows(asked: Questions, view: View) -> pd.DataFrame:
 def _source_grid(asked: Questions, view: View) -> Component:
     frame = _source_rows(asked, view)
     if frame.empty:
-        absent = _nothing(asked, view, "accuracy by source").absent
+        absent = drawing.unmeasured(asked, view, "accuracy by source").absent
         assert absent is not None
         return absent
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}

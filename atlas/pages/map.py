@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import shell
+from atlas import drawing, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.map import map_figure, shown
@@ -56,7 +56,7 @@ def layout(**query: str) -> Component:
                 className="map-title",
                 children=[
                     html.Div(
-                        [html.H1(QUESTION), shell.origin_badge(asked.origin(asked.map_reader(view)))],
+                        [html.H1(QUESTION), shell.origin_badge(asked.origin(asked.map_reader(view)), "map")],
                         className="figure-title",
                     ),
                     html.P(
@@ -296,9 +296,10 @@ def _absent(asked: Questions, view: View) -> Component:
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
         "Choose another reader, roster or domain above, or make it with: python -m jobs map",
-        [
-            (f"Show {near.roster} on {DOMAIN_NAMES.get(near.domain, near.domain)}", f"{PAGE.path}?{near.query()}")
-            for near in _mapped(asked, view)
+        [(f"Show {drawing.choice_words(near)}", f"{PAGE.path}?{near.query()}") for near in _mapped(asked, view)]
+        or [
+            (f"Show {asked.reader_name(near.reader)}", f"{PAGE.path}?{near.query()}")
+            for near in _mapped(asked, asked.usual(view))[:1]
         ],
     )
 
@@ -388,11 +389,11 @@ def _card(asked: Questions, view: View) -> list[Component]:
     mark = asked.marks()[profile.family]
     responses = f"{profile.responses:,} responses"
     parts: list[Component] = [
-        html.H2(shell.source_name(profile.name), className="card-name"),
+        html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
         html.P(
             [
                 shell.symbol(mark, view.theme),
-                html.Span(profile.family, dir="auto"),
+                shell.family_link(view, profile.family),
                 html.Span(" · "),
                 {"local": "local weights", "api": "API"}.get(profile.access, profile.access),
                 html.Span(" · "),
@@ -565,5 +566,5 @@ PAGE = shell.Page(
     icon="map",
     layout=layout,
     register=register,
-    figures={"map": shell.Told(_table, _made)},
+    figures={"map": shell.Told(_table, _made, Questions.map_reader)},
 )

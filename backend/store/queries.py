@@ -153,7 +153,7 @@ def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) ->
         cursor,
         """
         SELECT method, dimensions, metric, value, settings, build_id FROM projection_quality
-        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY ALL
+        WHERE reader = ? AND roster = ? AND domain = ? AND method NOT LIKE '%-sweep' ORDER BY ALL
         """,
         [reader, roster, domain],
     )
@@ -449,18 +449,234 @@ def family_purity(cursor: Cursor, roster: str, domain: str, reader: str | None =
     Returns
     -------
     DataFrame
-        Columns reader, name, k, purity, expectation, p_value, low, high, sources, families, build_id; of all readers
-        or of one.
+        Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id;
+        of all readers or of one.
     """
     return _frame(
         cursor,
         """
-        SELECT reader, name, k, purity, expectation, p_value, low, high, sources, families, build_id
+        SELECT reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id
         FROM family_purity JOIN readers USING (reader)
         WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY reader, k
         """,
         [roster, domain, reader],
     )
+
+
+def neighbor_table(
+    cursor: Cursor, reader: str, roster: str, domain: str, tops: Sequence[int] = (1, 3, 5, 10)
+) -> pd.DataFrame:
+    """Every source of a roster with its nearest one, and how many of its nearest are of its family.
+
+    Returns
+    -------
+    DataFrame
+        Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
+        rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
+    """
+    wide = ", ".join(f"count(*) FILTER (h.rank <= {int(k)} AND n.family = s.family) AS same_{int(k)}" for k in tops)
+    return _frame(
+        cursor,
+        f"""
+        WITH here AS (SELECT * FROM neighbors WHERE reader = $reader AND roster = $roster AND domain = $domain),
+        counted AS (
+            SELECT h.source, count(*) FILTER (n.family = s.family) AS kin, {wide}
+            FROM here h JOIN sources s ON s.source = h.source JOIN sources n ON n.source = h.neighbor GROUP BY h.source
+        )
+        SELECT m.position, s.source, s.name, s.family, s.access, h.neighbor AS nearest, n.name AS nearest_name,
+            n.family AS nearest_family, h.cosine, h.percentile, b.rank AS rank_back, counted.* EXCLUDE (source)
+        FROM here h JOIN counted ON counted.source = h.source JOIN sources s ON s.source = h.source
+        JOIN sources n ON n.source = h.neighbor
+        JOIN roster_members m ON m.source = h.source AND m.roster = $roster
+        LEFT JOIN here b ON b.source = h.neighbor AND b.neighbor = h.source
+        WHERE h.rank = 1 ORDER BY m.position
+        """,
+        {"reader": reader, "roster": roster, "domain": domain},
+    )
+
+
+def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) -> pd.DataFrame:
+    """How every reader sees a pair of sources.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse
+        of the two), cosine, percentile.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT reader, r.name, r.origin, a.rank, b.rank AS rank_back, greatest(a.rank, b.rank) AS mutual_rank, a.cosine,
+            a.percentile
+        FROM neighbors a JOIN readers r USING (reader)
+        LEFT JOIN neighbors b ON b.reader = a.reader AND b.roster = a.roster AND b.domain = a.domain
+            AND b.source = a.neighbor AND b.neighbor = a.source
+        WHERE a.roster = ? AND a.domain = ? AND a.source = ? AND a.neighbor = ? ORDER BY reader
+        """,
+        [roster, domain, left, right],
+    )
+
+
+def cross_family_pairs(
+    cursor: Cursor, readers: Sequence[str], roster: str, domain: str, within: int = 10, top: int = 200
+) -> pd.DataFrame:
+    """Pairs of sources of two families that several readers put next to each other.
+
+    Parameters
+    ----------
+    cursor
+    readers : sequence of str
+        Readers that vote.
+    roster, domain : str
+    within : int
+        Largest mutual rank (the worse of both directions) that counts as near.
+    top : int
+        Pairs to return, those that most readers call near first.
+
+    Returns
+    -------
+    DataFrame
+        Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank,
+        cosine (mean).
+    """
+    return _frame(
+        cursor,
+        """
+        WITH ranked AS (
+            SELECT a.reader, a.source, a.neighbor AS other, greatest(a.rank, b.rank) AS mutual_rank, a.cosine
+            FROM neighbors a JOIN neighbors b ON b.reader = a.reader AND b.roster = a.roster AND b.domain = a.domain
+                AND b.source = a.neighbor AND b.neighbor = a.source
+            WHERE list_contains($readers::VARCHAR[], a.reader) AND a.roster = $roster AND a.domain = $domain
+        )
+        SELECT ranked.source, s.name, s.family, ranked.other, o.name AS other_name, o.family AS other_family,
+            count(*)::INTEGER AS readers, (count(*) FILTER (mutual_rank <= $within))::INTEGER AS near,
+            median(mutual_rank) AS median_rank, avg(ranked.cosine) AS cosine
+        FROM ranked JOIN sources s ON s.source = ranked.source JOIN sources o ON o.source = ranked.other
+        WHERE s.family <> o.family AND ranked.source < ranked.other
+        GROUP BY ALL HAVING count(*) FILTER (mutual_rank <= $within) > 0
+        ORDER BY near DESC, median_rank, cosine DESC, ranked.source, ranked.other LIMIT $top
+        """,
+        {"readers": list(readers), "roster": roster, "domain": domain, "within": within, "top": top},
+    )
+
+
+def reader_agreement(cursor: Cursor, roster: str, domain: str) -> pd.DataFrame:
+    """How far readers see the same geometry (columns reader, other, metric, value, build_id; a pair stands once)."""
+    return _frame(
+        cursor,
+        """
+        SELECT reader, other, metric, value, build_id FROM reader_agreement
+        WHERE roster = ? AND domain = ? ORDER BY metric, reader, other
+        """,
+        [roster, domain],
+    )
+
+
+def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
+    """The geometry of every fold's prompts beside that of all (columns reader, name, fold, metric, value, build_id)."""
+    return _frame(
+        cursor,
+        """
+        SELECT reader, name, fold, metric, value, build_id FROM prompt_stability JOIN readers USING (reader)
+        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY metric, reader, fold
+        """,
+        [roster, domain, reader],
+    )
+
+
+def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
+    """Average-linkage tree (columns step, left_node, right_node, height, size).
+
+    Nodes below the number of sources are sources in roster order; that number plus i is the node made in step i.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT step, left_node, right_node, height, size FROM dendrogram
+        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY step
+        """,
+        [reader, roster, domain],
+    )
+
+
+def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = None) -> pd.DataFrame:
+    """A source's signature of one domain sought among those of another: of one source, or the summary over all.
+
+    Returns
+    -------
+    DataFrame
+        Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
+        nearest source that is not the same one), build_id.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT variant, query_domain, gallery_domain, metric, value, best_other, s.name AS best_other_name, c.build_id
+        FROM cross_domain c LEFT JOIN sources s ON s.source = best_other
+        WHERE reader = ? AND roster = ? AND c.source IS NOT DISTINCT FROM ? ORDER BY variant DESC, query_domain, metric
+        """,
+        [reader, roster, source],
+    )
+
+
+# ---- readers side by side -------------------------------------------------------------------------------------------
+
+
+def summaries(
+    cursor: Cursor, readers: Sequence[str], roster: str, metrics: Sequence[str] = ("accuracy", "macro_f1")
+) -> pd.DataFrame:
+    """Summaries over seeds and folds of several readers, under every benchmark and condition.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in
+        the order asked for.
+    """
+    return _frame(
+        cursor,
+        """
+        SELECT reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id
+        FROM attribution_metrics a JOIN readers r USING (reader)
+        WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster
+            AND list_contains($metrics::VARCHAR[], metric) AND seed IS NULL AND fold IS NULL
+        ORDER BY list_position($readers::VARCHAR[], reader), benchmark, condition, metric, k, reduction
+        """,
+        {"readers": list(readers), "roster": roster, "metrics": list(metrics)},
+    )
+
+
+def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: str) -> pd.DataFrame:
+    """Paired tests of other readers against one, whichever of the two the test called its subject.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value,
+        p_holm, n, method, hypotheses, build_id; tests whose set of hypotheses names another roster are left out.
+    """
+    return _frame(
+        cursor,
+        """
+        WITH told AS (
+            SELECT subject AS reader, measure, difference, low, high, p_value, p_holm, n, method, hypotheses, build_id
+            FROM comparisons WHERE reference = $reader
+            UNION ALL
+            SELECT reference, measure, -difference, -high, -low, p_value, p_holm, n, method, hypotheses, build_id
+            FROM comparisons WHERE subject = $reader
+        )
+        SELECT * FROM told WHERE list_contains($readers::VARCHAR[], reader)
+            AND (contains(hypotheses, $roster) OR NOT regexp_matches(hypotheses, '[0-9]-way'))
+        ORDER BY list_position($readers::VARCHAR[], reader), measure, hypotheses
+        """,
+        {"reader": reader, "readers": list(readers), "roster": roster},
+    )
+
+
+def proxies(cursor: Cursor) -> pd.DataFrame:
+    """Proxy models (columns proxy, name, depth in blocks, hidden_size)."""
+    return _frame(cursor, "SELECT proxy, name, depth, hidden_size FROM proxies ORDER BY proxy")
 
 
 # ---- how it was made ------------------------------------------------------------------------------------------------

@@ -1,0 +1,161 @@
+"""How a page's figure is made, redrawn and, where nothing was measured, replaced by what to do.
+
+A figure is a function of the questions and the settled view; the callbacks here only carry choices to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from dash import Dash, Input, Output, State
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.state import View
+from atlas.theme import Theme, template
+from backend.store import queries
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A figure, its sentence, and, where there is nothing to draw, what to do."""
+
+    figure: go.Figure
+    sentence: shell.Children
+    absent: Component | None = None
+
+    def parts(self) -> tuple[go.Figure, shell.Children, Component | None]:
+        """As the outputs of a callback."""
+        return self.figure, self.sentence, self.absent
+
+
+def blank(theme: Theme) -> go.Figure:
+    """A figure of nothing, which keeps its place."""
+    return go.Figure(layout={"template": template(theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+
+
+def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Drawn:
+    """What stands in the place of a figure that has nothing to show.
+
+    Parameters
+    ----------
+    view : View
+    problem, remedy : str
+        What is missing, and the choice or command that brings it.
+    ways : sequence of (words, link)
+    """
+    return Drawn(blank(view.theme), "Not measured yet.", shell.empty(problem, remedy, ways))
+
+
+def choice_words(view: View) -> str:
+    """Roster and domain of a view: '100-way on Agent500'."""
+    return f"{view.roster} on {DOMAIN_NAMES.get(view.domain, view.domain)}"
+
+
+def absent(drawn: Drawn) -> tuple[Component, shell.Children]:
+    """Empty state and sentence of a grid that has no rows."""
+    assert drawn.absent is not None
+    return drawn.absent, drawn.sentence
+
+
+def unmeasured(asked: Questions, view: View, what: str, path: str = "/attribution") -> Drawn:
+    """No attribution of this kind: the command, and the nearest views that have some."""
+    published = asked.origin(view.reader) == "published"
+    remedy = (
+        "Its numbers were published without them: choose a reader measured here"
+        if published
+        else "Choose another reader, roster or domain above, or measure it with: "
+        f"python -m jobs evaluate --roster {view.roster}"
+    )
+    ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in _measured(asked, view)]
+    usual = asked.usual(view)
+    if not ways and usual.reader != view.reader and asked.attribution_reader(usual):
+        ways = [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
+    return nothing(view, f"This reader has no {what} for {choice_words(view)}", remedy, ways)
+
+
+def _measured(asked: Questions, view: View) -> list[View]:
+    """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
+    size = asked.ask(queries.rosters).set_index("roster")["sources"]
+    views = [
+        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()
+    ]
+    held = [near for near in views if asked.attribution_reader(near)]
+    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
+
+
+def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoods") -> Drawn:
+    """No geometry of this kind: the command that makes it, or the usual reader where that one has it."""
+    domain = "" if view.domain == "agent500" else f" --benchmark {view.domain}"
+    reads = asked.reader_row(view.reader)["view"] if view.reader else "r"
+    remedy = f"Make it with: python -m jobs map --roster {view.roster} --view {reads}{domain}, then publish it"
+    usual = asked.usual(view)
+    ways = (
+        [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
+        if not asked.map_reader(view) and asked.map_reader(usual)
+        else []
+    )
+    return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
+
+
+def redraw(app: Dash, name: str, draw: Callable[[Questions, View], Drawn], **own: Input | State) -> None:
+    """Draw the figure ``name`` again when the header or one of its own choices changes.
+
+    Parameters
+    ----------
+    app : Dash
+    name : str
+        The graph is ``{name}-graph``; sentence and empty state belong to the figure of that name.
+    draw : callable
+    **own : Input or State
+        Field of the view to where its value stands in the page.
+    """
+    outputs = [
+        Output(f"{name}-graph", "figure"),
+        Output({"type": "sentence", "figure": name}, "children"),
+        Output({"type": "absent", "figure": name}, "children"),
+    ]
+
+    @app.callback(outputs, *shell.SHARED, *own.values(), prevent_initial_call=True)
+    def drawn(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
+        view = shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
+        return draw(questions(), view).parts()
+
+
+def refill(app: Dash, identity: str, fill: Callable[[Questions, View], Any], **own: Input | State) -> None:
+    """Fill the place ``identity`` again when the header or one of its own choices changes."""
+
+    @app.callback(Output(identity, "children"), *shell.SHARED, *own.values(), prevent_initial_call=True)
+    def filled(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
+        return fill(
+            questions(), shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
+        )
+
+
+def refresh(
+    app: Dash, name: str, fill: Callable[[Questions, View], tuple[Component, shell.Children]], **own: Input | State
+) -> None:
+    """Fill the grid of the figure ``name``, and its sentence, again, as :func:`redraw`."""
+    outputs = [Output(f"{name}-place", "children"), Output({"type": "sentence", "figure": name}, "children")]
+
+    @app.callback(outputs, *shell.SHARED, *own.values(), prevent_initial_call=True)
+    def filled(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
+        return fill(
+            questions(), shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
+        )
+
+
+def remember(app: Dash, **own: Input) -> None:
+    """Write a page's choices into the link as they change, and once when the page opens."""
+    default = View()
+    standard = ["" if isinstance(getattr(default, name), tuple) else str(getattr(default, name)) for name in own]
+    app.clientside_callback(
+        "function (...values) { return window.dash_clientside.atlas.choices("
+        f"{json.dumps(list(own))}, {json.dumps(standard)}, ...values); }}",
+        *own.values(),
+    )

@@ -1,0 +1,302 @@
+"""One family: its sources, how soon they are named, whether errors stay inside it, and who stands beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import pandas as pd
+from dash import Dash, Input, dcc, html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.drawing import Drawn
+from atlas.figures import attribution, sources
+from atlas.figures.attribution import Line
+from atlas.state import BUDGETS, View
+from atlas.theme import TOKENS
+from backend.store import queries
+
+QUESTIONS = {
+    "reach": "How soon are its sources named?",
+    "leave": "Where do its errors go?",
+    "within": "Which siblings are taken for each other?",
+    "members": "Who belongs to it?",
+}
+SHOWN = 9
+
+
+def layout(name: str = "", **query: str) -> Component:
+    """The page of a family for a query string."""
+    asked = questions()
+    problem = asked.problem()
+    if problem is not None:
+        return shell.no_generation(problem)
+    wanted = asked.settle(View.parse({**query, "zoom": unquote(name)}))
+    if not wanted.zoom:
+        return shell.unknown("family", unquote(name), wanted)
+    view = asked.opened(wanted)
+    origin = asked.origin(asked.attribution_reader(view))
+
+    def section(figure: str, drawn: Drawn, height: int) -> Component:
+        plot = shell.graph(f"{figure}-graph", drawn.figure)
+        return shell.figure_section(
+            figure, QUESTIONS[figure], drawn.sentence, plot, height=height, absent=drawn.absent, origin=origin
+        )
+
+    return html.Div(
+        className="column",
+        children=[
+            shell.settled(wanted, view),
+            dcc.Store(id="family-name", data=view.zoom),
+            html.Div(
+                className="page-head",
+                children=[
+                    html.P("Family", className="kicker"),
+                    html.H1(
+                        [
+                            shell.symbol(asked.marks()[view.zoom], view.theme),
+                            html.Span(view.zoom, dir="auto", className="long"),
+                        ],
+                        className="source-title",
+                    ),
+                    html.Div(_facts(asked, view), id="family-facts", className="card-facts"),
+                    html.Div(
+                        className="answer-row",
+                        children=[
+                            shell.segmented("family-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
+                            html.Div(
+                                _answer(asked, view),
+                                id="family-answer",
+                                className="answer",
+                                **{"aria-live": "polite"},
+                            ),
+                        ],
+                    ),
+                ],
+            ),
+            section("reach", _reach(asked, view), 380),
+            html.Div(
+                className="two",
+                children=[section("leave", _leave(asked, view), 420), section("within", _within(asked, view), 420)],
+            ),
+            shell.grid_section(
+                "members",
+                QUESTIONS["members"],
+                *_members(asked, view),
+                origin=origin,
+                height=tables.height(len(_rows(asked, view))),
+            ),
+        ],
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    family, k = Input("family-name", "data"), Input("family-k", "value")
+    drawing.remember(app, zoom=family, k=k)
+    drawing.refill(app, "family-facts", _facts, zoom=family)
+    drawing.refill(app, "family-answer", _answer, zoom=family, k=k)
+    for name, draw in (("reach", _reach), ("leave", _leave), ("within", _within)):
+        drawing.redraw(app, name, draw, zoom=family, k=k)
+    drawing.refresh(app, "members", _members, zoom=family)
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def _own(asked: Questions, view: View) -> pd.DataFrame:
+    members = asked.ask(queries.sources, view.roster)
+    return members[members["family"] == view.zoom]
+
+
+def _table(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+
+
+def _cells(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+
+
+def _facts(asked: Questions, view: View) -> list[Component | str]:
+    own = _own(asked, view)
+    access = own["access"].value_counts()
+    kinds = {"local": "with local weights", "api": "behind an API"}
+    facts = [html.Span(f"{len(own)} of {len(asked.ask(queries.sources, view.roster))} sources in {view.roster}")]
+    facts += [html.Span(f"{count} {kinds.get(str(kind), str(kind))}") for kind, count in access.items()]
+    facts.append(html.Span(f"{int(own['responses'].sum()):,} responses"))
+    query = View(
+        reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, families=(view.zoom,)
+    ).query()
+    return [*facts, dcc.Link("Show it alone on the map", href=f"/?{query}")]
+
+
+def _answer(asked: Questions, view: View) -> list[Component | str]:
+    table, own = _table(asked, view), list(_own(asked, view)["source"])
+    accuracy = sources.accuracy_of(table, own)
+    if view.k not in accuracy:
+        return [f"Nothing has been measured for this family, {drawing.choice_words(view)}."]
+    rest = sources.accuracy_of(table, [source for source in table["source"] if source not in own])
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    kin = _destinations(asked, view)
+    within = kin.loc[kin["family"] == view.zoom, "share"]
+    told = (
+        ""
+        if kin.empty or len(own) < 2
+        else f" Of its errors, {100 * (within.iloc[0] if len(within) else 0):.0f} % stay in the family."
+    )
+    return [
+        f"With {traces} its sources are named in ",
+        html.Strong(sources.accuracy_text(accuracy, view.k)),
+        f" of their groups, all others in {sources.accuracy_text(rest, view.k)}.{told}",
+    ]
+
+
+def _reach(asked: Questions, view: View) -> Drawn:
+    table, own = _table(asked, view), list(_own(asked, view)["source"])
+    accuracy = sources.accuracy_of(table, own)
+    if not accuracy:
+        return drawing.unmeasured(asked, view, "accuracy of this family")
+    colour = asked.marks()[view.zoom].colour(view.theme)
+    rest = sources.accuracy_of(table, [source for source in table["source"] if source not in own])
+    soft = TOKENS[view.theme]["soft"]
+    lines = [(Line("rest", "all other families", soft, "dot"), rest), (Line("own", view.zoom, colour), accuracy)]
+    figure = sources.accuracy_curves(table, lines, theme=view.theme, k=view.k, thin=own, colour=colour)
+    sentence = (
+        f"Mean accuracy of its {len(own)} sources (thin: each of them) beside all others, on "
+        f"{DOMAIN_NAMES.get(view.domain, view.domain)} by {asked.reader_words(asked.attribution_reader(view))}. Grey: "
+        f"the middle half and the middle 80 % of all. n = {len(table)} sources."
+    )
+    return Drawn(figure, sentence)
+
+
+def _destinations(asked: Questions, view: View) -> pd.DataFrame:
+    """Families that wrong answers for its sources name (columns family, errors, share, expected), most first."""
+    members = asked.ask(queries.sources, view.roster)
+    families = members.set_index("source")["family"]
+    cells = _cells(asked, view)
+    own = cells[(cells["truth"].map(families) == view.zoom) & (cells["truth"] != cells["predicted"])]
+    errors = own.groupby(own["predicted"].map(families))["count"].sum().sort_values(ascending=False, kind="stable")
+    sizes = members["family"].value_counts()
+    return pd.DataFrame(
+        {
+            "family": errors.index,
+            "errors": errors.to_numpy(),
+            "share": errors.to_numpy() / max(int(errors.sum()), 1),
+            "expected": [(sizes[family] - (family == view.zoom)) / max(len(members) - 1, 1) for family in errors.index],
+        }
+    )
+
+
+def _leave(asked: Questions, view: View) -> Drawn:
+    if _cells(asked, view).empty:
+        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
+    frame = _destinations(asked, view)
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    if frame.empty:
+        none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
+        return Drawn(drawing.blank(view.theme), "There is no error to share out.", none)
+    sentence = (
+        f"Families that wrong answers name at {traces}; the bar across is what blind errors would give. "
+        f"n = {int(frame['errors'].sum()):,} errors over three seeds."
+    )
+    figure = sources.error_families(frame.head(SHOWN), asked.marks(), theme=view.theme, own=view.zoom)
+    return Drawn(figure, sentence)
+
+
+def _within(asked: Questions, view: View) -> Drawn:
+    cells = _cells(asked, view)
+    if cells.empty:
+        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
+    order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
+    own = set(order.loc[order["family"] == view.zoom, "source"])
+    if not own:
+        away = shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above")
+        return Drawn(drawing.blank(view.theme), "Not measured yet.", away)
+    figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
+    figure.update_layout(margin={"l": 188, "b": 168})
+    groups = int(cells.loc[cells["truth"].isin(own), "count"].sum())
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    sentence = (
+        f"Rows are the true source, columns the answer at {traces}; the last column is any other family. "
+        f"n = {groups:,} groups over three seeds."
+    )
+    return Drawn(figure, sentence)
+
+
+def _rows(asked: Questions, view: View) -> pd.DataFrame:
+    own = _own(asked, view)[["source", "name", "access", "responses"]]
+    table = _table(asked, view)
+    budgets = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
+    near = asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain)
+    frame = own.merge(table[["source", *budgets, "confused_with", "confused_name"]], on="source", how="left")
+    kin = ["source", "nearest", "nearest_name", "nearest_family", "cosine", "same_5"]
+    return frame.merge(near[kin], on="source", how="left")
+
+
+def _members(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _rows(asked, view)
+    if frame.empty:
+        return (
+            shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above"),
+            "No source to show.",
+        )
+    budgets = [column for column in frame if column.startswith("accuracy_")]
+    columns = [
+        tables.source("name", "Source", width=160),
+        tables.words("access", "Access", 72),
+        {
+            "headerName": "Accuracy at budget K",
+            "children": [
+                tables.number(column, column.removeprefix("accuracy_"), "rate", 58, filter=False) for column in budgets
+            ],
+        },
+        tables.source("confused_name", "Most confused with", "confused_with", 132),
+        tables.source("nearest_name", "Nearest source", "nearest", 132),
+        tables.number("cosine", "Cosine", "cosine", 72),
+        tables.number("same_5", "Kin in 5", "count", 76),
+    ]
+    sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
+    return tables.grid("members-grid", frame, columns if budgets else [*columns[:2], *columns[3:]]), sentence
+
+
+# ---- what the figures say of themselves -----------------------------------------------------------------------------
+
+
+def _reach_rows(asked: Questions, view: View) -> pd.DataFrame:
+    table = _table(asked, view)
+    return table[table["family"] == view.zoom].drop(columns=["position", "responses"]).reset_index(drop=True)
+
+
+def _within_rows(asked: Questions, view: View) -> pd.DataFrame:
+    members = asked.ask(queries.sources, view.roster).set_index("source")
+    cells = _cells(asked, view)
+    own = cells[cells["truth"].map(members["family"]) == view.zoom]
+    return own.assign(
+        truth_name=own["truth"].map(members["name"]), predicted_name=own["predicted"].map(members["name"])
+    ).reset_index(drop=True)
+
+
+def _key(asked: Questions, view: View) -> dict[str, object]:
+    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+
+
+def _told(table: Any, store: str) -> shell.Told:
+    return shell.Told(table, lambda asked, view: (store, _key(asked, view)))
+
+
+PAGE = shell.Page(
+    name="family",
+    path="/family/<name>",
+    title="Family",
+    icon="",
+    layout=layout,
+    register=register,
+    figures={
+        "reach": _told(_reach_rows, "source_accuracy"),
+        "leave": _told(_destinations, "confusion"),
+        "within": _told(_within_rows, "confusion"),
+        "members": _told(_rows, "source_accuracy"),
+    },
+)

@@ -1,0 +1,579 @@
+"""Neighbourhoods: who stands beside whom in the original space, and how far that can be trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+from dash import Dash, Input, Output, ctx, html, no_update
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
+from atlas.drawing import Drawn
+from atlas.figures import neighbourhoods as figures
+from atlas.figures.attribution import Line, rate_text
+from atlas.state import PROJECTIONS, View
+from atlas.theme import TOKENS
+from backend.store import queries
+
+QUESTIONS = {
+    "purity": "Are a source's neighbours its family?",
+    "neighbours": "Who stands beside whom?",
+    "nearest": "What is nearest to one source?",
+    "pairs": "Which sources of different makers stand close?",
+    "tree": "How do all sources group?",
+    "agreement": "Do other readers see the same?",
+    "stability": "Would other prompts give the same picture?",
+    "trust": "How far can each map be trusted?",
+    "domains": "Is a source found again in the other domain?",
+}
+NEAREST = 10
+WITHIN = 10
+SHARE = 0.75
+FEWEST = 3
+"""The paper's rule for a pair: a mutual rank of at most ten for three of four readers, and in the median."""
+STABILITY = {
+    "spearman": "all distances (Spearman)",
+    "jaccard_10": "nearest ten shared",
+    "purity_5": "same family among five",
+}
+TRUST = {
+    "trustworthiness_5": "trustworthiness of 5",
+    "trustworthiness_10": "trustworthiness of 10",
+    "knn_jaccard_10": "nearest ten kept",
+}
+DOMAIN_METRICS = {
+    "top1": "found first",
+    "top5": "among the first five",
+    "mrr": "mean reciprocal rank",
+    "wins_other": "nearer than any other",
+}
+SWEEP = "tsne-sweep"
+EMPTY_HEIGHT = 240
+
+
+def layout(**query: str) -> Component:
+    """The page for a query string."""
+    asked = questions()
+    problem = asked.problem()
+    if problem is not None:
+        return shell.no_generation(problem)
+    view = asked.settle(View.parse(query))
+    origin = asked.origin(asked.map_reader(view))
+
+    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+        plot = shell.graph(f"{name}-graph", drawn.figure)
+        return shell.figure_section(
+            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin=origin, **more
+        )
+
+    return html.Div(
+        className="column",
+        children=[
+            html.Div(
+                className="page-head",
+                children=[
+                    html.H1("Neighbourhoods"),
+                    html.Div(
+                        _answer(asked, view), id="near-answer", className="answer alone", **{"aria-live": "polite"}
+                    ),
+                ],
+            ),
+            section("purity", _purity(asked, view), 340),
+            shell.grid_section("neighbours", QUESTIONS["neighbours"], *_neighbours(asked, view), origin=origin),
+            section(
+                "nearest",
+                _nearest(asked, view),
+                380,
+                controls=[
+                    shell.labelled(
+                        "Source",
+                        "near-source",
+                        shell.source_search("near-source", asked, view.roster, view.source, "A source", "Source"),
+                    ),
+                    html.Div(_pages(asked, view), id="near-links", className="ways"),
+                ],
+            ),
+            shell.grid_section(
+                "pairs",
+                QUESTIONS["pairs"],
+                *_pairs(asked, view),
+                origin=origin,
+                height=360,
+                below=html.Div(
+                    className="ask",
+                    children=[
+                        html.H3("Ask for any pair"),
+                        html.Div(
+                            className="controls",
+                            children=[
+                                shell.labelled(
+                                    "First",
+                                    "pair-first",
+                                    shell.source_search(
+                                        "pair-first", asked, view.roster, view.source, "A source", "First source"
+                                    ),
+                                ),
+                                shell.labelled(
+                                    "Second",
+                                    "pair-second",
+                                    shell.source_search(
+                                        "pair-second", asked, view.roster, view.other, "Another", "Second source"
+                                    ),
+                                ),
+                            ],
+                        ),
+                        html.Div(_asked_pair(asked, view), id="pair-answer", **{"aria-live": "polite"}),
+                    ],
+                ),
+            ),
+            html.Div(
+                className="two",
+                children=[
+                    section("agreement", _agreement(asked, view), 380),
+                    section("stability", _stability(asked, view), 380),
+                    section("trust", _trust(asked, view), 380),
+                    section("domains", _domains(asked, view), 380),
+                ],
+            ),
+            section("tree", _tree(asked, view), _tree_height(asked, view)),
+        ],
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    source = Input("near-source", "value")
+    other = Input("pair-second", "value")
+    drawing.remember(app, source=source, other=other)
+    drawing.refill(app, "near-answer", _answer)
+    drawing.redraw(app, "purity", _purity)
+    drawing.redraw(app, "nearest", _nearest, source=source)
+    drawing.refill(app, "near-links", _pages, source=source)
+    drawing.refill(app, "pair-answer", _asked_pair, source=source, other=other)
+    for name, draw in (
+        ("agreement", _agreement),
+        ("stability", _stability),
+        ("trust", _trust),
+        ("domains", _domains),
+    ):
+        drawing.redraw(app, name, draw)
+    drawing.redraw(app, "tree", _tree, source=source)
+    for name, fill in (("neighbours", _neighbours), ("pairs", _pairs)):
+        drawing.refresh(app, name, fill)
+
+    @app.callback(Output({"type": "body", "figure": "tree"}, "style"), *shell.SHARED, prevent_initial_call=True)
+    def tall(reader: str, roster: str, domain: str, theme: str) -> Any:
+        return {"height": _tree_height(questions(), shell.shared_view(reader, roster, domain, theme))}
+
+    # A row, a leaf, either of the two fields: all of them set the one selected source.
+    @app.callback(
+        Output("near-source", "value"),
+        Output("pair-first", "value"),
+        Output("pair-second", "value"),
+        Input("near-source", "value"),
+        Input("pair-first", "value"),
+        Input("neighbours-grid", "selectedRows"),
+        Input("pairs-grid", "selectedRows"),
+        Input("tree-graph", "clickData"),
+        prevent_initial_call=True,
+    )
+    def selected(
+        source: str | None,
+        first: str | None,
+        row: list[dict[str, Any]] | None,
+        pair: list[dict[str, Any]] | None,
+        leaf: dict[str, Any] | None,
+    ) -> Any:
+        trigger = ctx.triggered_id
+        if trigger == "near-source":
+            return no_update, source, no_update
+        if trigger == "pair-first":
+            return first, no_update, no_update
+        if trigger == "neighbours-grid" and row:
+            return row[0]["source"], row[0]["source"], no_update
+        if trigger == "pairs-grid" and pair:
+            return pair[0]["source"], pair[0]["source"], pair[0]["other"]
+        points = (leaf or {}).get("points") or []
+        if trigger == "tree-graph" and points and points[0].get("customdata"):
+            return points[0]["customdata"][0], points[0]["customdata"][0], no_update
+        return no_update, no_update, no_update
+
+    @app.callback(
+        Output("near-source", "data"),
+        Output("pair-first", "data"),
+        Output("pair-second", "data"),
+        Input("roster", "value"),
+        prevent_initial_call=True,
+    )
+    def offered(roster: str) -> Any:
+        return (shell.source_options(questions(), roster),) * 3
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def _rows(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain)
+
+
+def _answer(asked: Questions, view: View) -> list[Component | str]:
+    reader = asked.map_reader(view)
+    frame = asked.ask(queries.family_purity, view.roster, view.domain, reader or "")
+    if frame.empty:
+        return [f"No geometry has been measured for {drawing.choice_words(view)}."]
+    row = frame.iloc[0]
+    return [
+        html.Strong(f"{100 * row['purity']:.0f} %"),
+        f" of sources have a sibling as their nearest; blind neighbours would give {100 * row['expectation']:.0f} %. "
+        if row["k"] == 1
+        else f" of the {row['k']} nearest are siblings; blind neighbours would give {100 * row['expectation']:.0f} %. ",
+        html.Span(
+            f"Seen by {asked.reader_words(reader)}, without any training on names.",
+            className="soft",
+        ),
+    ]
+
+
+def _purity_lines(asked: Questions, view: View, frame: pd.DataFrame) -> list[Line]:
+    token = TOKENS[view.theme]
+    chosen = asked.map_reader(view)
+    readers = list(dict.fromkeys(frame["reader"]))
+    behind = [
+        Line(reader, asked.reader_name(reader), token["edge"], front=False) for reader in readers if reader != chosen
+    ]
+    return [*behind, Line(chosen, asked.reader_name(chosen), token["accent"])] if chosen in readers else behind
+
+
+def _purity(asked: Questions, view: View) -> Drawn:
+    frame = asked.ask(queries.family_purity, view.roster, view.domain)
+    if frame.empty:
+        return drawing.unmapped(asked, view, "family purity")
+    chosen = asked.map_reader(view)
+    lines = _purity_lines(asked, view, frame)
+    own = frame[frame["reader"] == chosen] if chosen in set(frame["reader"]) else frame
+    row = own.iloc[0]
+    tested = own["p_holm"].dropna() if own["p_holm"].notna().any() else own["p_value"].dropna()
+    kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
+    told = f" Largest {kind}: {tested.max():.1g}." if len(tested) else ""
+    rest = f" Grey: {len(lines) - 1} other readers." if len(lines) > 1 else ""
+    sentence = [
+        "Share of the k nearest sources that are of the same ",
+        shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
+        f", with the 95 % bootstrap interval. n = {int(row['sources'])} sources of {int(row['families'])} families."
+        f"{told}{rest}",
+    ]
+    return Drawn(figures.family_purity(frame, lines, theme=view.theme), sentence)
+
+
+def _neighbours(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _rows(asked, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmapped(asked, view, "table of neighbours"))
+    own = (frame["family"] == frame["nearest_family"]).sum()
+    columns = [
+        tables.words("name", "Source", 148, 1, cellClass="mono"),
+        tables.family("family", "Family", 108),
+        tables.words("nearest_name", "Nearest source", 148, 1, cellClass="mono"),
+        tables.family("nearest_family", "Its family", 108),
+        tables.number("cosine", "Cosine", "cosine", 72),
+        tables.number("rank_back", "Rank back", "count", 84),
+        tables.number("same_5", "Kin in 5", "count", 74),
+        tables.number("same_10", "Kin in 10", "count", 80),
+        tables.number("kin", "Kin", "count", 58),
+    ]
+    rows = tables.with_marks(frame, asked.marks(), "family", "nearest_family")
+    sentence = (
+        f"Every source and its nearest in all dimensions of the signature; {own} of {len(frame)} nearest are kin, "
+        "which is of the same family. Select a row to see its ten nearest below."
+    )
+    return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
+
+
+def _nearest_rows(asked: Questions, view: View) -> pd.DataFrame:
+    reader = asked.map_reader(view)
+    return asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
+
+
+def _nearest(asked: Questions, view: View) -> Drawn:
+    if not view.source:
+        return Drawn(
+            drawing.blank(view.theme),
+            "The ten nearest sources of one, by cosine.",
+            shell.empty("No source is selected", "Select a row of the table above, or type a name"),
+        )
+    frame = _nearest_rows(asked, view)
+    if frame.empty:
+        return drawing.unmapped(asked, view, "neighbourhood of this source")
+    whole = asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain).set_index("source")
+    own = whole.loc[view.source]
+    kin = int((frame["family"] == own["family"]).sum())
+    sentence = [
+        shell.source_name(own["name"]),
+        f" and its {len(frame)} nearest of {len(whole) - 1}; {kin} of them are {own['family']}, as are "
+        f"{int(own['kin'])} sources of the roster besides it.",
+    ]
+    return Drawn(figures.nearest_sources(frame, asked.marks(), theme=view.theme), sentence)
+
+
+def _pages(asked: Questions, view: View) -> list[Component]:
+    if not view.source:
+        return []
+    profile = asked.ask(queries.source_profile, view.source, "", view.roster, view.domain)
+    if profile is None:
+        return []
+    return [
+        html.Span(["Page of ", shell.source_link(view, view.source, profile.name)], className="marked"),
+        html.Span(["Family ", shell.family_link(view, profile.family)], className="marked"),
+    ]
+
+
+def _voters(asked: Questions, view: View) -> list[str]:
+    """Readers of the paper's method with geometry in the view that is shown."""
+    shown = asked.map_reader(view)
+    if not shown:
+        return []
+    readers = asked.ask(queries.readers)
+    alike = (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(shown)["view"])
+    return [
+        row.reader
+        for row in readers[alike].itertuples(index=False)
+        if view.domain in row.domains and view.roster in row.rosters
+    ]
+
+
+def _pair_rows(asked: Questions, view: View) -> pd.DataFrame:
+    frame = asked.ask(queries.cross_family_pairs, _voters(asked, view), view.roster, view.domain, WITHIN)
+    need = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
+    passed = (frame["near"] >= need) & (frame["median_rank"] <= WITHIN)
+    return frame.assign(passes=["yes" if passes else "" for passes in passed])
+
+
+def _pairs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _pair_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmapped(asked, view, "pair of sources"))
+    voters = int(frame["readers"].max())
+    columns = [
+        tables.words("name", "Source", 140, 1, cellClass="mono"),
+        tables.family("family", "Family", 108),
+        tables.words("other_name", "Beside it", 140, 1, cellClass="mono"),
+        tables.family("other_family", "Family", 108),
+        tables.number("near", "Near for", "count", 76),
+        tables.number("readers", "Readers", "count", 74),
+        tables.number("median_rank", "Median rank", "number", 92),
+        tables.number("cosine", "Cosine", "cosine", 72),
+        tables.words("passes", "Passes", 68),
+    ]
+    rule = (
+        f"A pair passes when {FEWEST} of 4 readers put each among the other's {WITHIN} nearest and the median agrees. "
+    )
+    passing = int((frame["passes"] == "yes").sum())
+    judged = (
+        f"{passing} pairs pass with {voters} readers."
+        if voters >= FEWEST
+        else f"Here {voters} reader{'s' if voters > 1 else ''} voted, so these are candidates and none can pass."
+    )
+    rows = tables.with_marks(frame, asked.marks(), "family", "other_family")
+    sentence = f"{rule}{judged} n = {len(frame)} pairs, the closest first."
+    return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
+
+
+def _asked_pair(asked: Questions, view: View) -> list[Component]:
+    if not view.source or not view.other:
+        return [html.P("Choose two sources, or select a row: every reader's ranks appear here.", className="sentence")]
+    if view.source == view.other:
+        return [html.P("These are one and the same source.", className="sentence caution")]
+    frame = asked.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    if frame.empty:
+        return [html.P(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", className="sentence")]
+    body = [
+        html.Tr(
+            [
+                html.Th([asked.reader_name(row.reader), shell.origin_badge(row.origin)], scope="row"),
+                html.Td(f"{row.rank:.0f}"),
+                html.Td("–" if pd.isna(row.rank_back) else f"{row.rank_back:.0f}"),
+                html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
+                html.Td(rate_text(row.cosine)),
+                html.Td(f"{100 * row.percentile:.1f} %"),
+            ],
+            className="here" if row.reader == asked.map_reader(view) else "",
+        )
+        for row in frame.itertuples(index=False)
+    ]
+    heads = ["Reader", "rank from the first", "rank from the second", "mutual rank", "cosine", "percentile"]
+    return [
+        html.Table(
+            [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+            className="small wide",
+        )
+    ]
+
+
+def _agreement(asked: Questions, view: View) -> Drawn:
+    frame = asked.ask(queries.reader_agreement, view.roster, view.domain)
+    if frame.empty:
+        return drawing.unmapped(asked, view, "agreement between readers")
+    readers = [
+        reader
+        for _, members in asked.reader_groups()
+        for reader in members
+        if reader in set(frame["reader"]) | set(frame["other"])
+    ]
+    names = {reader: asked.reader_name(reader) for reader in readers}
+    pairs = len(frame[frame["metric"] == "spearman"])
+    sentence = (
+        "Above the diagonal the Spearman correlation of all distances between sources, below it the share of the "
+        f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
+    )
+    return Drawn(figures.agreement_matrix(frame, names, theme=view.theme), sentence)
+
+
+def _stability(asked: Questions, view: View) -> Drawn:
+    frame = asked.ask(queries.prompt_stability, view.roster, view.domain, asked.map_reader(view))
+    if frame.empty:
+        return drawing.unmapped(asked, view, "prompt stability")
+    sentence = (
+        "Signatures from one fifth of the prompts against those from all of them: one point a fifth, the bar is their "
+        f"mean. n = {frame['fold'].nunique()} disjoint subsets of the prompts."
+    )
+    return Drawn(figures.fold_stability(frame, STABILITY, theme=view.theme), sentence)
+
+
+def _quality(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.projection_quality, asked.map_reader(view), view.roster, view.domain)
+
+
+def _trust(asked: Questions, view: View) -> Drawn:
+    frame = _quality(asked, view)
+    frame = frame[frame["metric"].isin(list(TRUST))]
+    if frame.empty:
+        return drawing.unmapped(asked, view, "map")
+    names = {**PROJECTIONS, SWEEP: "t-SNE, other settings"}
+    swept = frame[frame["method"] == SWEEP]
+    more = f" The last rows repeat t-SNE with {swept['settings'].nunique()} other settings." if len(swept) else ""
+    sentence = [
+        shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
+        " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
+        f"n = {len(asked.ask(queries.sources, view.roster))} sources.{more}",
+    ]
+    return Drawn(figures.map_trust(frame, names, TRUST, theme=view.theme), sentence)
+
+
+def _domain_rows(asked: Questions, view: View) -> pd.DataFrame:
+    frame = asked.ask(queries.cross_domain, asked.map_reader(view), view.roster)
+    return frame[frame["metric"].isin(list(DOMAIN_METRICS))]
+
+
+def _domains(asked: Questions, view: View) -> Drawn:
+    frame = _domain_rows(asked, view)
+    if frame.empty:
+        return drawing.unmapped(asked, view, "search across domains")
+    ways = {
+        (row.query_domain, row.gallery_domain): " in ".join(
+            DOMAIN_NAMES.get(name, name) for name in (row.query_domain, row.gallery_domain)
+        )
+        for row in frame.itertuples(index=False)
+    }
+    label = next(iter(ways.values()))
+    one = frame[(frame["query_domain"] == next(iter(ways))[0])]
+    sentence = (
+        f"A source's signature of one domain sought among all signatures of the other ({label}): filled as it is, "
+        f"hollow after each domain's mean is taken away. n = {len(asked.ask(queries.sources, view.roster))} sources."
+    )
+    return Drawn(figures.domain_search(one, DOMAIN_METRICS, theme=view.theme), sentence)
+
+
+def _tree_height(asked: Questions, view: View) -> int:
+    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
+    return figures.tree_height(len(asked.ask(queries.sources, view.roster))) if len(steps) else EMPTY_HEIGHT
+
+
+def _tree(asked: Questions, view: View) -> Drawn:
+    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
+    if steps.empty:
+        return drawing.unmapped(asked, view, "tree of sources")
+    sources = asked.ask(queries.sources, view.roster)
+    sentence = (
+        "Average linkage of cosine distances: sources join where their clusters meet, further left is less alike. A "
+        f"branch has a family's colour while all under it are of that family. n = {len(sources)} sources."
+    )
+    return Drawn(figures.tree(steps, sources, asked.marks(), theme=view.theme, selected=view.source), sentence)
+
+
+# ---- what the figures say of themselves -----------------------------------------------------------------------------
+
+
+def _trust_table(asked: Questions, view: View) -> pd.DataFrame:
+    frame = _quality(asked, view).drop(columns="build_id")
+    settings = [json.loads(text) for text in frame["settings"]]
+    return frame.assign(
+        seed=[setting.get("seed") for setting in settings],
+        perplexity=[setting.get("perplexity") for setting in settings],
+    )
+
+
+def _tree_table(asked: Questions, view: View) -> pd.DataFrame:
+    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
+    names = asked.ask(queries.sources, view.roster)["name"]
+    count = len(names)
+
+    def named(node: int) -> str:
+        return str(names.iloc[node]) if node < count else f"cluster {node - count + 1}"
+
+    return steps.assign(
+        step=steps["step"] + 1,
+        left_node=[named(int(node)) for node in steps["left_node"]],
+        right_node=[named(int(node)) for node in steps["right_node"]],
+    )
+
+
+def _key(asked: Questions, view: View) -> dict[str, object]:
+    return {"reader": asked.map_reader(view), "roster": view.roster, "domain": view.domain}
+
+
+def _told(table: Any, store: str, **less: str) -> shell.Told:
+    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+        return store, {name: value for name, value in _key(asked, view).items() if name not in less}
+
+    return shell.Told(table, made, Questions.map_reader)
+
+
+PAGE = shell.Page(
+    name="neighbourhoods",
+    path="/neighbourhoods",
+    title="Neighbourhoods",
+    icon="neighbourhoods",
+    layout=layout,
+    register=register,
+    figures={
+        "purity": _told(
+            lambda asked, view: asked.ask(queries.family_purity, view.roster, view.domain).drop(columns="build_id"),
+            "family_purity",
+        ),
+        "neighbours": _told(_rows, "neighbors"),
+        "nearest": _told(_nearest_rows, "neighbors"),
+        "pairs": _told(_pair_rows, "neighbors", reader=""),
+        "agreement": _told(
+            lambda asked, view: asked.ask(queries.reader_agreement, view.roster, view.domain).drop(columns="build_id"),
+            "reader_agreement",
+            reader="",
+        ),
+        "stability": _told(
+            lambda asked, view: asked.ask(
+                queries.prompt_stability, view.roster, view.domain, asked.map_reader(view)
+            ).drop(columns="build_id"),
+            "prompt_stability",
+        ),
+        "trust": _told(_trust_table, "projection_quality"),
+        "domains": _told(
+            lambda asked, view: _domain_rows(asked, view).drop(columns=["build_id", "best_other", "best_other_name"]),
+            "cross_domain",
+            domain="",
+        ),
+        "tree": _told(_tree_table, "dendrogram"),
+    },
+)

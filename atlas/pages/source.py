@@ -1,0 +1,353 @@
+"""One source: how soon it is named, what it is taken for, what stands beside it, and how it compares with another."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import pandas as pd
+from dash import Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell
+from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.drawing import Drawn
+from atlas.figures import neighbourhoods, sources
+from atlas.figures.attribution import Line, rate_text
+from atlas.state import BUDGETS, View
+from atlas.theme import READER_COLOURS
+from backend.store import queries
+
+QUESTIONS = {
+    "soon": "How soon is it named?",
+    "taken": "What is it taken for?",
+    "beside": "What stands beside it?",
+    "again": "Is it found again in the other domain?",
+}
+NEAREST = 10
+TAKEN = 12
+
+
+def layout(label: str = "", **query: str) -> Component:
+    """The page of a source for a query string."""
+    asked = questions()
+    problem = asked.problem()
+    if problem is not None:
+        return shell.no_generation(problem)
+    wanted = asked.settle(View.parse({**query, "source": unquote(label)}))
+    if not wanted.source:
+        return shell.unknown("source", unquote(label), wanted)
+    view = asked.opened(wanted)
+    profile = _profile(asked, view)
+    assert profile is not None, "settled"
+    origin = asked.origin(asked.attribution_reader(view))
+    sees = asked.origin(asked.map_reader(view))
+
+    def section(name: str, drawn: Drawn, height: int, came: str, **more: Any) -> Component:
+        plot = shell.graph(f"{name}-graph", drawn.figure)
+        return shell.figure_section(
+            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin=came, **more
+        )
+
+    return html.Div(
+        className="column",
+        children=[
+            shell.settled(wanted, view),
+            dcc.Store(id="source-label", data=view.source),
+            html.Div(
+                className="page-head",
+                children=[
+                    html.P(["Source of ", shell.family_link(view, profile.family)], className="kicker"),
+                    html.H1(html.Span(profile.name, dir="auto", className="long"), className="source-title"),
+                    html.Div(_facts(asked, view), id="source-facts", className="card-facts"),
+                    html.Div(
+                        className="answer-row",
+                        children=[
+                            shell.segmented("source-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
+                            html.Div(
+                                _answer(asked, view),
+                                id="source-answer",
+                                className="answer",
+                                **{"aria-live": "polite"},
+                            ),
+                        ],
+                    ),
+                ],
+            ),
+            section(
+                "soon",
+                _soon(asked, view),
+                380,
+                origin,
+                controls=[
+                    shell.labelled(
+                        "Compare with",
+                        "source-other",
+                        shell.source_search(
+                            "source-other", asked, view.roster, view.other, "Another source", "Source to compare with"
+                        ),
+                    )
+                ],
+            ),
+            html.Div(_versus(asked, view), id="versus", **{"aria-live": "polite"}),
+            html.Div(
+                className="two",
+                children=[
+                    section("taken", _taken(asked, view), 420, origin),
+                    section("beside", _beside(asked, view), 420, sees),
+                ],
+            ),
+            shell.grid_section("again", QUESTIONS["again"], *_again(asked, view), origin=sees, height=None),
+        ],
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    source, k, other = Input("source-label", "data"), Input("source-k", "value"), Input("source-other", "value")
+    drawing.remember(app, source=source, k=k, other=other)
+    drawing.refill(app, "source-facts", _facts, source=source)
+    drawing.refill(app, "source-answer", _answer, source=source, k=k)
+    drawing.refill(app, "versus", _versus, source=source, k=k, other=other)
+    drawing.redraw(app, "soon", _soon, source=source, k=k, other=other)
+    drawing.redraw(app, "taken", _taken, source=source, k=k)
+    drawing.redraw(app, "beside", _beside, source=source)
+    drawing.refresh(app, "again", _again, source=source)
+
+    @app.callback(Output("source-other", "data"), Input("roster", "value"), prevent_initial_call=True)
+    def offered(roster: str) -> Any:
+        return shell.source_options(questions(), roster)
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def _profile(asked: Questions, view: View) -> queries.SourceProfile | None:
+    return asked.ask(queries.source_profile, view.source, asked.attribution_reader(view), view.roster, view.domain)
+
+
+def _table(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+
+
+def _facts(asked: Questions, view: View) -> list[Component | str]:
+    profile = _profile(asked, view)
+    assert profile is not None
+    held = "in " + ", ".join(profile.rosters)
+    links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
+    query = View(
+        reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, source=view.source
+    ).query()
+    return [
+        html.Span([shell.symbol(asked.marks()[profile.family], view.theme), shell.family_link(view, profile.family)],
+                  className="marked"),
+        html.Span(shell.source_name(view.source), title="Label in the release"),
+        html.Span({"local": "local weights", "api": "API"}.get(profile.access, profile.access)),
+        html.Span(f"{profile.responses:,} responses"),
+        html.Span(held if view.roster in profile.rosters else f"not in {view.roster}; {held}"),
+        *[dcc.Link(words, href=f"{path}?{query}") for words, path in links.items()],
+    ]  # fmt: skip
+
+
+def _answer(asked: Questions, view: View) -> list[Component | str]:
+    table = _table(asked, view)
+    own = sources.accuracy_of(table, [view.source])
+    if view.k not in own:
+        return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
+    values = table[f"accuracy_{view.k}"].dropna()
+    place = int((values > own[view.k]).sum()) + 1
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    return [
+        f"With {traces} it is named first in ",
+        html.Strong(sources.accuracy_text(own, view.k)),
+        f" of its groups; the median source reaches {100 * values.median():.1f} %. "
+        f"{_ordinal(place)} easiest of {len(values)} sources.",
+    ]
+
+
+def _soon(asked: Questions, view: View) -> Drawn:
+    table = _table(asked, view)
+    own = sources.accuracy_of(table, [view.source])
+    if not own:
+        return drawing.unmeasured(asked, view, "accuracy of this source", _path(view))
+    names = table.set_index("source")["name"]
+    colours = READER_COLOURS[view.theme]
+    lines = [(Line(view.source, names[view.source], colours[0]), own)]
+    if view.other and view.other != view.source and view.other in names.index:
+        other = sources.accuracy_of(table, [view.other])
+        lines.insert(0, (Line(view.other, names[view.other], colours[1], "dot"), other))
+    profile = _profile(asked, view)
+    assert profile is not None
+    groups = int(profile.accuracy["n"].iloc[0])
+    sentence = (
+        f"Share of its groups of K traces that are given to it, on {DOMAIN_NAMES.get(view.domain, view.domain)} by "
+        f"{asked.reader_words(asked.attribution_reader(view))}. Grey: the middle half and the middle 80 % of all "
+        f"{len(table)} sources. n = {groups:,} groups a seed at K = {int(profile.accuracy['k'].iloc[0])}."
+    )
+    return Drawn(sources.accuracy_curves(table, lines, theme=view.theme, k=view.k), sentence)
+
+
+def _taken_rows(asked: Questions, view: View) -> pd.DataFrame:
+    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+    wrong = cells[cells["truth"] != cells["predicted"]]
+    out = wrong[wrong["truth"] == view.source].set_index("predicted")["share"]
+    into = wrong[wrong["predicted"] == view.source].set_index("truth")["share"]
+    members = asked.ask(queries.sources, view.roster).set_index("source")
+    frame = pd.DataFrame({"answered_as": out, "named_for": into}).fillna(0.0)
+    frame = frame.join(members[["name", "family"]], how="inner").rename_axis("source").reset_index()
+    order = frame[["answered_as", "named_for"]].max(axis=1).sort_values(ascending=False, kind="stable").index
+    return frame.loc[order, ["source", "name", "family", "answered_as", "named_for"]].reset_index(drop=True)
+
+
+def _taken(asked: Questions, view: View) -> Drawn:
+    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+    if cells.empty:
+        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}", _path(view))
+    frame = _taken_rows(asked, view)
+    groups = int(cells.loc[cells["truth"] == view.source, "count"].sum())
+    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    if frame.empty:
+        nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
+        return Drawn(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
+    rest = f" The {TAKEN} most frequent of {len(frame)}." if len(frame) > TAKEN else ""
+    sentence = f"Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
+    return Drawn(sources.taken_for(frame.head(TAKEN), asked.marks(), theme=view.theme), sentence)
+
+
+def _near_rows(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, view.source, NEAREST)
+
+
+def _beside(asked: Questions, view: View) -> Drawn:
+    frame = _near_rows(asked, view)
+    if frame.empty:
+        return drawing.unmapped(asked, view, "neighbourhood")
+    profile = _profile(asked, view)
+    assert profile is not None
+    kin = int((frame["family"] == profile.family).sum())
+    size = len(asked.ask(queries.sources, view.roster))
+    sentence = (
+        f"The ten nearest in the original space; {kin} of them are of its family. n = {size - 1} other sources, as "
+        f"seen by {asked.reader_words(asked.map_reader(view))}."
+    )
+    return Drawn(neighbourhoods.nearest_sources(frame, asked.marks(), theme=view.theme), sentence)
+
+
+def _again_rows(asked: Questions, view: View) -> pd.DataFrame:
+    frame = asked.ask(queries.cross_domain, asked.map_reader(view), view.roster, view.source)
+    if frame.empty:
+        return pd.DataFrame(
+            columns=["variant", "query_domain", "gallery_domain", "rank", "cosine", "nearest_other", "other_cosine"]
+        )
+    keys = ["variant", "query_domain", "gallery_domain"]
+    wide = frame.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
+    named = frame.dropna(subset=["best_other_name"]).drop_duplicates(keys).set_index(keys)["best_other_name"]
+    wide["nearest_other"] = [named.get(key) for key in wide[keys].itertuples(index=False, name=None)]
+    return wide.rename(columns={"best_other_cosine": "other_cosine"}).rename_axis(None, axis=1)
+
+
+def _again(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _again_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmapped(asked, view, "search across domains"))
+    body = [
+        html.Tr(
+            [
+                html.Th(
+                    f"{DOMAIN_NAMES.get(row.query_domain, row.query_domain)} in "
+                    f"{DOMAIN_NAMES.get(row.gallery_domain, row.gallery_domain)}",
+                    scope="row",
+                ),
+                html.Td("as it is" if row.variant == "raw" else "domain's mean taken away"),
+                html.Td(f"{row.rank:.0f}" if "rank" in frame else "–"),
+                html.Td(rate_text(row.cosine) if "cosine" in frame else "–"),
+                html.Td(shell.source_name(row.nearest_other) if isinstance(row.nearest_other, str) else "–"),
+                html.Td(rate_text(row.other_cosine) if "other_cosine" in frame else "–"),
+            ]
+        )
+        for row in frame.itertuples(index=False)
+    ]
+    heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
+    size = len(asked.ask(queries.sources, view.roster))
+    table = html.Table(
+        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)], className="small wide"
+    )
+    return table, (
+        f"Its signature of one domain, sought among the signatures of all sources in the other: rank 1 when itself is "
+        f"the nearest. n = {size} sources."
+    )
+
+
+def _versus(asked: Questions, view: View) -> list[Component]:
+    """Two sources beside each other: confusions both ways, ranks, and the page of the other."""
+    if not view.other or view.other == view.source:
+        return []
+    members = asked.ask(queries.sources, view.roster).set_index("source")
+    if view.other not in members.index or view.source not in members.index:
+        return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
+    parts: list[Component | str] = []
+    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+    if len(cells):
+        share = cells.set_index(["truth", "predicted"])["share"]
+        there = float(share.get((view.source, view.other), 0.0))
+        back = float(share.get((view.other, view.source), 0.0))
+        traces = "one trace" if view.k == 1 else f"{view.k} traces"
+        parts.append(f"At {traces}, {there:.1%} of its groups are answered as the other, {back:.1%} the other way. ")
+    near = asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, view.source)
+    row = near[near["neighbor"] == view.other]
+    if len(row):
+        one = row.iloc[0]
+        parts.append(
+            f"In the original space their cosine is {rate_text(one['cosine'])}, rank {int(one['rank'])} from here and "
+            f"{int(one['rank_back'])} from there. "
+        )
+    name = members.at[view.other, "name"]
+    return [html.P([html.Span("Beside "), shell.source_link(view, view.other, name), ": ", *parts], className="versus")]
+
+
+def _ordinal(place: int) -> str:
+    ending = "th" if 10 <= place % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return "The" if place == 1 else f"The {place}{ending}"
+
+
+def _path(view: View) -> str:
+    return shell.source_path(view, view.source).partition("?")[0]
+
+
+# ---- what the figures say of themselves -----------------------------------------------------------------------------
+
+
+def _soon_rows(asked: Questions, view: View) -> pd.DataFrame:
+    table = _table(asked, view)
+    frame = table[table["source"].isin([view.source, view.other])]
+    return frame.drop(columns=["position", "responses"]).reset_index(drop=True)
+
+
+def _key(asked: Questions, view: View) -> dict[str, object]:
+    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+
+
+def _map_key(asked: Questions, view: View) -> dict[str, object]:
+    return {"reader": asked.map_reader(view), "roster": view.roster}
+
+
+PAGE = shell.Page(
+    name="source",
+    path="/source/<label>",
+    title="Source",
+    icon="",
+    layout=layout,
+    register=register,
+    figures={
+        "soon": shell.Told(_soon_rows, lambda asked, view: ("source_accuracy", _key(asked, view))),
+        "taken": shell.Told(_taken_rows, lambda asked, view: ("confusion", _key(asked, view) | {"k": view.k})),
+        "beside": shell.Told(
+            _near_rows,
+            lambda asked, view: ("neighbors", _map_key(asked, view) | {"domain": view.domain}),
+            Questions.map_reader,
+        ),
+        "again": shell.Told(
+            _again_rows, lambda asked, view: ("cross_domain", _map_key(asked, view)), Questions.map_reader
+        ),
+    },
+)

@@ -1,0 +1,109 @@
+"""Grids of the pages: columns of numbers, names that lead to their pages, families with their marks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import pandas as pd
+
+from atlas import shell
+from atlas.theme import Mark
+
+Column = dict[str, Any]
+
+
+def number(field: str, title: str, kind: str = "count", width: int = 84, **more: Any) -> Column:
+    """A column of numbers, right-aligned; kind is one of :data:`atlas.shell.NUMBER_COLUMNS`."""
+    return {
+        "field": field,
+        "headerName": title,
+        "headerTooltip": title,
+        "type": "rightAligned",
+        "filter": "agNumberColumnFilter",
+        "valueFormatter": {"function": shell.NUMBER_COLUMNS[kind]},
+        "minWidth": width,
+        "flex": 0,
+        "width": width,
+        **more,
+    }
+
+
+def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) -> Column:
+    """A column of text."""
+    return {
+        "field": field,
+        "headerName": title,
+        "filter": "agTextColumnFilter",
+        "floatingFilter": True,
+        "minWidth": width,
+        "width": width,
+        "flex": flex,
+        "tooltipField": field,
+        **more,
+    }
+
+
+def source(field: str, title: str, identity: str = "source", width: int = 180, page: str = "source") -> Column:
+    """A column of names that lead to the pages of what column ``identity`` holds."""
+    linked = {"cellRenderer": "PageLink", "cellRendererParams": {"page": page, "field": identity}, "cellClass": "mono"}
+    return words(field, title, width, 1, **linked)
+
+
+def family(field: str, title: str, width: int = 124) -> Column:
+    """A column of families with their marks (see :func:`with_marks`)."""
+    return words(field, title, width, cellRenderer="Family")
+
+
+def with_marks(frame: pd.DataFrame, marks: Mapping[str, Mark], *fields: str) -> pd.DataFrame:
+    """The rows with symbol and colours of the families in some columns, as the cells want them."""
+    out = frame.copy()
+    for field in fields:
+        held = [marks.get(name) for name in frame[field]]
+        out[f"{field}_symbol"] = [mark.symbol if mark else "circle" for mark in held]
+        out[f"{field}_dark"] = [mark.dark if mark else "" for mark in held]
+        out[f"{field}_light"] = [mark.light if mark else "" for mark in held]
+    return out
+
+
+def height(rows: int, most: int = 560) -> int:
+    """Height in pixels of a grid of so many rows, with its two heads and the filters."""
+    return min(most, 38 + 38 + 40 + 34 * max(rows, 2) + 4)
+
+
+def grid(
+    identity: str, frame: pd.DataFrame, columns: Sequence[Column], *, selectable: bool = False, **options: Any
+) -> dag.AgGrid:
+    """Rows as an AG Grid.
+
+    Parameters
+    ----------
+    identity : str
+    frame : DataFrame
+    columns : sequence of Column
+    selectable : bool
+        Whether a click on a row, or Space, selects it.
+    """
+    chosen = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+    return dag.AgGrid(
+        id=identity,
+        rowData=shell.records(frame),
+        columnDefs=list(columns),
+        defaultColDef={
+            "sortable": True,
+            "resizable": True,
+            "suppressHeaderFilterButton": True,
+            "suppressFloatingFilterButton": True,
+        },
+        dashGridOptions={
+            "rowHeight": 34,
+            "headerHeight": 38,
+            "tooltipShowDelay": 400,
+            "ensureDomOrder": True,
+            **({"rowSelection": chosen} if selectable else {}),
+            **options,
+        },
+        className="ag-theme-quartz atlas-grid",
+        style={"height": "100%", "width": "100%"},
+    )
