@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,7 +156,8 @@ class SentenceEncoder:
         self.dtype = dtype or best_dtype(self.device)
         self.model, self.tokenizer = load_model(self.proxy)
         self.model.float().to(self.device).eval()
-        self.recipe = recipe_of(self.proxy.key, locate(self.proxy))
+        recipe = recipe_of(self.proxy.key, locate(self.proxy))
+        self.recipe = replace(recipe, max_tokens=min(recipe.max_tokens, self.tokenizer.model_max_length))
         self.width = self.proxy.hidden_size
         self.batch_tokens = 65_536 if self.device.type == "cuda" else 4_096
 

@@ -171,7 +171,7 @@ class TrainedClassifier:
     @property
     def parameters(self) -> int:
         """Number of trained weights."""
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     @torch.inference_mode()
     def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
@@ -190,8 +190,9 @@ class TrainedClassifier:
 
 
 def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
-    """Token ids with the special tokens of the model, cut on the right."""
-    ids: list[list[int]] = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=max_tokens)[
+    """Token ids with the special tokens of the model, cut on the right, where the model ends at the latest."""
+    limit = min(max_tokens, tokenizer.model_max_length)
+    ids: list[list[int]] = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=limit)[
         "input_ids"
     ]
     return [row or [tokenizer.pad_token_id or 0] for row in ids]
