@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.protocol import fold_of_prompts
 from backend.release import Release
 from backend.statistics import cluster_bootstrap, holm, percentile_bootstrap, sign_flip_p_values
@@ -184,6 +184,21 @@ def test_comparison_of_end_points_equals_the_slow_version(prompt_folds):
     assert compare_endpoints(hits, []).empty
 
 
+def test_intervals_of_accuracies_equal_the_slow_version(prompt_folds):
+    log_posteriors = leaning(0.7)
+    frame = accuracy_intervals(cluster_hits(log_posteriors, prompt_folds), replicates=150, seed=8)
+    for k in (1, 5):
+        hits, sizes = naive_clusters(log_posteriors, prompt_folds, k)
+        stream, ratios = np.random.default_rng(8), []
+        for _ in range(150):
+            drawn = stream.integers(0, len(hits), size=len(hits))
+            ratios.append(sum(hits[c] for c in drawn) / sum(sizes[c] for c in drawn))
+        for metric, share in (("accuracy_low", 0.025), ("accuracy_high", 0.975)):
+            row = frame[(frame["k"] == k) & (frame["metric"] == metric)]
+            assert row["value"].tolist() == pytest.approx([np.quantile(ratios, share)])
+            assert row["n"].tolist() == [20]
+
+
 def test_tables_of_comparisons():
     def reader(method, proxy=None, view=None):
         name = "/".join(part for part in (method, proxy, view) if part)
@@ -192,6 +207,7 @@ def test_tables_of_comparisons():
     held = [
         reader("dct-q4", "small", "ur"),
         reader("dna", "encoder", "r"),
+        reader("llmmap", "small", "ur"),
         reader("ngram-word"),
         reader("reader-paper", "small", "r"),
         reader("reader-paper", "small", "ur"),
@@ -201,10 +217,14 @@ def test_tables_of_comparisons():
         "endpoints/100-way": [
             (ur, r),
             ("dna/encoder/r", r),
+            ("llmmap/small/ur", r),  # a baseline is one, whatever it reads
             ("ngram-word", r),
             ("dna/encoder/r", ur),
+            ("llmmap/small/ur", ur),
             ("ngram-word", ur),
+            ("llmmap/small/ur", "dna/encoder/r"),
             ("ngram-word", "dna/encoder/r"),
+            ("ngram-word", "llmmap/small/ur"),
         ],
         "controls/100-way/small/ur": [("dct-q4/small/ur", ur)],
     }
@@ -252,6 +272,16 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         ]
         printed = capsys.readouterr().out
         assert "reader-paper/gone/ur; they are left out" in printed
-        assert "100-way: fewer than two readers" in printed
+        assert "100-way: no reader has kept" in printed
+        low, value, high = (
+            connection.execute(
+                "SELECT value FROM attribution_metrics WHERE reader = 'reader-paper/invented/ur' AND roster = '50-way' "
+                "AND k = 5 AND metric = ?",
+                [metric],
+            ).fetchall()
+            for metric in ("accuracy_low", "accuracy", "accuracy_high")
+        )
+        assert value == []  # only what this stage adds is here at K = 5
+        assert low[0][0] < np.sum(naive_clusters(scores["invented"], folds, 5)[0]) / sizes[1] < high[0][0]
         origins = connection.execute("SELECT origin FROM builds WHERE stage = 'statistics' ORDER BY origin").fetchall()
         assert origins == [("measured",), ("measured",), ("published",)]

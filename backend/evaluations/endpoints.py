@@ -59,6 +59,31 @@ def cluster_hits(
     return out
 
 
+def accuracy_intervals(
+    hits: Mapping[int, tuple[Counts, Counts]], replicates: int = REPLICATES, seed: int = SEED
+) -> pd.DataFrame:
+    """Intervals of a reader's accuracies when clusters are drawn.
+
+    Parameters
+    ----------
+    hits : from :func:`cluster_hits`
+    replicates, seed : int
+
+    Returns
+    -------
+    DataFrame
+        Columns k, reduction ('pooled'), metric ('accuracy_low' or 'accuracy_high', 95 %), value, n (clusters).
+    """
+    right, sizes = (np.column_stack([held[part] for held in hits.values()]) for part in (0, 1))
+    bounds = cluster_bootstrap(right, sizes, replicates, seed)
+    rows = [
+        {"k": k, "reduction": "pooled", "metric": metric, "value": float(bound[column]), "n": len(right)}
+        for metric, bound in zip(("accuracy_low", "accuracy_high"), bounds, strict=True)
+        for column, k in enumerate(hits)
+    ]
+    return pd.DataFrame(rows)
+
+
 def compare_endpoints(
     hits: Mapping[str, Mapping[int, tuple[Counts, Counts]]],
     pairs: Sequence[tuple[str, str]],

@@ -1,9 +1,9 @@
 """Are differences between readers more than chance, and do capable proxies read better? (paper, statistical protocol).
 
 End points of all measured readers on a roster that have kept their log-posteriors are compared in two kinds of tables:
-``endpoints/ROSTER`` holds every pair of the paper's readouts and of methods with a proxy or view of their own;
-``controls/ROSTER/PROXY/VIEW`` holds what reads the same states as one of the paper's readouts, against that. Holm's
-correction runs within a table. The correlations use published accuracies.
+``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``controls/ROSTER/PROXY/VIEW`` holds
+what else was made of the states that one of the paper's readouts reads, against that. Holm's correction runs within a
+table. The same clusters give every reader the intervals of its accuracies. The correlations use published accuracies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import duckdb
 import pandas as pd
 
 from backend.evaluations.capability import capability_correlations, published_scores
-from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.release import Release
 from backend.statistics import FLIPS, REPLICATES, SEED
 from backend.store.builds import recorded
@@ -23,6 +23,7 @@ from backend.store.writers import replace_rows
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
+from jobs._stages.baseline_methods import METHODS as BASELINES
 from jobs._stages.readers import KeptReader, measured_readers
 
 PUBLISHED_ROSTER = "100-way"
@@ -44,10 +45,10 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
     if len(held) < len(known):
         absent = ", ".join(reader.reader for reader in known if reader not in held)
         print(f"{roster}: no log-posteriors are kept here of {absent}; they are left out of the comparisons")
-    tables = comparison_tables(held, roster)
-    if not tables:
-        print(f"{roster}: fewer than two readers have kept their log-posteriors, there is nothing to compare")
+    if not held:
+        print(f"{roster}: no reader has kept its log-posteriors, there is nothing to compare")
         return
+    tables = comparison_tables(held, roster)
     details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
     with recorded(
         connection,
@@ -58,6 +59,11 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
         details=details,
     ) as build:
         hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
+        for reader, counts in hits.items():
+            intervals = accuracy_intervals(counts)
+            for metric, part in intervals.groupby("metric"):
+                key = {"reader": reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
+                replace_rows(connection, "attribution_metrics", part, {**key, "metric": metric}, build)
         for hypotheses, pairs in tables.items():
             frame = compare_endpoints(hits, pairs)
             replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
@@ -71,7 +77,7 @@ def comparison_tables(held: list[KeptReader], roster: str) -> dict[str, list[tup
     endpoints = []
     for reader in held:
         paper = papers.get((reader.proxy, reader.view))
-        if reader.method == METHOD or paper is None:
+        if paper is None or reader.method in (METHOD, *BASELINES):
             endpoints.append(reader)
         else:
             tables.setdefault(f"controls/{roster}/{reader.proxy}/{reader.view}", []).append((reader.reader, paper))
