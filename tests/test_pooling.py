@@ -90,6 +90,16 @@ def test_reader_keeps_states_at_relative_positions_and_means_over_more(causal):
         np.testing.assert_array_equal(found[3, "positions"][i].reshape(20, -1)[15], found[3, "temporal"][i][9 * 32 :])
 
 
+def test_encoder_reads_whole_responses_for_positions_although_only_short_ones_are_kept():
+    reader = Reader(tiny_encoder(), tiny_tokenizer(encoder=True), dtype=torch.float32, causal=False)
+    encoded = reader.encode(TRACES, "ur")
+    whole = reader.read(encoded, [2, 3], Readout((None, 6), temporal=(3,), positions=(3,)))
+    short = reader.read(encoded, [2, 3], Readout((6,), temporal=(3,), positions=(3,)))
+    assert set(whole) - set(short) == {(2, "full"), (3, "full")}
+    for key, array in short.items():
+        np.testing.assert_array_equal(array, whole[key])
+
+
 @pytest.fixture(scope="module")
 def world():
     rng = np.random.default_rng(9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -137,6 +139,38 @@ def test_mean_is_mode_zero_and_two_modes_are_the_fingerprint_of_reader_paper():
     held = temporal_evidence(temporal, labels, folds, 4, ["dct-q2", "temporal-mean"]).log_posteriors
     paper, _ = out_of_fold(lambda _: fingerprint.astype(np.float32), dict.fromkeys(range(5), 2), labels, folds, 4)
     np.testing.assert_allclose(held["dct-q2"], paper, atol=2e-3)
+
+
+@pytest.mark.release
+def test_released_reports_describe_the_same_eleven(release):
+    """Dimensions, and mixtures whose heads have unit length and stay near the mode that they start at."""
+    names = {
+        "mean_pool": "temporal-mean",
+        "final_token": "temporal-final",
+        "max_pool": "temporal-max",
+        "mean_final_pool": "temporal-mean-final",
+        "mean_max_pool": "temporal-mean-max",
+        "final_max_pool": "temporal-final-max",
+        "dct_q2": "dct-q2",
+        "dct_q4": "dct-q4",
+        "dct_q8": "dct-q8",
+        "learned_temporal_h1": "mixture-1",
+        "learned_temporal_h2": "mixture-2",
+    }
+    vectors = {method: len(columns) for method, columns in REPRESENTATIONS.items()} | dict(MIXTURES)
+    assert sorted(names.values()) == sorted(vectors)
+    steps = ProbeSettings()
+    reach = sum(steps.rate(step) for step in range(steps.steps))
+    for path in (release.root / "results" / "ablations" / "temporal" / "reports").glob("*.json"):
+        content = json.loads(path.read_text("utf-8"))
+        d = content["configs"]["mean_pool"]["feature_dimension"]
+        assert {names[c]: part["feature_dimension"] // d for c, part in content["configs"].items()} == vectors
+        for fold in content["folds"]:
+            for config in ("learned_temporal_h1", "learned_temporal_h2"):
+                weights = np.array(fold["configs"][config]["fit_diagnostics"]["normalized_mode_weights"])
+                np.testing.assert_allclose(np.linalg.norm(weights, axis=1), 1, rtol=1e-5)
+                # Forty steps at the probe's own rates reach no further, so the rates are shared.
+                assert np.abs(weights - np.eye(MODES)[: len(weights)]).max() < 1.2 * reach
 
 
 def test_permuted_labels_give_chance():

@@ -213,9 +213,14 @@ class Reader:
         if self.causal:
             self._read_pass(encoded, wanted, readout, out, progress)
             return out
-        for limit in readout.limits:
+        limits = readout.limits
+        if None not in limits and (readout.temporal or readout.positions):
+            limits = (None, *limits)  # these describe the whole response, whatever lengths are kept
+        for limit in limits:
             name, one = variant_name(limit), replace(readout, limits=(None,)) if limit is None else Readout()
-            part = {(ly, "full"): array for (ly, v), array in out.items() if v == name}
+            part = {
+                (ly, "full"): out.get((ly, name), np.empty((n, FINGERPRINT_MODES * d), np.float16)) for ly in wanted
+            }
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
             self._read_pass(
