@@ -207,8 +207,10 @@ def task_of(release: Release, limit: int | None = None) -> Task:
     records = release.bench_records()
     place = {model: number for number, model in enumerate(records.sources)}
     pairs = {name: release.pairs(name) for name in dict.fromkeys(SPLIT_PAIRS.values())}
-    places = {
-        name: np.column_stack([frame[side].map(place).to_numpy(np.intp) for side in ("model_a", "model_b")])
+    places: dict[PairSet, npt.NDArray[np.intp]] = {
+        name: np.column_stack([frame[side].map(place).to_numpy(np.intp) for side in ("model_a", "model_b")]).astype(
+            np.intp
+        )
         for name, frame in pairs.items()
     }
     splits = {}
@@ -363,7 +365,7 @@ def _report(reader: str, rows: pd.DataFrame) -> None:
     for (protocol, readout), part in summary.groupby(["protocol", "readout"], sort=False):
         of = part.set_index("metric")
         accuracy = of.loc["accuracy"]
-        others = " ".join(f"{of.loc[m, 'value']:.3f}" for m in ("precision", "recall", "f1", "auc"))
+        others = " ".join(f"{value:.3f}" for value in of["value"].loc[["precision", "recall", "f1", "auc"]])
         print(
             f"{reader:<34} {protocol:<8} {readout:<13} {accuracy['value']:.3f}±{accuracy['std']:.3f} "
             f"[{accuracy['low']:.3f}, {accuracy['high']:.3f}] {others}",

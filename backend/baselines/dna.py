@@ -57,7 +57,8 @@ def dna_vectors(
     for first in range(0, prompts, step):
         block = embeddings[:, first : first + step].astype(np.float64).reshape(models, -1)
         out += block @ rng.standard_normal((block.shape[1], components))
-    return out / np.sqrt(components)
+    out /= np.sqrt(components)
+    return out
 
 
 def distances(vectors: npt.NDArray[np.floating]) -> Doubles:
