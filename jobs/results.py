@@ -28,6 +28,8 @@ Written by `python -m jobs results` from the database; not by hand. Rows and col
 where the released files hold another number it follows in brackets. **Measured** rows were computed here. Superscripts
 name the builds at the end: what was run, on which code and data, or which released file a number comes from. Retained
 and difference columns cite both of their parts. Accuracies and shares are between 0 and 1.
+
+What did not agree, between the paper, its files and here, is at the end: [Where they disagree](#where-they-disagree).
 """
 
 

@@ -231,7 +231,7 @@ def published(record: Record, folder: Path) -> Item:
         return Item("publish", f"no generation in {folder}", "missing", command)
     ends = [build["started_at"] + timedelta(seconds=build["duration_s"]) for build in record.builds.values()]
     later = sum(end > made for end in ends)
-    return Item("publish", name, f"{later} builds behind" if later else "done", command, made)
+    return Item("publish", name, f"{later} build{'s' * (later > 1)} behind" if later else "done", command, made)
 
 
 def table(items: Iterable[Item], now: datetime) -> Iterator[str]:

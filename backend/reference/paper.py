@@ -21,6 +21,7 @@ from backend.reference.rows import MAIN, READER, Collected
 from backend.reference.tables import TABLES
 
 TRANSCRIPT = Path(__file__).with_name("paper.csv")
+SOURCE = "the paper's tables, transcribed"
 DIFFERS = "the released files hold another number"
 DERIVED = "READER's value less the difference in results/bench_a/disjoint/statistics_with_baselines.json"
 
@@ -144,7 +145,7 @@ def read_paper(results: Results, into: Collected) -> None:
             notes.insert(0, DIFFERS)
         about = {"place": number.place, "row_name": number.row, "column_name": number.column}
         note = "; ".join(notes) or None
-        into.add("paper_values", f"paper, {number.place}", **about, value=number.value, file_value=value, note=note)
+        into.add("paper_values", SOURCE, **about, value=number.value, file_value=value, note=note)
 
 
 def _from_difference(held: Held, cell: Cell, baseline: str) -> float | None:

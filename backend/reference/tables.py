@@ -260,6 +260,21 @@ TABLES = (
         f"{MAP} --benchmark agent500,math100",
     ),
     Table(
+        "fig:source_prompt_input_full",
+        "Source-to-prompt variance ratio (a figure in the paper: numbers of its files)",
+        {
+            name: Cell("variance_ratios", "ratio", (("roster", ROSTER), ("block", block), ("fold", None)))
+            for name, block in (("DC", "dc"), ("First AC", "ac"), ("DC–AC", "dc-ac"))
+        },
+        tuple(
+            Row(f"{name} · {view}", (reader(proxy, view),), f"{READER}/{{proxy}}/{view}")
+            for view in ("ur", "r")
+            for proxy, name in LONG.items()
+        ),
+        False,
+        f"{EVALUATE} controls --view ur,r",
+    ),
+    Table(
         "tab:cross_provider_neighborhoods",
         "Candidate pairs: main proxies that see both among ten nearest, median mutual rank",
         {},

@@ -218,7 +218,8 @@ def _simple(book: Book) -> Iterator[str]:
             joint = (reader, cells["dc-ac"])
             lines += _beaten(book, f"{protocol} splits", (reader, cells["ac"]), joint, "first AC alone")
             for baseline in STATIC:
-                lines += _beaten(book, f"{protocol} splits", (baseline, cells["match"]), joint)
+                known = baseline if book.number(cells["match"], baseline) is not None else f"published-{baseline}"
+                lines += _beaten(book, f"{protocol} splits", (known, cells["match"]), joint)
     if not simple:
         lines.append("")
         command = "python -m jobs evaluate --stage baselines --roster 100-way"

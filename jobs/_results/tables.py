@@ -8,7 +8,8 @@ import duckdb
 
 from backend.reference.layout import Cell, Row, Table
 from backend.reference.paper import Printed
-from backend.reference.tables import CANDIDATES
+from backend.reference.rows import READER
+from backend.reference.tables import CANDIDATES, EVALUATE, RELATE
 from backend.store.result_queries import mutual_ranks
 from jobs._results.book import ABSENT, Book, Number, as_printed, like, plain
 
@@ -40,6 +41,9 @@ def _following(book: Book, table: Table) -> Iterator[str]:
         if any((row.name, column) in printed for column in table.columns):
             cells = [_paper_cell(book, table, row, column, printed) for column in columns]
             yield _line([row.name, "paper", *cells])
+        elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
+            cells = [_file_cell(book, table, row, column) for column in columns]
+            yield _line([row.name, "files", *cells])
     forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
     for row in table.rows:
@@ -52,7 +56,7 @@ def _following(book: Book, table: Table) -> Iterator[str]:
             yield _line([f"**{reader['name']}**", "measured", *cells])
         if not held:
             name = row.ours.partition("/")[0]
-            yield _line([f"{name}", "not measured", f"`{table.command}`", *([""] * (len(columns) - 1))])
+            yield _line([name, "not measured", f"`{command_for(table, name)}`", *([""] * (len(columns) - 1))])
 
 
 def _beside(book: Book, table: Table) -> Iterator[str]:
@@ -80,7 +84,7 @@ def _beside(book: Book, table: Table) -> Iterator[str]:
         yield _line(line)
     if missing:
         yield ""
-        yield f"{ABSENT} beside a printed number: not measured; `{table.command}` makes it."
+        yield f"Not measured here, or not all of it; `{table.command}` makes it."
 
 
 def _candidates(book: Book, table: Table, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
@@ -175,6 +179,21 @@ def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[t
     if value is not None and not builds:
         builds = [kept["build_id"]]
     return text + book.cite(builds)
+
+
+def _file_cell(book: Book, table: Table, row: Row, column: str) -> str:
+    cell = _question(table, row, column, ours=False)
+    return _shown(book, book.number(cell, row.published[0]) if cell is not None else None, ".000")
+
+
+def command_for(table: Table, method: str) -> str:
+    """What measures a method for a table."""
+    if table.command == RELATE:
+        return f"{RELATE} --method {'reader' if method == READER else method}"
+    if method == READER or EVALUATE not in table.command:
+        return table.command.replace("attribution,baselines", "attribution")
+    stages = "baselines,stress" if "stress" in table.command else "baselines"
+    return f"{EVALUATE} {stages} --method {method}"
 
 
 def _qualified(parts: dict[str, str]) -> str:

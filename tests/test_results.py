@@ -1,0 +1,201 @@
+"""The report: deterministic, every number with its build, disagreements from the rows, absences with a command."""
+
+import contextlib
+import re
+
+import pandas as pd
+import pytest
+
+from backend.reference.paper import printed
+from backend.store.builds import recorded
+from backend.store.database import open_work, publish
+from backend.store.result_queries import open_reading
+from backend.store.writers import replace_rows, write_proxies, write_reader
+from jobs import __main__ as verbs
+from jobs._results.book import as_printed, like, plain
+from jobs.results import report
+from tests.fake_release import fake_release
+
+SUPERSCRIPT = re.compile(r"<sup>([\d ]+)</sup>")
+
+
+def metrics(**cells):
+    """Fold and pooled accuracy at K, by keyword k1, k100, ..."""
+    rows = []
+    for name, value in cells.items():
+        about = {"k": int(name[1:]), "metric": "accuracy", "seed": None, "fold": None, "std": 0.01, "n": 500}
+        rows += [{**about, "reduction": reduction, "value": value} for reduction in ("fold", "pooled")]
+    return pd.DataFrame(rows).astype({"seed": "Int64", "fold": "Int64"})
+
+
+def write(connection, method, frame, *, proxy=None, view=None, origin="measured", build="b", condition="clean"):
+    reader = write_reader(connection, method=method, name=f"{method} here", proxy=proxy, view=view, origin=origin)
+    key = {"reader": reader, "roster": "100-way", "benchmark": "agent500", "condition": condition}
+    replace_rows(connection, "attribution_metrics", frame, key, build)
+    return reader
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A store with published numbers of an invented release and a few measured ones."""
+    folder = tmp_path_factory.mktemp("results")
+    path = folder / "work.duckdb"
+    release = fake_release(folder / "release")
+    assert verbs.main(["reference", "--release", str(release), "--work", str(path)]) == 0
+    with contextlib.closing(open_work(path)) as connection:
+        write_proxies(connection, pd.DataFrame([{"proxy": "smollm2-135m", "name": "SmolLM2"}]))
+        with recorded(connection, stage="reference", command="x", origin="published", source_file="f.json") as theirs:
+            write(
+                connection,
+                "dna",
+                metrics(k1=0.119, k100=0.706),
+                proxy="mpnet",
+                view="r",
+                origin="published",
+                build=theirs,
+            )
+            write_proxies(connection, pd.DataFrame([{"proxy": "mpnet", "name": "MPNet"}]))
+        with recorded(connection, stage="evaluate", command="python -m jobs evaluate") as ours:
+            here = {"proxy": "smollm2-135m", "view": "ur", "build": ours}
+            write(connection, "reader-paper", metrics(k1=0.31, k5=0.30, k100=0.85), **here)
+            write(connection, "reader-dc", metrics(k1=0.32, k100=0.80), **here)
+            write(connection, "positions-64", metrics(k1=0.300), **here)
+            write(connection, "positions-16", metrics(k1=0.262), **here)
+            write(connection, "ngram-word", metrics(k1=0.35, k100=0.90), build=ours)
+            mpt = write_reader(connection, method="mpt", name="MPT")
+            rows = pd.DataFrame(
+                {
+                    "metric": ["accuracy", "auc"],
+                    "split": pd.Series([None, None], dtype="Int64"),
+                    "value": [0.7417, 0.7],
+                    "std": [0.061, 0.08],
+                    "n": [20, 20],
+                }
+            )
+            replace_rows(
+                connection, "relationship_metrics", rows.assign(protocol="pair", readout="match"), {"reader": mpt}, ours
+            )
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(work):
+    with contextlib.closing(open_reading(work)) as cursor:
+        return "\n".join(report(cursor))
+
+
+def lines_with(text, *parts):
+    return [line for line in text.splitlines() if all(part in line for part in parts)]
+
+
+def section(text, title):
+    return text.partition(f"## {title}")[2].partition("\n## ")[0]
+
+
+def test_the_same_store_gives_the_same_report(work, text, tmp_path):
+    targets = [tmp_path / "one.md", tmp_path / "new" / "two.md"]
+    for target in targets:
+        assert verbs.main(["results", "--work", str(work), "--to", str(target)]) == 0
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+    assert targets[0].read_text("utf-8").rstrip() == text.rstrip()
+    publish(work, tmp_path / "data")
+    assert verbs.main(["results", "--data", str(tmp_path / "data"), "--to", str(targets[1])]) == 0
+    assert targets[1].read_text("utf-8") == targets[0].read_text("utf-8")
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_every_table_of_the_paper_is_there(text):
+    for place in {number.place for number in printed()}:
+        assert f"`{place}`" in text
+
+
+def test_measured_follows_printed_and_cites_its_build(text):
+    table = section(text, "Agent500, 100-way attribution")
+    (printed,) = lines_with(table, "| DNA / MPNet | paper |")
+    assert ".119<sup>" in printed
+    (ours,) = lines_with(table, "reader-paper here", "measured")
+    assert ".310<sup>" in ours
+    assert ".850<sup>" in ours
+    builds = section(text, "Builds")
+    for numbers in SUPERSCRIPT.findall(text):
+        for number in numbers.split():
+            assert len(lines_with(builds, f"| {number} | `")) == 1
+    assert lines_with(builds, "published, `f.json`")
+    assert lines_with(builds, "| measured | `python -m jobs evaluate` |")
+    assert "not recorded" not in builds
+
+
+def test_conditions_stand_beside_ours(text):
+    (row,) = lines_with(section(text, "Position pooling"), "| Uniform: M64 vs. M16 |")
+    assert re.search(r"\| 5\.28\S* \| \+3\.80<sup>", row)
+    (head,) = lines_with(section(text, "Position pooling"), "K=1 paper")
+    assert "K=1 smollm2-135m" in head
+
+
+def test_what_is_missing_comes_with_its_command(text):
+    assert lines_with(
+        text, "| llmmap | not measured | `python -m jobs evaluate --roster 100-way --stage baselines --method llmmap` |"
+    )
+    assert lines_with(text, "| phylolm | not measured | `python -m jobs relate --method phylolm` |")
+    assert (
+        "Not measured here, or not all of it; `python -m jobs evaluate --roster 100-way --stage controls` makes it."
+        in text
+    )
+
+
+def test_disagreements_come_from_the_rows(text):
+    found = section(text, "Where they disagree")
+    assert lines_with(found, "K = 1 |", "`ngram-word` | .350<sup>", "`dna/mpnet/r` | .119<sup>")
+    assert lines_with(found, "K = 100 |", "`ngram-word` | .900<sup>", "`reader-paper/smollm2-135m/ur` | .850<sup>")
+    assert lines_with(found, "K = 1, pooled |", "`reader-dc/smollm2-135m/ur` | .320<sup>")
+    assert not lines_with(found, "K = 100, pooled |")
+    assert "MPT and PhyloLM: 1 of 2 numbers agree as printed." in found
+    assert lines_with(found, "| MPT | AUC | .746 | .700<sup>")
+    (grows,) = lines_with(found, "K = 5 beats K = 1")
+    assert "smollm2-135m: .300<sup>" in grows
+    assert grows.endswith("| **no** |")
+    (tie,) = lines_with(found, "DC–AC is within one point of DC at K = 100")
+    assert tie.endswith("| yes |")
+    (absent,) = lines_with(found, "64 tokens beat 32")
+    assert "not measured" in absent
+
+
+def test_an_empty_store_says_so_everywhere(tmp_path):
+    path = tmp_path / "work.duckdb"
+    open_work(path).close()
+    with contextlib.closing(open_reading(path)) as cursor:
+        text = "\n".join(report(cursor))
+    assert "Published numbers are not imported: `python -m jobs reference`." in text
+    assert "N-grams are not measured" in text
+    assert "<sup>" not in text
+    assert ".504" in text  # what the paper prints needs no store
+
+
+def test_problems_are_sentences(tmp_path, capsys, work):
+    assert verbs.main(["results", "--work", str(tmp_path / "none.duckdb")]) == 2
+    assert "There is no database" in capsys.readouterr().err
+    assert verbs.main(["results", "--work", str(work), "--data", str(tmp_path)]) == 2
+    (tmp_path / "file").write_text("", "utf-8")
+    assert verbs.main(["results", "--work", str(work), "--to", str(tmp_path / "file" / "r.md")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (plain(0.4814), ".481"),
+        (plain(1.0), "1.000"),
+        (plain(-0.0128), "-.013"),
+        (plain(-0.0001), ".000"),
+        (as_printed("435.2e6"), "435.2M"),
+        (as_printed("24.18e9"), "24.18B"),
+        (as_printed("438"), "438"),
+        (as_printed("5.0"), "5.0"),
+        (like(134_515_008.0, "962.4e6"), "135M"),
+        (like(57_700.0, "819.3e3"), "57.7K"),
+        (like(0.0123, ".00053"), ".01230"),
+        (like(412.4, "438"), "412"),
+    ],
+)
+def test_numbers_look_as_printed(shown, expected):
+    assert shown == expected
