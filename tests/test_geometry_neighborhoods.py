@@ -17,7 +17,6 @@ from backend.geometry.neighborhoods import (
     prompt_stability,
     reader_agreement,
     top_k_jaccard,
-    top_k_support,
 )
 from backend.geometry.signatures import cosine_similarity
 from backend.protocol import fold_of_prompts
@@ -102,14 +101,6 @@ def test_agreement_against_slow_versions() -> None:
     assert np.isnan(distance_spearman(np.ones((4, 4)), geometry(n=4)))
     with pytest.raises(ValueError, match=r"1\.\.11"):
         top_k_jaccard(a, b, 12)
-
-
-def test_support_counts_geometries() -> None:
-    stack = [geometry(seed=s, noise=0.5) for s in range(3)]
-    support = top_k_support(stack, k=3)
-    for i in range(12):
-        for j in range(12):
-            assert support[i, j] == sum(j in neighbor_order(c)[i, :3] for c in stack)
 
 
 def test_stability_of_equal_and_of_unrelated_panels() -> None:

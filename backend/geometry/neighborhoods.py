@@ -117,24 +117,6 @@ def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
     return overlap
 
 
-def top_k_support(similarities: Sequence[Float], k: int = TOP) -> npt.NDArray[np.int64]:
-    """In how many of several geometries column j is among the k nearest of row i.
-
-    Parameters
-    ----------
-    similarities : sequence of ndarray of shape (n, n)
-        One a reader, or one a subset of the prompts.
-    k : int
-
-    Returns
-    -------
-    ndarray of shape (n, n), int64
-    """
-    ranks = np.stack([directed_ranks(similarity) for similarity in similarities])
-    support: npt.NDArray[np.int64] = ((ranks >= 1) & (ranks <= k)).sum(axis=0)
-    return support
-
-
 def upper_triangle(matrix: Float) -> Float:
     """Values of all pairs, without the diagonal: shape (n (n - 1) / 2,)."""
     return matrix[np.triu_indices(len(matrix), 1)]
