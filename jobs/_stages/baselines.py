@@ -180,7 +180,9 @@ def _scores(
             notes.append(note)
         for panel, array in assemble(by_fold, folds, transfer).items():
             keep(folder / files[panel], array)
-        (folder / "finished.json").write_text(json.dumps({"identity": identity, "folds": notes}), "utf-8")
+        scratch = folder / "finished.partial"
+        scratch.write_text(json.dumps({"identity": identity, "folds": notes}), "utf-8")
+        scratch.replace(folder / "finished.json")
         shutil.rmtree(folder / "folds")
         finished = notes
     clean: Floats = np.load(folder / files[CLEAN], mmap_mode="r")
@@ -203,7 +205,7 @@ def _finished(folder: Path, identity: str, files: list[str]) -> list[Notes] | No
 def _keep_fold(path: Path, identity: str, scores: Mapping[str, Floats], note: Notes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".partial.npz")
-    np.savez(scratch, allow_pickle=False, **scores, about=np.array([identity, json.dumps(note)]))
+    np.savez(scratch, **scores, about=np.array([identity, json.dumps(note)]))
     scratch.replace(path)
 
 
