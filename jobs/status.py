@@ -27,7 +27,9 @@ SHORTENED = ("t128-global", "t64-global", "t32-global")
 CONTROLS = (
     *("reader-dc", "reader-ac", "temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final"),
     *("temporal-mean-max", "temporal-final-max", "dct-q2", "dct-q4", "dct-q8", "mixture-1", "mixture-2"),
-    *("positions-16", "positions-32", "positions-64", "positions-stride4", "positions-fisher", "positions-fisher25"),
+    *("positions-16", "positions-32", "positions-64", "positions-stride4", "positions-stride4-32"),
+    *("positions-fisher", "positions-fisher25", "pca-64", "pca-64-unscaled"),
+    *("centroid-svd", "centroid-svd-unscaled"),
 )
 BASELINES = ("random", "ngram-word", "ngram-char", "dna", "llmmap")
 PROTOCOLS = ("pair", "model", "family")

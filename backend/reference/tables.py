@@ -130,7 +130,7 @@ TABLES = (
             )
         ),
         True,
-        f"{EVALUATE} cost",
+        f"{EVALUATE} statistics",
     ),
     Table(
         "tab:stress_tests",

@@ -21,7 +21,14 @@ SUMMARIES = {
     "attribution_metrics": "seed IS NULL AND fold IS NULL",
     "relationship_metrics": "split IS NULL",
     "cross_domain": "source IS NULL",
-    "variance_ratios": "fold IS NULL",
+    # At the block that the reader, or its view with prompts, selected; every block where none was.
+    "variance_ratios": """
+        fold IS NULL AND layer = coalesce(
+            (SELECT max(s.layer) FROM layer_selection s WHERE s.outer_fold IS NULL AND s.roster = variance_ratios.roster
+                AND s.reader = variance_ratios.reader),
+            (SELECT max(s.layer) FROM layer_selection s WHERE s.outer_fold IS NULL AND s.roster = variance_ratios.roster
+                AND s.reader = regexp_replace(variance_ratios.reader, '/r$', '/ur')),
+            layer)""",
     "comparisons": "true",
     "correlations": "true",
     "costs": "true",
@@ -150,9 +157,8 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
 def count_rows(cursor: Cursor, table: str) -> int:
     """Rows of a table."""
     columns_of(cursor, table)
-    row = cursor.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-    assert row is not None
-    return int(row[0])
+    ((count,),) = cursor.execute(f'SELECT count(*) FROM "{table}"').fetchall()
+    return int(count)
 
 
 def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
