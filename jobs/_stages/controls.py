@@ -8,6 +8,7 @@ table ``layer_selection``.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -231,7 +232,8 @@ STEPS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, Bench, tuple[str, ...]]
 
 
 def _bar(bench: Bench, total: int) -> tqdm:
-    return tqdm(total=total, desc=f"Controls of {bench.where}", unit="fit")
+    seldom = 0.5 if sys.stderr.isatty() else 15.0
+    return tqdm(total=total, desc=f"Controls of {bench.where}", unit="fit", mininterval=seldom)
 
 
 def _report(method: str, bench: Bench, metrics: pd.DataFrame) -> None:
