@@ -27,7 +27,6 @@ from backend.evaluations.relationships import (
     PROJECTION_SEED,
     PROTOCOLS,
     READER_READOUTS,
-    PairSplit,
     Protocol,
     aligned_cosines,
     baseline_contrasts,
@@ -35,10 +34,8 @@ from backend.evaluations.relationships import (
     component_contrasts,
     read_pairs,
 )
-from backend.extraction import BENCH_A, bench_shards
-from backend.fingerprints import FingerprintStore, StoreKey
 from backend.proxies.registry import describe, proxy_key
-from backend.release import SPLIT_PAIRS, PairSet, Records, Release, SplitSet
+from backend.release import SPLIT_PAIRS, PairSet, Release
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
 from backend.store import queries
@@ -47,42 +44,14 @@ from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import _common
+from jobs._bench import SPLITS, Task, fingerprints_of, task_of, write_task
 from jobs._common import METHOD, describe_proxy
 
 METHODS = ("mpt", "phylolm", "reader", "dna")
 NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
 ENCODER = "minilm-l6"
-SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
 DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
 """Feature that holds the decision value of a reader's default readout."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """The pairs and splits of Bench-A, and its records where responses are read.
-
-    Attributes
-    ----------
-    records : Records
-    pairs : dict of pair set to DataFrame
-        As :meth:`Release.pairs` gives them.
-    places : dict of pair set to ndarray of shape (n, 2)
-        Numbers of the two models of every pair.
-    splits : dict of protocol to list of PairSplit
-    prompts : int
-        Leading prompts that are read.
-    """
-
-    records: Records
-    pairs: dict[PairSet, pd.DataFrame]
-    places: dict[PairSet, npt.NDArray[np.intp]]
-    splits: dict[Protocol, list[PairSplit]]
-    prompts: int
-
-    @property
-    def models(self) -> int:
-        """Number of models."""
-        return len(self.records.sources)
 
 
 @dataclass(frozen=True)
@@ -97,8 +66,8 @@ class Subject:
         Features that each readout sees.
     default : str
         The readout whose decision values are kept.
-    key, proxy : str or None
-        The proxy as it was asked for, and its short key.
+    proxy : str or None
+        Short key.
     view : {'ur', 'r'} or None
     layer : int or None
     layer_from : str or None
@@ -138,7 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
         subjects = subjects_of(connection, arguments)
         task = task_of(release, arguments.limit)
         # A missing one speaks before work begins.
-        loaded = [fingerprints_of(task, subject) if subject.proxy else None for subject in subjects]
+        loaded = [
+            fingerprints_of(task, s.proxy, s.view, s.layer) if s.proxy and s.view and s.layer else None
+            for s in subjects
+        ]
         write_task(connection, release, task)
         print(f"{'reader':<34} {'protocol':<8} {'readout':<13} accuracy      [95 %]         P     R     F1    AUC")
         for subject, fingerprints in zip(subjects, loaded, strict=True):
@@ -200,56 +172,6 @@ def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, rost
         f"No block has been selected for {proxy} on {roster}",
         f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
     )
-
-
-def task_of(release: Release, limit: int | None = None) -> Task:
-    """Read the pairs, splits and records of Bench-A."""
-    records = release.bench_records()
-    place = {model: number for number, model in enumerate(records.sources)}
-    pairs = {name: release.pairs(name) for name in dict.fromkeys(SPLIT_PAIRS.values())}
-    places: dict[PairSet, npt.NDArray[np.intp]] = {
-        name: np.column_stack([frame[side].map(place).to_numpy(np.intp) for side in ("model_a", "model_b")]).astype(
-            np.intp
-        )
-        for name, frame in pairs.items()
-    }
-    splits = {}
-    for protocol, name in SPLITS.items():
-        row = {pair: number for number, pair in enumerate(pairs[SPLIT_PAIRS[name]]["pair_id"])}
-        splits[protocol] = [
-            PairSplit(s.number, np.array([row[p] for p in s.train]), np.array([row[p] for p in s.test]))
-            for s in release.splits(name)
-        ]
-    prompts = len(records.prompt_ids)
-    if limit is not None and limit < 1:
-        raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
-    return Task(records, pairs, places, splits, min(limit or prompts, prompts))
-
-
-def fingerprints_of(task: Task, subject: Subject) -> tuple[npt.NDArray[np.float16], str]:
-    """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
-
-    Raises
-    ------
-    AtlasError
-        If they are missing, or were read from other records; names the command that makes them.
-    """
-    assert subject.proxy is not None and subject.view is not None and subject.layer is not None
-    store = FingerprintStore(StoreKey(BENCH_A, subject.proxy, subject.view))
-    prompts = len(task.records.prompt_ids)
-    done = store.done()
-    shards = bench_shards(task.models, prompts, task.prompts)
-    if any("full" not in done.get(shard.name, {}).get(str(subject.layer), []) for shard in shards):
-        raise AtlasError(
-            f"The fingerprints of Bench-A at block {subject.layer} by {subject.proxy} in view {subject.view} "
-            "are not complete",
-            f"Run: python -m jobs extract --benchmark {BENCH_A} --proxy {subject.proxy} --view {subject.view} "
-            f"--layers {subject.layer}" + (f" --limit {task.prompts}" if task.prompts < prompts else ""),
-        )
-    identity = store.identity()
-    assert identity is not None, "a store with shards has an identity"
-    array = store.load(subject.layer).reshape(task.models, prompts, -1)
-    return array[:, : task.prompts], identity.proxy_hash
 
 
 def measure(
@@ -320,18 +242,6 @@ def _long(task: Task, features: Mapping[PairSet, Mapping[str, npt.NDArray[np.flo
         for name, value in held.items()
     ]
     return pd.concat(parts, ignore_index=True).dropna(subset="value")
-
-
-def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Task) -> None:
-    """Write the models and pairs of Bench-A."""
-    models = release.bench_models()[["model", "parent_family", "is_parent"]]
-    silent = np.array([not trace.response for trace in task.records.traces]).reshape(task.models, -1).sum(axis=1)
-    with recorded(connection, stage="relate", command=_common.command_line(), data_hash=release.manifest_hash) as build:
-        for family, rows in models.assign(empty_responses=silent).groupby("parent_family"):
-            replace_rows(connection, "relationship_models", rows, {"parent_family": family}, build)
-        for pair_set, pairs in task.pairs.items():
-            columns = pairs[["pair_id", "model_a", "model_b", "related"]]
-            replace_rows(connection, "relationship_pairs", columns, {"pair_set": pair_set}, build)
 
 
 def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backend.baselines.matching import MATCHERS, first_characters, first_word, match_rates
 from backend.evaluations.relationships import METRICS, read_pairs
-from jobs.relate import SPLITS, task_of
+from jobs._bench import SPLITS, task_of
 
 TEXTS = st.text(alphabet=st.sampled_from(" \n\tab,\u00a0é"), max_size=12)
 

@@ -27,7 +27,7 @@ from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.proxies.reader import Readout
 from backend.statistics import holm
 from jobs.__main__ import main as run_job
-from jobs.relate import task_of
+from jobs._bench import task_of
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny
 
