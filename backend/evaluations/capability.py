@@ -8,14 +8,16 @@ chain of thought, temperature zero, thinking off), GPQA-Diamond by Artificial An
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import resources
+from typing import Any
 
 import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 BENCHMARKS = {"mmlu_pro": "MMLU-Pro", "gpqa_diamond": "GPQA-Diamond"}
 """Columns of the table and names for people."""
-STATISTICS = {"pearson": pearsonr, "spearman": spearmanr}
+STATISTICS: Mapping[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}
 SMALLEST = 3
 """Proxies below which a correlation says nothing."""
 

@@ -72,7 +72,12 @@ def profile(
     classes = len(release.roster(roster))
     layer = _modal_layer(connection, reader, roster) if reader.method == METHOD else None
     weights = reader.proxy_hash(connection, roster)
-    details = {"records": len(records), "runs": RUNS, "layer": layer, "threads": torch.get_num_threads()}
+    details: dict[str, object] = {
+        "records": len(records),
+        "runs": RUNS,
+        "layer": layer,
+        "threads": torch.get_num_threads(),
+    }
     details["load_before"] = round(os.getloadavg()[0], 2)
     with recorded(
         connection,

@@ -134,7 +134,8 @@ def evaluate(
         metric_curve(connection, reader.reader, roster, reduction=reduction).assign(reduction=reduction)
         for reduction in ("pooled", "fold")
     )
-    details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "files": names, "conditions": []}
+    conditions: list[str] = []
+    details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
     with recorded(
         connection,
         stage="stress",
@@ -153,7 +154,7 @@ def evaluate(
                 )
             else:  # what is confused with what is asked of the paper's readout only, and takes most of the room
                 replace_rows(connection, "attribution_metrics", metrics, key, build)
-            details["conditions"].append(f"{benchmark}/{condition}")
+            conditions.append(f"{benchmark}/{condition}")
             _report(metrics, key)
 
 
@@ -194,12 +195,13 @@ def _check_probes(
 def _report(metrics: pd.DataFrame, key: dict[str, str]) -> None:
     summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
     best = summary[summary["k"] == summary["k"].max()].set_index(["reduction", "metric"])["value"]
-    parts = [
-        f"{reduction} {best[reduction, 'accuracy']:.3f} (F1 {best[reduction, 'macro_f1']:.3f}, "
-        f"retained {best.get((reduction, 'retained'), np.nan):.1%})"
-        for reduction in ("fold", "pooled")
-        if (reduction, "accuracy") in best
-    ]
+    parts = []
+    for reduction in ("fold", "pooled"):
+        if (reduction, "accuracy") in best:
+            retained = f", {best[reduction, 'retained']:.1%} retained" if (reduction, "retained") in best else ""
+            parts.append(
+                f"{reduction} {best[reduction, 'accuracy']:.3f} (macro-F1 {best[reduction, 'macro_f1']:.3f}{retained})"
+            )
     print(
         f"{key['reader']} on {key['roster']}, {key['benchmark']} {key['condition']}: "
         f"K = {summary['k'].max()} accuracy {', '.join(parts)}"
