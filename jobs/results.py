@@ -16,9 +16,10 @@ from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.reference.tables import TABLES
 from backend.store.database import WORK_FILE, read_pointer
-from backend.store.result_queries import open_reading
+from backend.store.result_queries import open_reading, summary_rows
 from jobs import _common
 from jobs._results.book import Book
+from jobs._results.comparisons import comparisons
 from jobs._results.findings import findings
 from jobs._results.tables import sections
 
@@ -71,6 +72,7 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     book = Book.read(cursor)
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
+    yield from comparisons(book, summary_rows(cursor, "comparisons"))
     yield from findings(book)
     yield from _builds(book)
 

@@ -55,6 +55,11 @@ def work(tmp_path_factory):
                 build=theirs,
             )
             write_proxies(connection, pd.DataFrame([{"proxy": "mpnet", "name": "MPNet"}]))
+            row = {"subject": "dct-q2/mean4/ur", "reference": "temporal-mean/mean4/ur", "measure": "accuracy@1"}
+            tested = {"low": -0.001, "high": 0.0033, "p_value": 0.3, "p_holm": 1.0, "n": 2000, "method": "m"}
+            about = {"hypotheses": "published/temporal/100-way"}
+            row = {**row, **tested, "difference": 0.0012}
+            replace_rows(connection, "comparisons", pd.DataFrame([row]), about, theirs)
         with recorded(connection, stage="evaluate", command="python -m jobs evaluate") as ours:
             here = {"proxy": "smollm2-135m", "view": "ur", "build": ours}
             write(connection, "reader-paper", metrics(k1=0.31, k5=0.30, k100=0.85), **here)
@@ -62,6 +67,15 @@ def work(tmp_path_factory):
             write(connection, "positions-64", metrics(k1=0.300), **here)
             write(connection, "positions-16", metrics(k1=0.262), **here)
             write(connection, "ngram-word", metrics(k1=0.35, k100=0.90), build=ours)
+            tested = {"low": -0.001, "high": 0.02, "p_value": 0.01, "p_holm": 0.02, "n": 500, "method": "m"}
+            here = "smollm2-135m/ur"
+            row = {"subject": f"temporal-mean/{here}", "reference": f"reader-paper/{here}", "measure": "accuracy@1"}
+            about = {"hypotheses": f"controls/100-way/{here}"}
+            replace_rows(connection, "comparisons", pd.DataFrame([{**row, **tested, "difference": 0.012}]), about, ours)
+            row = {"subject": f"reader-paper/{here}:dc-ac", "reference": "phylolm:match", "measure": "accuracy"}
+            tested |= {"low": None, "high": None, "p_holm": 0.0001, "difference": -0.043}
+            about = {"hypotheses": "relationships/family"}
+            replace_rows(connection, "comparisons", pd.DataFrame([{**row, **tested}]), about, ours)
             mpt = write_reader(connection, method="mpt", name="MPT")
             rows = pd.DataFrame(
                 {
@@ -130,6 +144,14 @@ def test_conditions_stand_beside_ours(text):
     assert re.search(r"\| 5\.28\S* \| \+3\.80<sup>", row)
     (head,) = lines_with(section(text, "Position pooling"), "K=1 paper")
     assert "K=1 smollm2-135m" in head
+
+
+def test_comparisons_stand_side_by_side(text):
+    found = section(text, "Paired comparisons")
+    (row,) = lines_with(found, "| `temporal-mean` | accuracy@1 |")
+    assert re.search(r"\| \+\.001 \[-\.001, \.003\], p 1\.000\S* \| -\.012 \[-\.020, \.001\], p \.020<sup>", row)
+    (row,) = lines_with(found, "| **measured** | family |")
+    assert "-.043, p < .001<sup>" in row
 
 
 def test_what_is_missing_comes_with_its_command(text):

@@ -45,7 +45,7 @@ class Claim:
 
 
 def _pooled(k: int, **where: object) -> Cell:
-    return attribution("accuracy", k, "pooled", **where)
+    return attribution("accuracy", k, "pooled", "value", **where)
 
 
 def _purity(column: str) -> Cell:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import duckdb
 
@@ -210,8 +210,8 @@ def _shown(book: Book, number: Number | None, form: str, *, signed: bool = False
     return ("+" if signed and number.value > 0 else "") + text + book.cite(number.builds)
 
 
-def _base(columns: dict[str, object] | object) -> list[str]:
-    return [name for name in columns if not name.endswith(ENDINGS)]  # type: ignore[attr-defined]
+def _base(columns: Iterable[str]) -> list[str]:
+    return [name for name in columns if not name.endswith(ENDINGS)]
 
 
 def _header(names: list[str]) -> Iterator[str]:
