@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -221,6 +221,16 @@ class Questions:
         """A reader's name beside a line: its proxy where it is READER in its usual form, else its method too."""
         row = self.reader_row(reader)
         return self.proxy_name(reader) if row["method"] == PAPER_METHOD else self.reader_name(reader)
+
+    def short_names(self, readers: Sequence[str]) -> dict[str, str]:
+        """Short names of several readers, and whole ones where two would read the same."""
+        short = {reader: self.short_name(reader) for reader in readers}
+        given = list(short.values())
+        usual = f"{METHOD_NAMES[PAPER_METHOD]} · "
+        return {
+            reader: name if given.count(name) == 1 else self.reader_name(reader).removeprefix(usual)
+            for reader, name in short.items()
+        }
 
     def reader_groups(self) -> list[tuple[str, list[str]]]:
         """Readers for a list: those of the paper's method first, then others by kind, measured before published."""

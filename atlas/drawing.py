@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import Dash, Input, Output, State
+from dash import Dash, Input, Output, State, dcc
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -150,12 +150,18 @@ def refresh(
         )
 
 
-def remember(app: Dash, **own: Input) -> None:
+def remembered(page: str) -> Component:
+    """The place in a page's layout that :func:`remember` needs to be called when the page opens."""
+    return dcc.Store(id=f"{page}-link")
+
+
+def remember(app: Dash, page: str, **own: Input) -> None:
     """Write a page's choices into the link as they change, and once when the page opens."""
     default = View()
     standard = ["" if isinstance(getattr(default, name), tuple) else str(getattr(default, name)) for name in own]
     app.clientside_callback(
         "function (...values) { return window.dash_clientside.atlas.choices("
         f"{json.dumps(list(own))}, {json.dumps(standard)}, ...values); }}",
+        Output(f"{page}-link", "data"),
         *own.values(),
     )

@@ -302,7 +302,8 @@ def _shared_query(view: View) -> str:
 
 def settled(asked: View, shown: View) -> Component:
     """What a page shows instead of what its link asked for; the header follows."""
-    return dcc.Store(id="settled", data={"roster": shown.roster} if shown.roster != asked.roster else {})
+    data = {"roster": shown.roster} if shown.roster != asked.roster else {}
+    return html.Div([dcc.Store(id="settled", data=data), dcc.Store(id="settled-told")])
 
 
 def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Component:
@@ -697,7 +698,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         prevent_initial_call=True,
     )
 
-    app.clientside_callback(client("settled"), Input("settled", "data"))
+    # A callback without an output is not called when its page opens, so this one has one.
+    app.clientside_callback(client("settled"), Output("settled-told", "data"), Input("settled", "data"))
 
     @app.callback(
         Output({"type": "origin", "figure": ALL}, "children"),

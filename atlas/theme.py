@@ -154,6 +154,22 @@ def rate_colours(theme: Theme) -> list[list[float | str]]:
     return [[(step / (len(ramp) - 1)) ** 2, colour] for step, colour in enumerate(ramp)]
 
 
+def readable(rate: float, theme: Theme) -> str:
+    """Ink for a number on a cell of :func:`rate_colours`: whichever of ink and ground has more contrast there."""
+    ramp, at = RATE_RAMP[theme], (len(RATE_RAMP[theme]) - 1) * max(0.0, min(1.0, rate)) ** 0.5
+    low = min(int(at), len(ramp) - 2)
+    pairs = [(int(ramp[low][i : i + 2], 16), int(ramp[low + 1][i : i + 2], 16)) for i in (1, 3, 5)]
+    cell = _luminance([one + (at - low) * (other - one) for one, other in pairs])
+    inks = (TOKENS[theme]["ink"], TOKENS[theme]["ground"])
+    told = {ink: _luminance([int(ink[i : i + 2], 16) for i in (1, 3, 5)]) for ink in inks}
+    return max(inks, key=lambda ink: (max(told[ink], cell) + 0.05) / (min(told[ink], cell) + 0.05))
+
+
+def _luminance(channels: Sequence[float]) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in channels)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def translucent(colour: str, alpha: float) -> str:
     """``#RRGGBB`` with an alpha, as Plotly reads it."""
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))

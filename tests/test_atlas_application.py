@@ -304,7 +304,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: Questions, app:
     assert "p .004" in table and "Published" in table and table.index("Tiny-1M") < table.index("Word n-grams")
     assert list(elsewhere.figure.layout.xaxis.ticktext) == [
         "Agent500<br>whole responses",
-        "Agent500<br>first 64 tokens",
+        "Agent500<br>64 tokens",
         "Math100<br>whole responses",
     ]
     assert default == ["reader-paper/tiny/ur", "reader-paper/vast/ur"]

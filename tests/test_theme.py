@@ -21,6 +21,7 @@ from atlas.theme import (
     family_marks,
     plain,
     rate_colours,
+    readable,
     style_variables,
     template,
     translucent,
@@ -105,6 +106,13 @@ def test_the_rate_ramp_runs_one_way_in_lightness_for_every_vision(theme: Theme) 
         assert (steps > 0).all() or (steps < 0).all(), (theme, vision, steps)
     stops = [stop for stop, _ in rate_colours(theme)]
     assert stops[0] == 0 and stops[-1] == 1 and stops == sorted(stops)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_numbers_on_rate_cells_can_be_read(theme: Theme) -> None:
+    stops = rate_colours(theme)
+    for stop, colour in stops:
+        assert contrast(readable(float(stop), theme), str(colour)) >= 3.5, (stop, colour)
 
 
 def test_a_family_has_one_mark_and_no_two_share_colour_and_symbol() -> None:

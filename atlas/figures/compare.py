@@ -162,7 +162,9 @@ def condition_dots(
     )
     figure.update_xaxes(
         tickvals=list(place.values()),
-        ticktext=[words.replace(", ", "<br>", 1) for words in columns.values()],
+        ticktext=[words.replace(", ", "<br>") for words in columns.values()],
+        tickangle=0,
+        tickfont={"size": 11 if len(place) > 5 else 12},
         range=[-0.6, len(place) - 0.4],
         showgrid=False,
         ticks="",

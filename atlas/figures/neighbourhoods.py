@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from atlas.figures.attribution import Line, rate_text
-from atlas.theme import RINGED, TOKENS, Mark, Theme, plain, rate_colours, template, translucent
+from atlas.theme import RINGED, TOKENS, Mark, Theme, plain, rate_colours, readable, template, translucent
 
 HEAD_LEGEND = {
     "orientation": "h",
@@ -133,8 +133,9 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     figure = go.Figure()
     for row, cosine in zip(rows, frame["cosine"], strict=True):
         figure.add_shape(
-            type="line", x0=low, x1=float(cosine), y0=row, y1=row, line={"color": token["line"], "width": 1}
-        )
+            type="line", layer="below", x0=low, x1=float(cosine), y0=row, y1=row,
+            line={"color": token["line"], "width": 1},
+        )  # fmt: skip
     figure.add_trace(
         go.Scatter(
             name="nearest",
@@ -179,7 +180,6 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         In the order of the rows.
     theme : {'dark', 'light'}
     """
-    token = TOKENS[theme]
     order = [reader for reader in names if reader in set(frame["reader"]) | set(frame["other"])]
     place = {reader: index for index, reader in enumerate(order)}
     cells: list[list[float | None]] = [[None] * len(order) for _ in order]
@@ -194,7 +194,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         told = "Spearman of all distances" if spearman else "shared among the nearest ten (Jaccard)"
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
         words[at[0]][at[1]] = f"{pair}<br>{told}: {rate_text(float(row['value']))}"
-    labels = [plain(names[reader], 28) for reader in order]
+    labels = [plain(names[reader], 24) for reader in order]
     figure = go.Figure(
         go.Heatmap(
             z=cells,
@@ -209,18 +209,16 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
-    # Ink that can be read on the cell: the ramp runs from the ground to its opposite.
     for row, line in enumerate(cells):
         for column, value in enumerate(line):
             if value is not None:
-                bright = value > 0.75
                 figure.add_annotation(
                     x=column, y=row, text=rate_text(value), showarrow=False,
-                    font={"size": 13, "color": token["ground"] if bright else token["ink"]},
+                    font={"size": 13, "color": readable(value, theme)},
                 )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 232, "r": 16, "t": 12, "b": 96})
+    figure.update_layout(template=template(theme), margin={"l": 180, "r": 16, "t": 12, "b": 104})
     axis = {"tickvals": list(range(len(order))), "ticktext": labels, "showgrid": False, "ticks": "", "showline": False}
-    figure.update_xaxes(**axis, tickangle=-24)
+    figure.update_xaxes(**axis, tickangle=-30)
     figure.update_yaxes(**axis, range=[len(order) - 0.5, -0.5])
     return figure
 
@@ -360,7 +358,12 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
                 x=[float(rows[metric]) for metric in held],
                 y=[shown.index(metric) + apart for metric in held],
                 mode="markers+text",
-                marker={"size": 11, "symbol": symbol, "color": token["accent"], "line": {"width": 2}},
+                marker={
+                    "size": 11,
+                    "symbol": symbol,
+                    "color": token["accent"],
+                    "line": {"width": 2, "color": token["accent"]},
+                },
                 text=[f"  {rate_text(float(rows[metric]))}" for metric in held],
                 textposition="middle right",
                 textfont={"size": 13, "color": token["ink"]},

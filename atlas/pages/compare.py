@@ -53,6 +53,7 @@ def layout(**query: str) -> Component:
         className="column",
         children=[
             shell.settled(wanted, view),
+            drawing.remembered(PAGE.name),
             html.Div(
                 className="page-head",
                 children=[
@@ -126,7 +127,7 @@ def register(app: Dash) -> None:
     readers, k = Input("readers", "value"), Input("compare-k", "value")
     metric, reduction = Input("compare-metric", "value"), Input("compare-reduction", "value")
     condition = Input("condition", "value")
-    drawing.remember(app, readers=readers, k=k, metric=metric, reduction=reduction, condition=condition)
+    drawing.remember(app, PAGE.name, readers=readers, k=k, metric=metric, reduction=reduction, condition=condition)
     drawing.refill(app, "compare-answer", _answer, readers=readers, k=k, condition=condition)
     drawing.refill(app, "compare-key", _key_of, readers=readers)
     choices = {"readers": readers, "k": k, "metric": metric, "reduction": reduction, "condition": condition}
@@ -185,17 +186,8 @@ def _measured(asked: Questions, view: View) -> pd.DataFrame:
 def _lines(asked: Questions, view: View) -> list[Line]:
     """One line a chosen reader; the reference is drawn last, on top."""
     colours = READER_COLOURS[view.theme]
-    names = _names(asked, _chosen(asked, view))
+    names = asked.short_names(_chosen(asked, view))
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
-
-
-def _names(asked: Questions, readers: list[str]) -> dict[str, str]:
-    """Short names, and whole ones where two would read the same."""
-    short = {reader: asked.short_name(reader) for reader in readers}
-    return {
-        reader: name if list(short.values()).count(name) == 1 else asked.reader_name(reader).removeprefix("READER · ")
-        for reader, name in short.items()
-    }
 
 
 def _key_of(asked: Questions, view: View) -> list[Component]:
@@ -218,7 +210,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(chosen)].set_index("reader")["value"]
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}."]
-    names = _names(asked, chosen)
+    names = asked.short_names(chosen)
     best = str(here.idxmax())
     traces = "one trace" if view.k == 1 else f"{view.k} traces"
     told: list[Component | str] = [
@@ -316,6 +308,7 @@ def _ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         return drawing.absent(drawing.unmeasured(asked, view, "end points", PAGE.path))
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in _lines(asked, view)}
+    names = asked.short_names(_chosen(asked, view))
     body = []
     for reader, rows in frame.groupby("reader", sort=False):
         cells: list[Component] = [
@@ -327,7 +320,7 @@ def _ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
                             style={"background": colours.get(str(reader))},
                             **{"aria-hidden": "true"},
                         ),
-                        html.Span(rows["name"].iloc[0], className="reader-name"),
+                        html.Span(names[str(reader)], className="reader-name", title=rows["name"].iloc[0]),
                         shell.origin_badge(rows["origin"].iloc[0]),
                     ],
                     className="marked",
@@ -396,7 +389,8 @@ def _columns(frame: pd.DataFrame, asked: Questions) -> dict[tuple[str, str], str
     held = set(zip(frame["benchmark"], frame["condition"], strict=True))
     order = [(domain, condition) for domain in domains for condition in conditions if (domain, condition) in held]
     return {
-        (domain, condition): f"{DOMAIN_NAMES.get(domain, domain)}, {CONDITION_NAMES.get(condition, condition)}"
+        (domain, condition): f"{DOMAIN_NAMES.get(domain, domain)}, "
+        + CONDITION_NAMES.get(condition, condition).removeprefix("first ")
         for domain, condition in order
     }
 
@@ -481,12 +475,12 @@ def _every(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     if frame.empty:
         return drawing.absent(drawing.unmeasured(asked, view, f"results at K = {view.k}", PAGE.path))
     columns = [
-        tables.words("name", "Reader", 240, 1),
-        tables.words("method", "Method", 132),
-        tables.words("view", "Reads", 80),
-        tables.words("origin", "Origin", 112),
-        tables.number("accuracy", "Accuracy", "rate", 96),
-        tables.number("macro_f1", "Macro-F1", "rate", 96),
+        tables.words("name", "Reader", 180, 1),
+        tables.words("method", "Method", 108),
+        tables.words("view", "Reads", 66),
+        tables.words("origin", "Origin", 96),
+        tables.number("accuracy", "Accuracy", "rate", 86),
+        tables.number("macro_f1", "Macro-F1", "rate", 86),
     ]
     traces = "one trace" if view.k == 1 else f"{view.k} traces"
     sentence = (

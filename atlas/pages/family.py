@@ -49,6 +49,7 @@ def layout(name: str = "", **query: str) -> Component:
         className="column",
         children=[
             shell.settled(wanted, view),
+            drawing.remembered(PAGE.name),
             dcc.Store(id="family-name", data=view.zoom),
             html.Div(
                 className="page-head",
@@ -95,7 +96,7 @@ def layout(name: str = "", **query: str) -> Component:
 def register(app: Dash) -> None:
     """Callbacks of the page."""
     family, k = Input("family-name", "data"), Input("family-k", "value")
-    drawing.remember(app, zoom=family, k=k)
+    drawing.remember(app, PAGE.name, zoom=family, k=k)
     drawing.refill(app, "family-facts", _facts, zoom=family)
     drawing.refill(app, "family-answer", _answer, zoom=family, k=k)
     for name, draw in (("reach", _reach), ("leave", _leave), ("within", _within)):

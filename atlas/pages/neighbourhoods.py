@@ -73,6 +73,7 @@ def layout(**query: str) -> Component:
     return html.Div(
         className="column",
         children=[
+            drawing.remembered(PAGE.name),
             html.Div(
                 className="page-head",
                 children=[
@@ -148,7 +149,7 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     source = Input("near-source", "value")
     other = Input("pair-second", "value")
-    drawing.remember(app, source=source, other=other)
+    drawing.remember(app, PAGE.name, source=source, other=other)
     drawing.refill(app, "near-answer", _answer)
     drawing.redraw(app, "purity", _purity)
     drawing.redraw(app, "nearest", _nearest, source=source)
@@ -423,7 +424,7 @@ def _agreement(asked: Questions, view: View) -> Drawn:
         for reader in members
         if reader in set(frame["reader"]) | set(frame["other"])
     ]
-    names = {reader: asked.reader_name(reader) for reader in readers}
+    names = asked.short_names(readers)
     pairs = len(frame[frame["metric"] == "spearman"])
     sentence = (
         "Above the diagonal the Spearman correlation of all distances between sources, below it the share of the "

@@ -53,6 +53,7 @@ def layout(label: str = "", **query: str) -> Component:
         className="column",
         children=[
             shell.settled(wanted, view),
+            drawing.remembered(PAGE.name),
             dcc.Store(id="source-label", data=view.source),
             html.Div(
                 className="page-head",
@@ -105,7 +106,7 @@ def layout(label: str = "", **query: str) -> Component:
 def register(app: Dash) -> None:
     """Callbacks of the page."""
     source, k, other = Input("source-label", "data"), Input("source-k", "value"), Input("source-other", "value")
-    drawing.remember(app, source=source, k=k, other=other)
+    drawing.remember(app, PAGE.name, source=source, k=k, other=other)
     drawing.refill(app, "source-facts", _facts, source=source)
     drawing.refill(app, "source-answer", _answer, source=source, k=k)
     drawing.refill(app, "versus", _versus, source=source, k=k, other=other)

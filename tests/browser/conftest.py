@@ -88,7 +88,7 @@ class Browser:
         """Go to a page and wait until it has drawn what it draws."""
         self.driver.get("about:blank")
         self.driver.get(self.url + path)
-        self.until("return document.querySelector('#map .main-svg, #budget-graph .main-svg, .prose') !== null")
+        self.until("return document.querySelector('.js-plotly-plot .main-svg, .prose, .column > [role=note]') !== null")
         self.settled()
 
     def run(self, script: str, *arguments: Any) -> Any:

@@ -235,8 +235,11 @@ def test_methods_lists_the_builds(browser: Any) -> None:
     assert "invented" in browser.text("#builds-grid .ag-center-cols-container")
 
 
-@pytest.mark.parametrize("path", ["/", "/attribution", "/methods"])
-@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (820, 1180)])
+PATHS = ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/family/GPT", "/methods"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
 def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) -> None:
     override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)

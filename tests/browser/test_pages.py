@@ -1,0 +1,136 @@
+"""Neighbourhoods, Compare, the page of a source and that of a family, in a real Chromium."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any
+
+import pytest
+
+from tests.invented_atlas import ENDLESS, HOSTILE, MARKUP, RIGHT_TO_LEFT, invented_roster
+
+pytestmark = pytest.mark.browser
+
+ROW = (
+    "const rows = [...document.querySelectorAll(arguments[0] + ' [role=row]')];"
+    "const row = rows.find(r => r.textContent.includes(arguments[1]));"
+)
+CELL = "#pairs-grid .ag-center-cols-container [role=row] [role=gridcell]"
+
+ENDS = "return document.querySelector('#ends-place').textContent"
+
+
+def select_row(browser: Any, grid: str, words: str) -> None:
+    """Click the first row of a grid that holds some words."""
+    browser.until(ROW + "return !!row", grid, words)
+    browser.run(ROW + "row.querySelector('[role=gridcell]').click()", grid, words)
+
+
+def names(browser: Any, graph: str) -> list[str]:
+    return [trace["name"] for trace in browser.traces(graph)]
+
+
+def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
+    browser.open("/neighbourhoods?theme=dark&roster=12-way")
+    assert "sibling" in browser.text("#near-answer")
+    assert "No source is selected" in browser.text("#figure-nearest .empty")
+    select_row(browser, "#neighbours-grid", "claude-org/claude-1")
+    browser.wait(lambda: browser.query().get("source") == "claude_1", "the source in the link")
+    browser.until("return document.querySelector('#nearest-graph .js-plotly-plot').data.length === 1")
+    plot = "const p = document.querySelector('#nearest-graph .js-plotly-plot');"
+    browser.until(plot + "return p.layout.yaxis.ticktext && p.layout.yaxis.ticktext.length === 10")
+    assert browser.run("return document.querySelector('#pair-first').value") == "claude-org/claude-1"
+    # Off the screen only textContent has words.
+    first = browser.until(f"const c = document.querySelector('{CELL}'); return c && c.textContent")
+    browser.run(f"document.querySelector('{CELL}').click()")
+    browser.until("return document.querySelectorAll('#pair-answer tbody tr').length === 3")
+    assert browser.run("return document.querySelector('#pair-first').value") == first
+    assert browser.query()["other"]
+    assert len(browser.run("return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext")) == 12
+    browser.run("document.querySelector('#near-links a').click()")
+    browser.until("return document.querySelector('.source-title') !== null")
+
+
+def test_a_link_opens_the_page_of_a_source(browser: Any) -> None:
+    browser.open("/source/gpt_1?theme=light&roster=27-way&k=5&other=qwen_1")
+    assert browser.text("h1") == "gpt-org/gpt-1"
+    assert "With 5 traces" in browser.text("#source-answer")
+    assert {"qwen-org/qwen-1", "gpt-org/gpt-1"} <= set(names(browser, "#soon-graph"))
+    assert "qwen-org/qwen-1" in browser.text("#versus")
+    browser.wait(lambda: browser.query().get("source") == "gpt_1", "the source in the link")
+    browser.run("document.querySelector('#source-k input[value=\"1\"]').click()")
+    browser.until("return document.querySelector('#source-answer').innerText.includes('With one trace')")
+    assert browser.query()["k"] == "1"
+    browser.run("document.querySelector('.kicker a').click()")
+    browser.until("const h = document.querySelector('h1'); return h && h.innerText.trim() === 'GPT'")
+
+
+def test_a_family_page_leads_to_its_members(browser: Any) -> None:
+    browser.open("/family/GPT?theme=dark&roster=27-way&k=1")
+    assert "4 of 27 sources" in browser.text("#family-facts")
+    assert "stay in the family" in browser.text("#family-answer")
+    assert "GPT" in names(browser, "#reach-graph") and len(names(browser, "#reach-graph")) == 9
+    browser.until("return document.querySelectorAll('#members-grid .ag-center-cols-container [role=row]').length === 4")
+    browser.click("#members-grid .ag-center-cols-container a.name-link")
+    browser.until("const h = document.querySelector('h1'); return h && h.innerText === 'gpt-org/gpt-1'")
+    assert browser.query()["roster"] == "27-way"
+
+
+def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
+    readers = urllib.parse.urlencode({"readers": "reader-paper/tiny/ur,ngram-word"})
+    browser.open(f"/compare?theme=light&roster=12-way&{readers}")
+    assert names(browser, "#curves-graph") == ["Word n-grams ± std", "Word n-grams", "Tiny-1M ± std", "Tiny-1M"]
+    key = browser.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.innerText)")
+    assert key == ["READER · Tiny-1M · prompt + response", "Word n-grams"]
+    assert "p .004" in browser.run(ENDS) and "less the first" in browser.run(ENDS)
+    select_row(browser, "#every-grid", "published")
+    browser.wait(lambda: "reader-paper/vast/ur" in browser.query()["readers"], "the third reader in the link")
+    browser.until(
+        "const p = document.querySelector('#curves-graph .js-plotly-plot');"
+        "return p.data.some(t => t.name === 'Vast-70B' && t.line.dash === 'dash')"
+    )
+    browser.run("document.querySelector('#compare-metric input[value=nll]').click()")
+    axis = "return document.querySelector('#curves-graph .js-plotly-plot').layout.yaxis.title.text.includes('NLL')"
+    browser.until(axis)
+
+
+def test_the_badge_follows_the_reader(browser: Any) -> None:
+    browser.open("/attribution?theme=dark&roster=12-way")
+    badge = "return document.querySelector('#figure-budget .origin').innerText"
+    assert browser.run(badge) == "Measured here"
+    browser.run("window.dash_clientside.set_props('reader', {value: 'reader-paper/vast/ur'})")
+    browser.wait(lambda: browser.run(badge) == "Published", "a changed badge")
+    assert "origin-published" in browser.run("return document.querySelector('#figure-folds .origin').className")
+
+
+def test_pages_open_on_a_roster_that_has_results(browser: Any) -> None:
+    browser.open("/attribution?theme=dark&roster=27-way&reader=ngram-word")
+    browser.until("return document.querySelector('#roster').value.startsWith('12-way')")
+    assert "12 sources" in browser.text("#answer") and browser.query()["roster"] == "12-way"
+
+
+def test_hostile_names_are_text_on_every_page(browser: Any) -> None:
+    for label, name in zip(list(invented_roster()["label"])[-3:], HOSTILE, strict=True):
+        browser.open(f"/source/{urllib.parse.quote(label, safe='')}?theme=dark&roster=27-way")
+        assert browser.run("return document.querySelector('h1').textContent") == name
+        calm(browser)
+    browser.open(f"/family/{urllib.parse.quote(MARKUP, safe='')}?theme=dark&roster=27-way")
+    assert browser.run("return document.querySelector('h1').textContent") == MARKUP
+    calm(browser)
+    browser.open(
+        "/neighbourhoods?" + urllib.parse.urlencode({"roster": "27-way", "source": MARKUP, "other": "hostile_1"})
+    )
+    browser.until("return document.querySelectorAll('#pair-answer tbody tr').length === 3")
+    ticks = browser.run("return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext.join()")
+    assert "&lt;img" in ticks and "<img" not in ticks and RIGHT_TO_LEFT in ticks and ENDLESS not in ticks
+    calm(browser)
+    browser.open("/source/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E?theme=dark")
+    assert "There is no such source" in browser.text("h1")
+    calm(browser)
+
+
+def calm(browser: Any) -> None:
+    """No markup ran, and nothing pushes the page wide."""
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert browser.run("return document.title") != "owned"
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")

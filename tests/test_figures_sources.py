@@ -1,0 +1,107 @@
+"""Figures of a source, a family and of readers side by side, as pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from atlas.figures import compare, sources
+from atlas.figures.attribution import Line
+from atlas.theme import TOKENS, family_marks
+
+MARKS = family_marks(["Qwen", "GPT", "Phi"])
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "source": ["a", "b", "c"],
+            "name": ["A", "<i>B</i>", "C"],
+            "accuracy_1": [0.1, 0.2, 0.6],
+            "accuracy_5": [0.5, 0.6, 1.0],
+            "accuracy_10": np.nan,
+        }
+    )
+
+
+def test_curves_stand_before_the_spread_of_all_sources(table: pd.DataFrame) -> None:
+    lines = [(Line("x", "other", "#E8C15A", "dot"), {1: 0.3}), (Line("a", "chosen", "#3BA7C9"), {1: 0.1, 5: 0.5})]
+    figure = sources.accuracy_curves(table, lines, theme="dark", k=5, thin=["b"], colour="#9676C4")
+    assert [trace.name for trace in figure.data] == [
+        "80% of all sources", "50% of all sources", "median source", "&lt;i&gt;B&lt;/i&gt;", "other", "chosen",
+    ]  # fmt: skip
+    named = {trace.name: trace for trace in figure.data}
+    assert list(named["median source"].y) == [0.2, 0.6] and list(named["median source"].x) == [1, 5]
+    assert list(named["50% of all sources"].y) == pytest.approx([0.4, 0.8, 0.55, 0.15])
+    assert list(named["chosen"].y) == [0.1, 0.5] and list(named["other"].x) == [1]
+    assert named["other"].line.dash == "dot"
+    assert {note.text for note in figure.layout.annotations} == {"median source", "other", "chosen"}
+    assert [shape.x0 for shape in figure.layout.shapes] == [5]
+    assert list(figure.layout.xaxis.tickvals) == [1, 5]
+
+
+def test_mean_accuracy_of_some_sources(table: pd.DataFrame) -> None:
+    assert sources.accuracy_of(table, ["a", "c"]) == {1: pytest.approx(0.35), 5: pytest.approx(0.75)}
+    assert sources.accuracy_of(table, []) == {}
+    assert sources.accuracy_text({5: 0.75}, 5) == "75.0 %" and sources.accuracy_text({}, 5) == "–"
+
+
+def test_confusions_stand_on_both_sides() -> None:
+    frame = pd.DataFrame(
+        {"name": ["<b>x</b>", "y"], "family": ["GPT", "Phi"], "answered_as": [0.2, 0.0], "named_for": [0.05, 0.1]}
+    )
+    figure = sources.taken_for(frame, MARKS, theme="light")
+    left, right = figure.data
+    assert list(left.x) == [-0.2, 0.0] and list(right.x) == [0.05, 0.1]
+    assert list(left.text) == ["20 %", ""] and list(right.text) == ["5.0 %", "10 %"]
+    assert list(left.marker.color) == [MARKS["GPT"].light, MARKS["Phi"].light]
+    assert list(figure.layout.yaxis.ticktext) == ["&lt;b&gt;x&lt;/b&gt;", "y"]
+    assert {note.text for note in figure.layout.annotations} == {"← it is answered as", "answered as it →"}
+    assert figure.layout.xaxis.range[0] == -figure.layout.xaxis.range[1]
+
+
+def test_errors_of_a_family_stand_beside_what_blind_ones_would_give() -> None:
+    frame = pd.DataFrame({"family": ["Qwen", "GPT"], "share": [0.7, 0.3], "expected": [0.4, 0.1]})
+    figure = sources.error_families(frame, MARKS, theme="dark", own="GPT")
+    assert list(figure.data[0].x) == [0.7, 0.3]
+    assert list(figure.data[0].marker.color) == [MARKS["Qwen"].dark, MARKS["GPT"].dark]
+    assert list(figure.layout.yaxis.ticktext) == ["Qwen", "<b>GPT</b>"]
+    assert [shape.x0 for shape in figure.layout.shapes] == [0.4, 0.1]
+
+
+def test_layer_curves_of_several_proxies_share_one_depth() -> None:
+    curve = pd.DataFrame(
+        {"layer": [1, 2], "depth": [0.5, 1.0], "accuracy": [0.3, 0.2], "low": [0.25, 0.15], "high": [0.35, 0.25]}
+    )
+    lines = [Line("b", "without", "#111111"), Line("a", "with", "#3BA7C9")]
+    figure = compare.layer_curves({"a": curve}, {"a": 1}, lines, theme="dark")
+    assert [trace.name for trace in figure.data] == ["with, range", "with", "with, selected"]
+    assert list(figure.data[1].x) == [0.5, 1.0] and list(figure.data[1].y) == [0.3, 0.2]
+    assert list(figure.data[2].x) == [0.5] and list(figure.data[2].text) == ["block 1"]
+    assert figure.layout.annotations[0].text == "with"
+
+
+def test_conditions_have_a_column_each_and_published_marks_are_hollow() -> None:
+    frame = pd.DataFrame(
+        {
+            "reader": ["a", "a", "b", "b"],
+            "origin": ["measured", "measured", "published", "published"],
+            "benchmark": ["agent500", "math100", "agent500", "elsewhere"],
+            "condition": "clean",
+            "value": [0.9, 0.3, 0.8, 0.1],
+            "std": [0.01, np.nan, np.nan, np.nan],
+        }
+    )
+    columns = {("agent500", "clean"): "Agent500, whole", ("math100", "clean"): "Math100, whole"}
+    lines = [Line("b", "theirs", "#E8C15A"), Line("a", "ours", "#3BA7C9")]
+    theirs, ours = compare.condition_dots(frame, columns, lines, theme="dark").data
+    assert list(ours.y) == [0.9, 0.3] and list(theirs.y) == [0.8]
+    assert [round(x) for x in ours.x] == [0, 1] and list(ours.error_y.array) == [0.01, 0.0]
+    assert theirs.marker.color == TOKENS["dark"]["ground"] and ours.marker.color == "#3BA7C9"
+    assert theirs.x[0] != ours.x[0] and "published" in theirs.hovertext[0]
+    assert list(compare.condition_dots(frame, columns, lines, theme="dark").layout.xaxis.ticktext) == [
+        "Agent500<br>whole",
+        "Math100<br>whole",
+    ]
