@@ -259,7 +259,7 @@ def fine_tune(
             optimiser.zero_grad()
             with _mixed(settings, where):
                 logits = model(*inputs)
-            nn.functional.cross_entropy(logits.float(), truth[rows].to(where)).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(logits.float(), truth[rows].to(where)))
             nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
             optimiser.step()
             schedule.step()

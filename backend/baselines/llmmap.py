@@ -166,6 +166,6 @@ def fit_llmmap(
         # Batches of nearly one size, so that none is left with a single row.
         for rows in torch.tensor_split(torch.randperm(len(x), generator=order), batches):
             optimiser.zero_grad()
-            nn.functional.cross_entropy(head(x[rows]), y[rows]).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(head(x[rows]), y[rows]))
             optimiser.step()
     return LLMmapModel(head.eval(), mean, scale)

@@ -59,8 +59,12 @@ class NgramSettings:
     tolerance: float = 3e-5
 
 
+# Chosen on 60 training and 20 other prompts of outer fold 0's training side, 100 sources: accuracy at K = 1, 5, 20 is
+# .287, .497, .67 with words alone, .342, .565, .74 with punctuation, .358, .610, .74 with line ends too. 50,000 features
+# (.360, .593, .72) or C = 100 (.355, .610, .74) change little.
 WORDS = NgramSettings("word", 1, 3, r"\w+|[^\w\s]|\n+")
-CHARACTERS = NgramSettings("char", 1, 5)
+# Trigrams: .322, .540, .72; lengths 1 to 4 with 20,000 features .338, .562, .76 for more than three times the work.
+CHARACTERS = NgramSettings("char", 3, 3, features=10_000)
 SETTINGS = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
 
 
@@ -213,5 +217,5 @@ def _tensor(rows: Counts) -> torch.Tensor:
     """The same matrix for torch, whose sparse products use all threads."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks)")
-        parts = [torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices)]
-        return torch.sparse_csr_tensor(*parts, torch.from_numpy(rows.data), size=rows.shape)
+        edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
+        return torch.sparse_csr_tensor(edges, columns, torch.from_numpy(rows.data), size=rows.shape)
