@@ -108,13 +108,15 @@ def _fold(fold: Node, into: Collected, proxy: str) -> None:
 
 
 def _interval(found: Node, into: Collected, method: str, proxy: str, k: int) -> None:
-    reader, n = into.reader(method, proxy, "ur"), found.required("n_predictions") / k
-    about = {"benchmark": "agent500", "condition": "clean", "k": k, "reduction": "pooled", "seed": 42}
-    low, high = found["accuracy_cluster_bootstrap_95ci"].number(0), found["accuracy_cluster_bootstrap_95ci"].number(1)
-    into.metric(found.file, reader, low, n, metric="accuracy_low", **about)
-    into.metric(found.file, reader, high, n, metric="accuracy_high", **about)
+    """Accuracy of the one grouping that the release tests, and its interval over clusters of fold and source."""
+    reader, clusters = into.reader(method, proxy, "ur"), found.required("n_fold_source_clusters")
+    about = {"benchmark": "agent500", "condition": "clean", "k": k, "reduction": "pooled"}
+    for position, metric in enumerate(("accuracy_low", "accuracy_high")):
+        bound = found["accuracy_cluster_bootstrap_95ci"].number(position)
+        into.metric(found.file, reader, bound, clusters, metric=metric, **about)
+    n = found.required("n_predictions") / k
     for metric in ("accuracy", "macro_f1"):
-        into.metric(found.file, reader, found.number(metric), n, metric=metric, **about)
+        into.metric(found.file, reader, found.number(metric), n, metric=metric, seed=42, **about)
 
 
 def _comparison(pair: Node, into: Collected, proxy: str, k: int) -> None:
