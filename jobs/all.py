@@ -1,6 +1,7 @@
-"""Run every stage in order and publish: extract, evaluate, map, reference; each is resumable on its own.
+"""Run every stage in order and publish; each is resumable on its own, and --from goes on at one of them.
 
-The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand.
+The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand. What needs the
+sentence encoder runs where it is installed (python -m jobs proxies install minilm-l6); `status` says what is missing.
 """
 
 from __future__ import annotations
@@ -9,14 +10,25 @@ import argparse
 import contextlib
 import shlex
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.proxies.registry import proxy_key
+from backend.proxies.registry import describe, installed, proxy_key
 from backend.store.queries import selected_layers
 from jobs import __main__ as verbs
 from jobs import _common
 from jobs._common import METHOD
+from jobs.relate import ENCODER
+
+STAGES = (
+    *("extract", "attribution", "extract-modal", "attribution-r", "controls", "baselines"),
+    *("stress", "statistics", "cost", "relate", "map", "reference", "publish", "results"),
+)
+CONTROLLED = "100-way"
+"""Roster of the controls that need arrays of their own."""
+
+Stage = tuple[str, list[str]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layers", default="all", help="candidate blocks, comma separated (default: all blocks of the proxy)"
     )
+    parser.add_argument("--from", dest="first", choices=STAGES, default=STAGES[0], help="stage to begin with")
     parser.add_argument("--to", type=Path, default=None, help="data folder to publish to (default: ATLAS_DATA or data)")
+    parser.add_argument("--results", type=Path, default=None, help="file for the tables of results (default: none)")
     parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
     _common.add_limit(parser)
     _common.add_release(parser)
@@ -35,29 +49,66 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the stages; the first that fails ends the run with its own message and exit code."""
+    skipped = STAGES[: STAGES.index(arguments.first)]
+    for name, command in plan(arguments):
+        if name not in skipped:
+            _stage(command)
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
+    """Stages with their commands; the modal block is looked up when the first stage that reads at it comes."""
     rosters = _common.rosters_of(arguments.roster)
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
-    proxy = ["--proxy", arguments.proxy]
     release = ["--release", str(arguments.release)] if arguments.release else []
     limit = ["--limit", str(arguments.limit)] if arguments.limit else []
     work = ["--work", str(arguments.work)] if arguments.work else []
-    read = ["extract", *proxy, "--roster", longest, *release, *limit, *work]
-    shared = [*proxy, "--roster", arguments.roster, *release, *limit, *work]
-    _stage([*read, "--benchmark", "agent500", "--view", "ur", "--layers", arguments.layers])
-    _stage(["evaluate", *shared, "--view", "ur", "--layers", arguments.layers])
-    layer = str(modal_layer(arguments, longest))
-    _stage([*read, "--benchmark", "math100", "--view", "ur,r", "--layers", layer])
-    _stage([*read, "--benchmark", "agent500", "--view", "r", "--layers", layer])
-    _stage(["evaluate", *shared, "--view", "r", "--layers", layer])
-    _stage(["map", *shared, "--view", "r,ur", "--benchmark", "agent500,math100", "--layer", layer])
+    tail = [*release, *limit, *work]
+    proxy, on = ["--proxy", arguments.proxy], ["--roster", arguments.roster]
+    encoder = installed(describe(ENCODER)) is not None
+
+    def extract(benchmark: str, view: str, *more: str, by: str = arguments.proxy, roster: str = longest) -> list[str]:
+        return ["extract", "--benchmark", benchmark, "--proxy", by, "--view", view, "--roster", roster, *more, *tail]
+
+    def evaluate(stage: str, view: str, *more: str) -> list[str]:
+        return ["evaluate", "--stage", stage, *proxy, "--view", view, *on, *more, *tail]
+
+    yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
+    yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
+    layer = ["--layers", str(modal_layer(arguments, longest))]
+    yield "extract-modal", extract("math100", "ur,r", *layer)
+    yield "extract-modal", extract("agent500", "r", *layer)
+    yield "extract-modal", extract("bench-a", "ur,r", *layer)
+    if CONTROLLED in rosters:
+        arrays = ["--lengths", "full", "--temporal", layer[1], "--positions", layer[1]]
+        yield "extract-modal", extract("agent500", "ur", *layer, *arrays, roster=CONTROLLED)
+    if encoder:
+        last = ["--layers", str(describe(ENCODER).depth), "--lengths", "full"]
+        for benchmark in ("agent500", "math100", "bench-a"):
+            yield "extract-modal", extract(benchmark, "r", *last, by=ENCODER)
+    yield "attribution-r", evaluate("attribution", "r", *layer)
+    yield "controls", evaluate("controls", "ur")
+    yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
+    quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
+    yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
+    yield "stress", evaluate("stress", "ur,r")
+    yield "statistics", evaluate("statistics", "ur,r")
+    yield "cost", evaluate("cost", "ur,r")
+    related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
+    yield "relate", ["relate", *proxy, "--layer", layer[1], "--method", ",".join(related), *tail]
+    domains = ["--benchmark", "agent500,math100"]
+    yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, "--layer", layer[1], "--sweep"]
+    texts = ["ngram-word", *(["dna"] if encoder else [])]
+    yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     if (_common.release_of(arguments).root / "results").is_dir():
-        _stage(["reference", *release, *work])
+        yield "reference", ["reference", *release, *work]
     else:
         print("\nThe release has no result files, so no published numbers are imported.")
     prune = [] if arguments.keep else ["--prune"]
     target = ["--to", str(arguments.to)] if arguments.to else []
-    _stage(["publish", *work, *target, *prune])
-    return 0
+    yield "publish", ["publish", *work, *target, *prune]
+    if arguments.results:
+        yield "results", ["results", *work, "--to", str(arguments.results)]
 
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:
