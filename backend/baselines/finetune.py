@@ -274,7 +274,7 @@ def batches(n: int, settings: FinetuneSettings, seed: int) -> Iterator[torch.Ten
     """Rows of every step, the same in every run with that seed."""
     order = torch.Generator().manual_seed(seed)
     for _ in range(settings.epochs):
-        yield from torch.randperm(n, generator=order).split(settings.batch)
+        yield from torch.split(torch.randperm(n, generator=order), settings.batch)
 
 
 def rate_share(step: int, steps: int, warmup: float) -> float:

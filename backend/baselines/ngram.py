@@ -60,8 +60,8 @@ class NgramSettings:
 
 
 # Chosen on 60 training and 20 other prompts of outer fold 0's training side, 100 sources: accuracy at K = 1, 5, 20 is
-# .287, .497, .67 with words alone, .342, .565, .74 with punctuation, .358, .610, .74 with line ends too. 50,000 features
-# (.360, .593, .72) or C = 100 (.355, .610, .74) change little.
+# .287, .497, .67 with words alone, .342, .565, .74 with punctuation, .358, .610, .74 with line ends too (all with
+# 20,000 features). 50,000 features (.360, .593, .72) or C = 100 (.355, .610, .74) change little.
 WORDS = NgramSettings("word", 1, 3, r"\w+|[^\w\s]|\n+")
 # Trigrams: .322, .540, .72; lengths 1 to 4 with 20,000 features .338, .562, .76 for more than three times the work.
 CHARACTERS = NgramSettings("char", 3, 3, features=10_000)

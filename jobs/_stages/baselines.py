@@ -205,7 +205,8 @@ def _finished(folder: Path, identity: str, files: list[str]) -> list[Notes] | No
 def _keep_fold(path: Path, identity: str, scores: Mapping[str, Floats], note: Notes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".partial.npz")
-    np.savez(scratch, **scores, about=np.array([identity, json.dumps(note)]))
+    arrays: dict[str, Any] = {**scores, "about": np.array([identity, json.dumps(note)])}
+    np.savez(scratch, **arrays)
     scratch.replace(path)
 
 
