@@ -47,6 +47,7 @@ def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     assert browser.run("return document.querySelector('#pair-first').value") == first
     assert browser.query()["other"]
     assert len(browser.run("return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext")) == 12
+    browser.settled()
     browser.run("document.querySelector('#near-links a').click()")
     browser.until("return document.querySelector('.source-title') !== null")
 
