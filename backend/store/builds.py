@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -64,7 +65,7 @@ def recorded(
         database that holds rows of it cannot be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
-    version = code_version()
+    version = _running_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id
     with transaction(connection):
@@ -104,6 +105,12 @@ def code_version(root: Path | None = None) -> str:
             changed = _git(root, "status", "--porcelain", "--untracked-files=no")
             return _git(root, "rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
     return __version__
+
+
+@functools.cache
+def _running_version() -> str:
+    """The version of the code that this process has loaded; what changes on disk later is not what runs."""
+    return code_version()
 
 
 def host() -> str:

@@ -87,8 +87,8 @@ def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
     """Version of the schema in the connected database, 0 when it has none."""
     known = connection.execute(
         "SELECT 1 FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'schema_version'"
-    ).fetchone()
-    if known is None:
+    ).fetchall()
+    if not known:
         return 0
     row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
     assert row is not None
@@ -147,7 +147,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
             f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}",
             "Update the atlas, or use a database that this version made",
         )
-    if present == 0 and connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT temporary").fetchone():
+    if present == 0 and connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT temporary LIMIT 1").fetchall():
         raise AtlasError("The database holds tables of something else", "Choose another file for the work database")
     for step in steps[present:]:
         with transaction(connection):
