@@ -1,0 +1,1 @@
+"""Evidence about unlabelled traces that an auditor can defend."""

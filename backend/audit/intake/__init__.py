@@ -1,0 +1,245 @@
+"""Intake of an audit: any file of traces to a list of them, with a preview that names every bad place.
+
+:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both and keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from backend.audit.intake.chat import ChatError, is_chat, turns
+from backend.audit.intake.columns import as_remark, as_text, look_up, recognise
+from backend.audit.intake.decoding import arrive
+from backend.audit.intake.formats import UNITS, kind_of, parquet_fields, records
+from backend.audit.intake.model import (
+    COMMAND_LINE,
+    PROBLEM_LIMIT,
+    Columns,
+    Intake,
+    Layout,
+    Limits,
+    Problem,
+    Received,
+    short,
+    trace_hash,
+)
+from backend.errors import AtlasError
+
+__all__ = [
+    "COMMAND_LINE",
+    "Columns",
+    "Intake",
+    "Layout",
+    "Limits",
+    "Problem",
+    "Received",
+    "inspect",
+    "receive",
+    "trace_hash",
+    "walk",
+]
+
+_LOOK = 200
+"""Records that are looked at to find the columns."""
+
+
+def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Layout:
+    """Find out what a file is and which column is the response.
+
+    Parameters
+    ----------
+    stream : binary file
+        Seekable; it stays open.
+    name : str
+        Name of the file, without a path.
+    columns : Columns, optional
+        What a person mapped; the rest is recognised.
+    limits : Limits, optional
+
+    Returns
+    -------
+    Layout
+
+    Raises
+    ------
+    AtlasError
+        If it is empty, too large, of no known kind, or a mapped column does not exist.
+    """
+    limits = limits or Limits()
+    arrived = arrive(stream, limits)
+    kind, delimiter = kind_of(stream, arrived, name, limits)
+    layout = Layout(
+        name=short(name, 200),
+        kind=kind,
+        unit=UNITS[kind],
+        encoding=arrived.encoding,
+        codec=arrived.codec,
+        size=arrived.size,
+        sha256=arrived.sha256,
+        packed=arrived.packed,
+        delimiter=delimiter,
+    )
+    if kind == "parquet":
+        fields = parquet_fields(stream)
+    else:
+        names: dict[str, None] = {}
+        for seen, entry in enumerate(records(stream, layout, limits)):
+            if not isinstance(entry, Problem):
+                names |= dict.fromkeys(str(field) for field in list(entry[1])[:200])
+            if seen >= _LOOK or len(names) > 500:
+                break
+        fields = list(names)
+    mapped = columns is not None and columns.response is not None
+    return replace(layout, fields=tuple(fields), columns=recognise(fields, columns), mapped=mapped)
+
+
+def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
+    """Stream the traces of a file, in its order; nothing but one record is in memory.
+
+    Raises
+    ------
+    AtlasError
+        If there are more traces or more bad places than the limits allow, or the file breaks off.
+    """
+    limits = limits or Limits()
+    traces = problems = 0
+    for entry in records(stream, layout, limits):
+        for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout.columns, layout.mapped, limits):
+            if isinstance(found, Problem):
+                problems += 1
+                if problems > PROBLEM_LIMIT:
+                    raise AtlasError(
+                        f"More than {PROBLEM_LIMIT:,} {layout.unit}s of {layout.name} give no trace "
+                        f"(here {layout.unit} {found.place:,}: {found.reason})",
+                        "Check that the file is what you meant to give, and the mapping of its columns",
+                    )
+            else:
+                traces += 1
+                if traces > limits.traces:
+                    raise AtlasError(
+                        f"{layout.name} holds more than {limits.traces:,} traces", "Take a sample of them, or cut it"
+                    )
+            yield found
+
+
+def receive(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Intake:
+    """Read a file: its traces, every bad place, duplicates and notes.
+
+    Parameters
+    ----------
+    stream, name, columns, limits
+        See :func:`inspect`.
+
+    Returns
+    -------
+    Intake
+
+    Raises
+    ------
+    AtlasError
+        As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
+    """
+    limits = limits or Limits()
+    layout = inspect(stream, name, columns, limits)
+    traces: list[Received] = []
+    problems: list[Problem] = []
+    characters = 0
+    for found in walk(stream, layout, limits):
+        if isinstance(found, Problem):
+            problems.append(found)
+            continue
+        traces.append(found)
+        characters += len(found.prompt) + len(found.response)
+        if characters > limits.text:
+            raise AtlasError(
+                f"The traces of {layout.name} hold more than {limits.text:,} characters",
+                "Run it by command line: python -m jobs attribute FILE, or give fewer traces",
+            )
+    if not traces:
+        raise _nothing(layout, problems)
+    first: dict[str, int] = {}
+    duplicates = {i: at for i, trace in enumerate(traces) if (at := first.setdefault(trace.sha256, i)) != i}
+    return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
+
+
+def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, int]) -> tuple[str, ...]:
+    """Sentences a person should read before anything runs."""
+    notes = []
+    if "guess" in layout.encoding:
+        notes.append(f"The encoding is {layout.encoding}. Check that accented letters look right.")
+    if empty := sum(not trace.response for trace in traces):
+        notes.append(f"{empty:,} of {len(traces):,} traces have an empty response. They count as what they are.")
+    if bare := sum(not trace.prompt for trace in traces):
+        notes.append(f"{bare:,} of {len(traces):,} traces have no prompt. A reader of view r needs none.")
+    if duplicates:
+        notes.append(f"{len(duplicates):,} traces repeat an earlier one word for word. They are no new evidence.")
+    if len(labels := {trace.label for trace in traces if trace.label}) > 1:
+        notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
+    return tuple(notes)
+
+
+def _traces(
+    place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
+) -> Iterator[Received | Problem]:
+    if not mapped and is_chat(record):
+        try:
+            found = turns(record)
+        except ChatError as error:
+            yield Problem(place, error.column, error.reason)
+            return
+        for turn, said in enumerate(found):
+            time = said.time if columns.time is None else look_up(record, columns.time)
+            label = said.label if columns.label is None else look_up(record, columns.label)
+            yield _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
+        return
+    if columns.response is None:
+        yield Problem(place, None, "no column holds a response")
+        return
+    texts: dict[str, str] = {}
+    for role, column in (("prompt", columns.prompt), ("response", columns.response)):
+        try:
+            value = None if column is None else as_text(look_up(record, column))
+        except (TypeError, ValueError) as error:
+            yield Problem(place, column, short(str(error), 120))
+            return
+        if value is None and role == "response":
+            yield Problem(place, column, "there is no response")
+            return
+        texts[role] = value or ""
+    time, label = (None if c is None else look_up(record, c) for c in (columns.time, columns.label))
+    yield _received(place, 0, texts["prompt"], texts["response"], time, label, record, columns, limits)
+
+
+def _received(
+    place: int,
+    turn: int,
+    prompt: str,
+    response: str,
+    time: Any,
+    label: Any,
+    record: Mapping[str, Any],
+    columns: Columns,
+    limits: Limits,
+) -> Received | Problem:
+    for role, text in (("prompt", prompt), ("response", response)):
+        if len(text) > limits.characters:
+            return Problem(place, role, f"the {role} is longer than {limits.characters:,} characters")
+    name = None if columns.name is None else as_remark(look_up(record, columns.name))
+    return Received(
+        place, turn, prompt, response, as_remark(time), as_remark(label), name, trace_hash(prompt, response)
+    )
+
+
+def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
+    if layout.fields and layout.columns.response is None:
+        return AtlasError(
+            f"No column of {layout.name} looks like a response (its columns are "
+            f"{', '.join(short(field) for field in layout.fields[:20])})",
+            "Say which one it is: --response-column NAME, or choose it on the page",
+        )
+    first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
+    return AtlasError(
+        f"There is no trace in {layout.name}{first}", "Give JSONL, CSV, Parquet, a chat log, or plain text"
+    )

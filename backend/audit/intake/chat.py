@@ -1,0 +1,182 @@
+"""Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
+
+Every answer of the assistant is one trace; its prompt is the user's message before it. System messages are left out,
+because the proxy of the paper sees prompt and response only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backend.audit.intake.columns import as_text
+
+_REQUEST = ("request", "request_body", "body", "input", "kwargs")
+_RESPONSE = ("response", "response_body", "completion", "output")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One answer, the prompt before it, and the time and model that the log states."""
+
+    prompt: str
+    response: str
+    time: Any = None
+    label: Any = None
+
+
+class ChatError(Exception):
+    """Why a record that looks like a chat log gave no trace: which part, and what is wrong with it."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column, self.reason = column, reason
+
+
+def is_chat(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a chat log: a message list, a list of choices, or a request with one of them."""
+    if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
+        return True
+    if any(isinstance(_object(record.get(key)), dict) for key in _RESPONSE):
+        return True
+    return any(
+        isinstance(_object(record.get(key)), dict) and ("messages" in _object(record[key]) or key.startswith("request"))
+        for key in _REQUEST
+    )
+
+
+def turns(record: Mapping[str, Any]) -> list[Turn]:
+    """Answers of a chat log.
+
+    Parameters
+    ----------
+    record : mapping
+        For which :func:`is_chat` holds.
+
+    Returns
+    -------
+    list of Turn
+        At least one.
+
+    Raises
+    ------
+    ChatError
+        If there is no answer in it, or an answer is no text.
+    """
+    request = next((o for key in _REQUEST if isinstance(o := _object(record.get(key)), dict)), record)
+    reply = next((o for key in _RESPONSE if (o := _object(record.get(key))) not in (None, "")), None)
+    if isinstance(reply, dict) and isinstance(body := _object(reply.get("body")), dict):
+        reply = body
+    if reply is None and isinstance(record.get("choices"), list):
+        reply = record
+    time = _first(record, reply, "timestamp", "created_at", "created", "time")
+    label = _first(reply, record, "model", "source") or _first(request, None, "model")
+    if reply is None:
+        return _conversation(request.get("messages"), time, label)
+    prompt = _asked(request)
+    answers = _answers(reply)
+    if not answers:
+        raise ChatError("response", "there is no answer in the response")
+    return [Turn(prompt, answer, time, label) for answer in answers]
+
+
+def _conversation(messages: Any, time: Any, label: Any) -> list[Turn]:
+    if not isinstance(messages, list):
+        raise ChatError("messages", "there is neither an answer nor a list of messages")
+    found: list[Turn] = []
+    prompt = ""
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise ChatError(f"messages[{number}]", "a message is no object")
+        role = message.get("role", message.get("from"))
+        if role in ("user", "human"):
+            prompt = _text(message, f"messages[{number}]") or ""
+        elif role in ("assistant", "gpt", "model"):
+            answer = _text(message, f"messages[{number}]")
+            if answer is not None:  # a call of a tool has no text
+                found.append(Turn(prompt, answer, time, label))
+    if not found:
+        raise ChatError("messages", "there is no message of the assistant")
+    return found
+
+
+def _asked(request: Mapping[str, Any]) -> str:
+    messages = request.get("messages", request.get("input"))
+    if isinstance(messages, list):
+        asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
+        return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
+    for key in ("prompt", "input", "question"):
+        if isinstance(request.get(key), str):
+            return as_text(request[key]) or ""
+    return ""
+
+
+def _answers(reply: Any) -> list[str]:
+    if isinstance(reply, str):
+        return [as_text(reply) or ""]
+    if not isinstance(reply, dict):
+        raise ChatError("response", "the response is neither text nor an object")
+    if reply.get("error"):
+        raise ChatError("response", "the response is an error of the endpoint")
+    if isinstance(reply.get("choices"), list):
+        texts = [_choice(number, choice) for number, choice in enumerate(reply["choices"])]
+        return [text for text in texts if text is not None]
+    if isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
+        items = [
+            item for item in reply["output"] if isinstance(item, dict) and item.get("type", "message") == "message"
+        ]
+        return [text for item in items if (text := _text(item, "response.output")) is not None]
+    if "content" in reply:
+        text = _text(reply, "response")
+        return [] if text is None else [text]
+    if isinstance(message := reply.get("message"), dict):
+        text = _text(message, "response.message")
+        return [] if text is None else [text]
+    for key in ("text", "output_text", "response", "generated_text"):
+        if isinstance(reply.get(key), str):
+            return [as_text(reply[key]) or ""]
+    return []
+
+
+def _choice(number: int, choice: Any) -> str | None:
+    where = f"choices[{number}]"
+    if not isinstance(choice, dict):
+        raise ChatError(where, "a choice is no object")
+    if isinstance(choice.get("message"), dict):
+        return _text(choice["message"], f"{where}.message")
+    try:
+        return as_text(choice.get("text"))
+    except TypeError as error:
+        raise ChatError(f"{where}.text", str(error)) from error
+
+
+def _text(message: Mapping[str, Any], where: str) -> str | None:
+    content = message.get("content", message.get("value"))
+    if isinstance(content, list) and not content:
+        return ""
+    try:
+        return as_text(content)
+    except TypeError as error:
+        raise ChatError(f"{where}.content", str(error)) from error
+
+
+def _object(value: Any) -> Any:
+    """An object, also where a log holds it as text."""
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return inner if isinstance(inner, dict) and {"messages", "choices", "body"} & inner.keys() else value
+    return value
+
+
+def _first(one: Any, other: Any, *keys: str) -> Any:
+    for place in (one, other):
+        if isinstance(place, Mapping):
+            for key in keys:
+                if place.get(key) is not None and not isinstance(place[key], dict | list):
+                    return place[key]
+    return None

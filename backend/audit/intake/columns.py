@@ -1,0 +1,124 @@
+"""Which column is the response, which the prompt: recognised by name, or as a person maps them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from backend.audit.intake.model import Columns, short, whole
+from backend.errors import AtlasError
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "response": (
+        "response", "completion", "output", "answer", "generation", "generated_text", "model_output", "response_text",
+        "output_text", "completion_text", "assistant", "reply", "prediction", "content", "text",
+    ),
+    "prompt": (
+        "prompt", "question", "instruction", "query", "input", "user", "prompt_text", "input_text", "request",
+    ),
+    "time": ("timestamp", "time", "created_at", "created", "date", "datetime", "requested_at", "ts"),
+    "label": ("source", "label", "model", "model_name", "model_id", "engine"),
+    "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
+}  # fmt: skip
+
+
+def recognise(fields: Sequence[str], given: Columns | None = None) -> Columns:
+    """Map columns to roles; what a person gives wins.
+
+    Parameters
+    ----------
+    fields : sequence of str
+        Columns of the file.
+    given : Columns, optional
+
+    Returns
+    -------
+    Columns
+        Without a response where none was recognised.
+
+    Raises
+    ------
+    AtlasError
+        If a given column does not exist.
+    """
+    given = given or Columns()
+    for role, column in given.named().items():
+        if column not in fields and column.split(".", 1)[0] not in fields:
+            raise AtlasError(
+                f"There is no column '{short(column)}' for the {role}",
+                f"Choose from {', '.join(short(f) for f in fields[:20]) or 'nothing: the file has no columns'}",
+            )
+    taken = set(given.named().values())
+    by_name = {_plain(name): name for name in reversed(fields)}
+    found = given
+    for role, names in _NAMES.items():
+        if getattr(given, role) is None:
+            column = next((by_name[n] for n in names if n in by_name and by_name[n] not in taken), None)
+            if column is not None:
+                found = replace(found, **{role: column})
+                taken.add(column)
+    return found
+
+
+def look_up(record: Mapping[str, Any], path: str) -> Any:
+    """Value of a column, or of a dotted path into nested objects and lists; None where there is nothing."""
+    if path in record:
+        return record[path]
+    value: Any = record
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and len(part) < 7:
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def as_text(value: Any) -> str | None:
+    """A cell as text: text as it is, numbers as written, parts of a message joined; None for nothing (null, NaN).
+
+    Raises
+    ------
+    TypeError
+        If the cell holds an object or bytes that are no text.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, list) and value and all(_is_part(part) for part in value):
+        return whole("".join(part if isinstance(part, str) else part.get("text", "") for part in value))
+    raise TypeError(f"holds {_kind(value)}, not text")
+
+
+def as_remark(value: Any) -> str | None:
+    """A time, label or id as short text; whatever it is, it is never a reason to refuse a trace."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    try:
+        return short(value if isinstance(value, str) else json.dumps(value, default=str), 200)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, str) or (
+        isinstance(part, dict) and isinstance(part.get("text", None if part.get("type", "text") == "text" else ""), str)
+    )
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", bytes: "bytes"}
+    return kinds.get(type(value), f"a value of type {type(value).__name__}")
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")

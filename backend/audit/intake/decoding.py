@@ -1,0 +1,178 @@
+"""From bytes to text: gzip, encodings, and what is refused at the door.
+
+The whole file is walked through once, a piece at a time, so its hash, its size and its encoding are known before the
+first trace is read, however large it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from backend.audit.intake.model import Limits
+from backend.errors import AtlasError
+
+PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
+_REFUSED = {
+    b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "Save the table as CSV, or unpack the archive"),
+    b"%PDF": ("a PDF document", "Export the traces as JSONL or CSV"),
+    b"SQLite format 3": ("an SQLite database", "Export the table as CSV"),
+    b"\x28\xb5\x2f\xfd": ("a zstd archive", "Unpack it first"),
+    b"BZh": ("a bzip2 archive", "Unpack it first"),
+    b"\xfd7zXZ": ("an xz archive", "Unpack it first"),
+}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig", "UTF-8 with byte order mark"),
+    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
+    (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
+)
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a\0"))
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the walk through a file found: size and sha256 as received, packing, encoding; no codec for Parquet."""
+
+    size: int
+    sha256: str
+    packed: bool
+    codec: str
+    encoding: str
+
+
+def arrive(stream: BinaryIO, limits: Limits) -> Arrived:
+    """Walk through a file once.
+
+    Parameters
+    ----------
+    stream : binary file
+        Must be seekable.
+    limits : Limits
+
+    Returns
+    -------
+    Arrived
+
+    Raises
+    ------
+    AtlasError
+        If it is empty, too large, packed wrongly, or no text and no Parquet.
+    """
+    digest, size = hashlib.sha256(), 0
+    stream.seek(0)
+    while piece := stream.read(PIECE):
+        digest.update(piece)
+        size += len(piece)
+        if size > limits.bytes:
+            raise AtlasError(
+                f"The file is larger than {_megabytes(limits.bytes)}",
+                "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page",
+            )
+    if not size:
+        raise AtlasError("The file is empty", "Give a file with at least one trace")
+    stream.seek(0)
+    head = stream.read(4096)
+    packed = head.startswith(_GZIP)
+    with unpacked(stream, packed) as inner:
+        if packed:
+            head = inner.read(4096)
+        for magic, (what, remedy) in _REFUSED.items():
+            if head.startswith(magic):
+                raise AtlasError(f"The file is {what}", remedy)
+        if head.startswith(b"PAR1"):
+            if packed:
+                raise AtlasError("The file is a Parquet file inside a gzip file", "Unpack it first")
+            return Arrived(size, digest.hexdigest(), False, "", "")
+        inner.seek(0)
+        codec, encoding = _encoding(inner, head, limits)
+    return Arrived(size, digest.hexdigest(), packed, codec, encoding)
+
+
+@contextlib.contextmanager
+def unpacked(stream: BinaryIO, packed: bool) -> Iterator[BinaryIO]:
+    """The file from its start, unpacked if it is a gzip file; errors of gzip become sentences."""
+    stream.seek(0)
+    try:
+        if packed:
+            with gzip.GzipFile(fileobj=stream, mode="rb") as inner:
+                yield inner  # type: ignore[misc]
+        else:
+            yield stream
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise AtlasError(f"The gzip file is damaged ({error})", "Make or fetch it again") from error
+
+
+@contextlib.contextmanager
+def text_of(stream: BinaryIO, packed: bool, codec: str, newline: str | None) -> Iterator[io.TextIOWrapper]:
+    """The decoded file from its start; the stream itself stays open."""
+    with unpacked(stream, packed) as inner:
+        wrapper = io.TextIOWrapper(inner, encoding=codec, newline=newline)
+        try:
+            yield wrapper
+        finally:
+            with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
+                wrapper.detach()
+
+
+def _encoding(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
+    for mark, codec, words in _MARKS:
+        if head.startswith(mark):
+            _check(inner, codec, words, limits)
+            return codec, words
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
+        codec = "utf-16-le" if odd > even else "utf-16-be"
+        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits)
+        return codec, "UTF-16 (no byte order mark, found by its zero bytes)"
+    if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
+        raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
+    try:
+        _decode(inner, "utf-8", limits)
+    except UnicodeDecodeError as error:
+        return "latin-1", f"Latin-1 (a guess: byte {error.start + 1:,} is no UTF-8)"
+    return "utf-8", "UTF-8"
+
+
+def _check(inner: BinaryIO, codec: str, words: str, limits: Limits) -> None:
+    try:
+        _decode(inner, codec, limits)
+    except UnicodeError as error:
+        place = f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
+        raise AtlasError(f"The file says that it is {words}, and is not{place}", "Save it as UTF-8") from error
+
+
+def _decode(inner: BinaryIO, codec: str, limits: Limits) -> None:
+    """Decode everything once; errors count bytes from the start of the file."""
+    decoder, done = codecs.getincrementaldecoder(codec)(), 0
+    while piece := inner.read(PIECE):
+        before = done - len(decoder.getstate()[0])
+        try:
+            decoder.decode(piece)
+        except UnicodeDecodeError as error:
+            error.start += before
+            raise
+        done += len(piece)
+        if done > limits.unpacked:
+            raise AtlasError(
+                f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
+                "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
+            )
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        error.start += max(0, done - len(error.object))
+        raise
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count < 10e9 else f"{count / 1e9:,.0f} GB"

@@ -1,0 +1,212 @@
+"""What an intake is made of: received traces, bad places, limits (paper, Dynamic Provenance Setting).
+
+Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend.traces import Trace
+
+PROBLEM_LIMIT = 10_000
+"""Bad places after which a file is refused: it is something else then."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where an intake ends.
+
+    Attributes
+    ----------
+    bytes : int
+        Of the file as it arrives.
+    unpacked : int
+        Of a gzip file when it is unpacked.
+    document : int
+        Of a file that has to be read as a whole (a JSON document, pasted text).
+    traces : int
+    characters : int
+        Of one prompt or one response.
+    text : int
+        Characters of all traces that are kept at a time.
+    """
+
+    bytes: int = 25_000_000
+    unpacked: int = 100_000_000
+    document: int = 25_000_000
+    traces: int = 100_000
+    characters: int = 1_000_000
+    text: int = 50_000_000
+
+
+COMMAND_LINE = Limits(
+    bytes=200_000_000_000, unpacked=1_000_000_000_000, document=250_000_000, characters=4_000_000, text=2_000_000_000
+)
+"""Limits for files that lie on the machine and are walked through line by line."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column means what; a path into nested records has dots (``response.body.text``).
+
+    Attributes
+    ----------
+    response : str or None
+        None where traces come from a chat log or pasted text.
+    prompt, time, label, name : str or None
+        The label is whom the file says the response is from; the name is the file's own id of the trace.
+    """
+
+    response: str | None = None
+    prompt: str | None = None
+    time: str | None = None
+    label: str | None = None
+    name: str | None = None
+
+    def named(self) -> dict[str, str]:
+        """Roles that have a column."""
+        roles = {role: getattr(self, role) for role in ("response", "prompt", "time", "label", "name")}
+        return {role: column for role, column in roles.items() if column is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One trace as it came in.
+
+    Attributes
+    ----------
+    place : int
+        Line, row or record, from 1.
+    turn : int
+        Number within the place, from 0 (a chat log can hold several answers in one line).
+    prompt, response : str
+    time, label, name : str or None
+        As written in the file.
+    sha256 : str
+        See :func:`trace_hash`.
+    """
+
+    place: int
+    turn: int
+    prompt: str
+    response: str
+    time: str | None
+    label: str | None
+    name: str | None
+    sha256: str
+
+    @property
+    def trace(self) -> Trace:
+        """What a proxy gets to see."""
+        return Trace(self.prompt, self.response)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A place that gave no trace.
+
+    Attributes
+    ----------
+    place : int
+        Line, row or record, from 1.
+    column : str or None
+    reason : str
+    """
+
+    place: int
+    column: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file is, found out before its traces are read.
+
+    Attributes
+    ----------
+    name : str
+        As it was uploaded; never a path.
+    kind : str
+        jsonl, json, csv, parquet, text.
+    unit : str
+        What places count: line, row, record, block.
+    encoding : str
+        With a remark where it was a guess; empty for Parquet.
+    codec : str
+        Python's name of it.
+    size : int
+        Bytes as received.
+    sha256 : str
+        Of those bytes.
+    packed : bool
+        Whether it is a gzip file.
+    delimiter : str
+        Of CSV.
+    fields : tuple of str
+        Columns of the first record; empty where there are none.
+    columns : Columns
+        As recognised or given.
+    mapped : bool
+        Whether a person named the response column; records that look like a chat log are then read by column too.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    encoding: str
+    codec: str
+    size: int
+    sha256: str
+    packed: bool = False
+    delimiter: str = ","
+    fields: tuple[str, ...] = ()
+    columns: Columns = field(default_factory=Columns)
+    mapped: bool = False
+
+
+@dataclass(frozen=True)
+class Intake:
+    """A file that was read: the preview names what is good, what is bad, and why.
+
+    Attributes
+    ----------
+    layout : Layout
+    traces : tuple of Received
+    problems : tuple of Problem
+        Every bad place.
+    duplicates : mapping of int to int
+        Index of a trace to the index of the first one with the same prompt and response.
+    notes : tuple of str
+        Sentences a person should read before anything runs.
+    """
+
+    layout: Layout
+    traces: tuple[Received, ...]
+    problems: tuple[Problem, ...]
+    duplicates: Mapping[int, int]
+    notes: tuple[str, ...]
+
+
+def trace_hash(prompt: str, response: str) -> str:
+    """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
+    return hashlib.sha256(json.dumps([prompt, response], separators=(",", ":")).encode("ascii")).hexdigest()
+
+
+def whole(text: str) -> str:
+    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def short(value: Any, characters: int = 40) -> str:
+    """A value in an error, cut."""
+    text = whole(value if isinstance(value, str) else repr(value))
+    return text if len(text) <= characters else text[: characters - 1] + "…"
