@@ -1,0 +1,264 @@
+"""Do the traces fit any enrolled source at all? A conformal p value for "none of them" on K traces at once.
+
+The paper's reader names the best of the enrolled sources even when the true one is not among them (Limitations). Here
+every enrolled source is asked whether its own held-out traces look as odd as the ones in question, K at a time; "none
+of the enrolled" is rejected unless all of them say no. Under the null that the traces come from enrolled source c, the
+p value of c is valid, and the largest over the sources is at least that. Three statistics are compared: the accumulated
+log-posterior of the source itself (max-logit), and relative Mahalanobis distance, of the accumulated log-posterior
+profile and of the mean fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+from scipy.stats import rankdata
+
+from backend.protocol import BUDGETS
+
+Statistic = Literal["max-logit", "relative-mahalanobis"]
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+DRAWS = 499
+UNKNOWN_LEVEL = 0.05
+"""p values up to it reject that any enrolled source made the traces."""
+SEED = 42
+RIDGE = 0.03
+"""Share of the identity that is added to the within-source correlation before it is inverted."""
+
+
+@dataclass(frozen=True)
+class Discriminant:
+    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (D,)
+        Mean of the source means.
+    transform : ndarray of shape (D, q)
+        To coordinates with unit within-source covariance, q = min(D, C - 1).
+    centres : ndarray of shape (C, q)
+        Source means in these coordinates.
+    between : ndarray of shape (q,)
+        Between-source variance of every coordinate.
+    """
+
+    mean: Doubles
+    transform: Doubles
+    centres: Doubles
+    between: Doubles
+
+    def project(self, features: Floating) -> Doubles:
+        """Features (n, D) in discriminant coordinates (n, q)."""
+        out: Doubles = (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
+        return out
+
+    def score(self, means: Doubles, budget: int) -> Doubles:
+        """How well means (G, q) of K projected traces fit every source, (G, C); larger fits better.
+
+        Minus the squared distance to the source plus that to the background. A mean of K traces has within-source
+        variance 1/K, so in its units the background has the variance 1 + K times the between-source one; K = 1 is the
+        relative Mahalanobis distance of single traces.
+        """
+        squares = (means**2).sum(1)[:, None] - 2 * means @ self.centres.T + (self.centres**2).sum(1)
+        background = (means**2 / (1 + budget * self.between)).sum(1)
+        out: Doubles = budget * (background[:, None] - squares)
+        return out
+
+
+def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: float = RIDGE) -> Discriminant:
+    """Discriminant coordinates of features (n, D) with source numbers (n,), every source weighing the same."""
+    counts = np.bincount(labels, minlength=classes)
+    if (counts < 2).any():
+        raise ValueError(f"source {int(counts.argmin())} has fewer than two traces: its spread is not known")
+    order = np.argsort(labels, kind="stable")
+    sums = np.add.reduceat(np.asarray(features[order], dtype=np.float64), np.r_[0, counts.cumsum()[:-1]], axis=0)
+    means = sums / counts[:, None]
+    residuals = np.asarray(features - means[labels], dtype=np.float32)
+    within = (residuals.T @ residuals).astype(np.float64) / (len(labels) - classes)
+    std = np.sqrt(np.maximum(np.diag(within), 1e-12))
+    within = within / np.outer(std, std) + ridge * np.eye(len(std))
+    centre = means.mean(0)
+    spread = (means - centre) / std
+    values, vectors = eigh(spread.T @ spread / classes, within)
+    keep = min(features.shape[1], classes - 1)
+    transform = vectors[:, ::-1][:, :keep] / std[:, None]
+    return Discriminant(centre, transform, (means - centre) @ transform, np.maximum(values[::-1][:keep], 0.0))
+
+
+@dataclass(frozen=True)
+class UnknownReference:
+    """What accumulated scores of every enrolled source look like when it is the true one.
+
+    Attributes
+    ----------
+    budgets : ndarray of shape (B,)
+    nulls : ndarray of shape (B, C, M), float32
+        Ascending scores of M resampled groups of each source.
+    discriminant : Discriminant or None
+        None for max-logit.
+    """
+
+    budgets: Ints
+    nulls: npt.NDArray[np.float32]
+    discriminant: Discriminant | None
+
+    def null(self, budget: int) -> Doubles:
+        """Ascending null scores (C, M) at any number of traces.
+
+        Quantiles are interpolated in log K; beyond the largest budget its own are used, which are wider than need be.
+        """
+        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
+        low = int(place)
+        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        out: Doubles = (1 - share) * self.nulls[low].astype(np.float64) + share * self.nulls[high]
+        return out
+
+    def p_values(self, means: Floating, budget: int) -> Doubles:
+        """Conformal p value of every source.
+
+        Parameters
+        ----------
+        means : ndarray of shape (G, D)
+            Mean feature of the K traces of every group: log-posteriors, or fingerprints.
+        budget : int
+
+        Returns
+        -------
+        ndarray of shape (G, C)
+            ``(1 + nulls at most as typical) / (1 + nulls)``.
+        """
+        scores = self._scores(means, budget)
+        null = self.null(budget)
+        # Scores are kept as float32, so a tie with one's own value must not be lost to rounding.
+        slack = 1e-6 * np.maximum(np.abs(scores), 1.0)
+        below = [np.searchsorted(null[c], scores[:, c] + slack[:, c], side="right") for c in range(len(null))]
+        out: Doubles = (1.0 + np.stack(below, axis=1)) / (1 + null.shape[1])
+        return out
+
+    def p_none(self, means: Floating, budget: int) -> Doubles:
+        """p value (G,) of "the traces come from one of the enrolled sources": the largest over the sources."""
+        out: Doubles = self.p_values(means, budget).max(1)
+        return out
+
+    def _scores(self, means: Floating, budget: int) -> Doubles:
+        if self.discriminant is None:
+            return np.asarray(means, dtype=np.float64)
+        return self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
+
+    def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        arrays: dict[str, npt.NDArray[np.generic]] = {"budgets": self.budgets, "nulls": self.nulls}
+        if self.discriminant is not None:
+            d = self.discriminant
+            arrays |= {"mean": d.mean, "transform": d.transform, "centres": d.centres, "between": d.between}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> UnknownReference:
+        """The inverse of :meth:`to_arrays`."""
+        discriminant = None
+        if "transform" in arrays:
+            parts = [np.asarray(arrays[n], dtype=np.float64) for n in ("mean", "transform", "centres", "between")]
+            discriminant = Discriminant(*parts)
+        nulls = np.asarray(arrays["nulls"], dtype=np.float32)
+        return cls(np.asarray(arrays["budgets"], dtype=np.intp), nulls, discriminant)
+
+
+def fit_unknown(
+    features: Floating,
+    labels: Ints,
+    blocks: Ints,
+    statistic: Statistic = "relative-mahalanobis",
+    budgets: Sequence[int] = BUDGETS,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> UnknownReference:
+    """Resample groups of every source's held-out traces, block of prompts by block.
+
+    All sources answer the same prompts, so a few hundred prompts are few even beside tens of thousands of traces:
+    distances measured on the prompts that fitted them are far too short. A block is therefore scored by means and
+    covariances of the other blocks. Groups are means of K traces of one block, drawn with replacement, their deviation
+    from the block's mean shortened as for draws without (by at most one half in variance, so that K near the size of
+    a block is judged too mildly rather than from a handful of values).
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, D)
+        Log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
+    labels : ndarray of shape (n,)
+        Source numbers 0 .. C - 1; every source occurs in every block.
+    blocks : ndarray of shape (n,)
+        Block of prompts of every trace (its fold), at least two.
+    statistic : {'max-logit', 'relative-mahalanobis'}
+    budgets : sequence of int
+    draws : int
+        Resampled groups a source and budget, M (rounded down to as many for every block).
+    seed : int
+
+    Returns
+    -------
+    UnknownReference
+
+    Raises
+    ------
+    ValueError
+        If max-logit is asked for features that are not log-posteriors of the enrolled sources, or there is one block.
+    """
+    classes, present = int(labels.max()) + 1, np.unique(blocks)
+    if statistic == "max-logit" and features.shape[1] != classes:
+        raise ValueError(f"max-logit needs log-posteriors of {classes} sources, got {features.shape[1]} columns")
+    if len(present) < 2:
+        raise ValueError("at least two blocks of prompts are needed: one is scored by the others")
+    rng = np.random.default_rng(seed)
+    each = max(draws // len(present), 1)
+    nulls = np.empty((len(budgets), classes, len(present), each), dtype=np.float32)
+    for which, block in enumerate(present):
+        inside = blocks == block
+        discriminant, space = None, np.asarray(features[inside], dtype=np.float64)
+        if statistic == "relative-mahalanobis":
+            discriminant = fit_discriminant(features[~inside], labels[~inside], classes)
+            space = discriminant.project(space)
+        for source in range(classes):
+            rows = space[labels[inside] == source]
+            mean, n = rows.mean(0), len(rows)
+            for place, budget in enumerate(budgets):
+                drawn = rng.integers(0, n, size=(each, budget)) + np.arange(each)[:, None] * n
+                times = np.bincount(drawn.ravel(), minlength=each * n).reshape(each, n)
+                means = mean + (times @ rows / budget - mean) * np.sqrt(max(1 - (budget - 1) / n, 0.5))
+                scores = means if discriminant is None else discriminant.score(means, budget)
+                nulls[place, source, which] = scores[:, source]
+    whole = None if statistic == "max-logit" else fit_discriminant(features, labels, classes)
+    return UnknownReference(np.array(budgets), np.sort(nulls.reshape(len(budgets), classes, -1), axis=2), whole)
+
+
+def group_means(features: Floating, groups: Ints) -> Doubles:
+    """Mean features (G, D) of groups (G, K) of rows."""
+    out = np.zeros((len(groups), features.shape[1]))
+    for k in range(groups.shape[1]):
+        out += features[groups[:, k]]
+    out /= groups.shape[1]
+    return out
+
+
+def without_columns(log_posteriors: Floating, kept: Ints) -> Doubles:
+    """Log-posteriors over some of the sources, renormalised.
+
+    This is cheap and not the same as a reader that never knew the others: its probe was shaped by them.
+    """
+    part = np.asarray(log_posteriors[:, kept], dtype=np.float64)
+    out: Doubles = part - np.logaddexp.reduce(part, axis=1, keepdims=True)
+    return out
+
+
+def auroc(known: Floating, unknown: Floating) -> float:
+    """Chance that a known group has the larger p value (or typicality) than an unknown one; ties count half."""
+    ranks = rankdata(np.concatenate([known, unknown]))
+    above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
+    return float(above / (len(known) * len(unknown)))

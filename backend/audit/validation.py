@@ -1,0 +1,357 @@
+"""What the audit's statistics are worth: each is fitted on some prompt folds and measured on the others.
+
+The four frames share their columns (k, metric, value, std, n), so that one table holds them; ``std`` is over grouping
+seeds or folds, ``n`` counts the groups, sessions or pairs behind the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.audit.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
+from backend.audit.likelihood import cllr_claim, cllr_multiclass, cllr_pairwise
+from backend.audit.unknown import UNKNOWN_LEVEL, Statistic, auroc, fit_unknown, group_means
+from backend.audit.sequential import (
+    Sessions,
+    StopRule,
+    fit_stop_rule,
+    nearest_sources,
+    ordered_sessions,
+    running_ratios,
+)
+from backend.metrics import expected_calibration_error, negative_log_likelihood
+from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
+
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+FLOOR_DRAWS = 20
+STOP_LEVELS = (0.01, 0.05, 0.1)
+SESSION_ORDERS = 3
+MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
+    "ece": expected_calibration_error,
+    "nll": negative_log_likelihood,
+    "cllr_claim": cllr_claim,
+    "cllr_pairwise": cllr_pairwise,
+    "cllr_multiclass": cllr_multiclass,
+}
+
+
+def cross_calibrated(groups: Groups, budget: int, with_bias: bool | None = False) -> tuple[Doubles, list[Calibration]]:
+    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
+
+    The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has one
+    number (or one a source) and sees only scores of prompts that it is not tested on.
+    """
+    out = np.empty_like(groups.scores)
+    fitted = []
+    for fold in np.unique(groups.fold):
+        test = groups.fold == fold
+        calibration = fit_calibration({budget: groups.where(~test)}, with_bias)
+        out[test] = calibration.apply(groups.scores[test], budget)
+        fitted.append(calibration)
+    return out, fitted
+
+
+def calibration_error_floor(log_posteriors: Doubles, seed: int, draws: int = FLOOR_DRAWS) -> float:
+    """The calibration error that so many groups show by chance alone when every probability is right."""
+    rng = np.random.default_rng(seed)
+    cumulative = np.exp(log_posteriors).cumsum(1)
+    errors = []
+    for _ in range(draws):
+        drawn = (cumulative < rng.random((len(cumulative), 1)) * cumulative[:, -1:]).sum(1)
+        errors.append(expected_calibration_error(log_posteriors, drawn))
+    return float(np.mean(errors))
+
+
+def calibration_frame(
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    budgets: Sequence[int] = BUDGETS,
+    seeds: Sequence[int] = GROUPING_SEEDS,
+    with_bias: bool | None = False,
+) -> pd.DataFrame:
+    """Calibration error and costs before and after, cross-fitted over prompt folds.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (C * P, C)
+        Out-of-fold, row = source * P + prompt.
+    prompt_folds : ndarray of shape (P,)
+    budgets, seeds : sequence of int
+    with_bias : bool or None
+        See :func:`backend.audit.calibration.fit_calibration`.
+
+    Returns
+    -------
+    DataFrame
+        Columns k, metric, value, std, n. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum of
+        evidence) and ``_after``, further ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one).
+    """
+    smallest = int(np.bincount(prompt_folds).min())
+    rows: list[dict[str, object]] = []
+    for k in [k for k in budgets if k <= smallest]:
+        groups = held_out_groups(log_posteriors, prompt_folds, k, seeds)
+        after, fitted = cross_calibrated(groups, k, with_bias)
+        present = np.unique(groups.seed)
+        n = len(groups.truth) // len(present)
+
+        def row(metric: str, values: list[float], k: int = k, n: int = n) -> None:
+            summary = {"value": float(np.mean(values)), "std": float(np.std(values))}
+            rows.append({"k": k, "metric": metric, **summary, "n": n})
+
+        for name, measure in MEASURES.items():
+            for when, scores in (("before", normalised(groups.scores)), ("after", after)):
+                of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
+                row(f"{name}_{when}", of_seed)
+        row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
+        row("scale", [float(c.scale[0]) for c in fitted])
+        row("bias", [float((c.bias != 0).any()) for c in fitted])
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Features of traces as a reader has them that never enrolled some of the sources.
+
+    Attributes
+    ----------
+    features : ndarray of shape (n, D)
+    source : ndarray of shape (n,)
+        Number of the source of every row, enrolled or not.
+    prompt : ndarray of shape (n,)
+        Number of its prompt; every source needs all prompts.
+    enrolled : ndarray of shape (C,)
+        Ascending source numbers; column c of log-posteriors is ``enrolled[c]``.
+    """
+
+    features: Floating
+    source: Ints
+    prompt: Ints
+    enrolled: Ints
+
+
+def unknown_p_values(
+    left_out: LeftOut,
+    prompt_folds: Ints,
+    budgets: Sequence[int],
+    statistic: Statistic,
+    tested: Sequence[int] | None = None,
+    seed: int = GROUPING_SEEDS[0],
+) -> dict[int, tuple[Doubles, Ints]]:
+    """p values of held-out groups of enrolled and unknown sources.
+
+    Parameters
+    ----------
+    left_out : LeftOut
+    prompt_folds : ndarray of shape (P,)
+        The reference is fitted on all folds that occur in ``left_out`` but the tested one; where that is a single
+        fold, its even and odd prompts are the blocks.
+    budgets : sequence of int
+    statistic : {'max-logit', 'relative-mahalanobis'}
+    tested : sequence of int, optional
+        Folds to test; all when absent.
+    seed : int
+        Grouping seed.
+
+    Returns
+    -------
+    dict of int to (p_none, source)
+        Both of shape (G,), for every budget.
+    """
+    column = np.full(int(left_out.source.max()) + 1, -1, dtype=np.intp)
+    column[left_out.enrolled] = np.arange(len(left_out.enrolled))
+    fold_of_row, present = prompt_folds[left_out.prompt], np.unique(left_out.source)
+    folds = np.unique(fold_of_row)
+    parts: dict[int, list[tuple[Doubles, Ints]]] = {k: [] for k in budgets}
+    for fold in folds if tested is None else tested:
+        train = (fold_of_row != fold) & (column[left_out.source] >= 0)
+        blocks = left_out.prompt[train] % 2 if len(folds) == 2 else fold_of_row[train]
+        reference = fit_unknown(
+            left_out.features[train], column[left_out.source[train]], blocks, statistic, list(budgets)
+        )
+        test = np.flatnonzero(fold_of_row == fold)
+        test = test[np.lexsort((left_out.prompt[test], left_out.source[test]))].reshape(len(present), -1)
+        for k in budgets:
+            groups, truth = budget_groups(test, k, seed, int(fold))
+            parts[k].append((reference.p_none(group_means(left_out.features, groups), k), present[truth]))
+    return {k: (np.concatenate([p for p, _ in v]), np.concatenate([s for _, s in v])) for k, v in parts.items()}
+
+
+def unknown_frame(
+    runs: Iterable[LeftOut],
+    prompt_folds: Ints,
+    scenario: str,
+    statistic: Statistic,
+    budgets: Sequence[int] = BUDGETS,
+    tested: Sequence[int] | None = None,
+    level: float = UNKNOWN_LEVEL,
+) -> pd.DataFrame:
+    """AUROC and error rates of "none of the enrolled" when sources are left out.
+
+    Parameters
+    ----------
+    runs : iterable of LeftOut
+        One for each family (or set of siblings) left out.
+    prompt_folds : ndarray of shape (P,)
+    scenario : str
+        Goes into the name of the metrics, e.g. 'family-refit'.
+    statistic : {'max-logit', 'relative-mahalanobis'}
+    budgets : sequence of int
+    tested : sequence of int, optional
+        Folds to test; all when absent.
+    level : float
+        p values up to it count as unknown.
+
+    Returns
+    -------
+    DataFrame
+        Columns k, metric, value, std, n. Metrics ``METRIC/scenario/statistic``: ``auroc``; ``false_acceptance`` (share
+        of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the level
+        put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means over
+        runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
+    """
+    found: dict[tuple[int, str], list[float]] = {}
+    counts: dict[tuple[int, str], int] = {}
+    for run in runs:
+        for k, (p_values, source) in unknown_p_values(run, prompt_folds, budgets, statistic, tested).items():
+            known = np.isin(source, run.enrolled)
+            matched = np.quantile(p_values[known], UNKNOWN_LEVEL)
+            values = {
+                "auroc": auroc(p_values[known], p_values[~known]),
+                "false_acceptance": float((p_values[~known] > level).mean()),
+                "false_acceptance_matched": float((p_values[~known] > matched).mean()),
+                "false_rejection": float((p_values[known] <= level).mean()),
+            }
+            for metric, value in values.items():
+                found.setdefault((k, metric), []).append(value)
+                which = known if metric == "false_rejection" else ~known
+                counts[k, metric] = counts.get((k, metric), 0) + int(which.sum())
+    return pd.DataFrame(
+        [
+            {
+                "k": k,
+                "metric": f"{metric}/{scenario}/{statistic}",
+                "value": float(np.mean(values)),
+                "std": float(np.std(values)),
+                "n": counts[k, metric],
+            }
+            for (k, metric), values in found.items()
+        ]
+    )
+
+
+def fold_sessions(prompt_folds: Ints, folds: Sequence[int], classes: int, orders: int, seed: int) -> Sessions:
+    """Sessions of every source within each of some folds; a (fold, source) is a cluster."""
+    parts = []
+    for fold in folds:
+        one = ordered_sessions(grid_rows(classes, len(prompt_folds), prompt_folds == fold), orders, seed + fold)
+        parts.append(Sessions(one.rows, one.truth, one.cluster + classes * len(parts)))
+    shortest = min(part.rows.shape[1] for part in parts)
+    return Sessions(
+        np.concatenate([part.rows[:, :shortest] for part in parts]),
+        np.concatenate([part.truth for part in parts]),
+        np.concatenate([part.cluster for part in parts]),
+    )
+
+
+def stop_frame(
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    levels: Sequence[float] = STOP_LEVELS,
+    budgets: Sequence[int] = BUDGETS,
+    orders: int = SESSION_ORDERS,
+    seed: int = GROUPING_SEEDS[0],
+) -> pd.DataFrame:
+    """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (C * P, C)
+    prompt_folds : ndarray of shape (P,)
+    levels : sequence of float
+        Stated error rates.
+    budgets : sequence of int
+        Budgets of the calibration.
+    orders : int
+        Random orders of the traces of every source and fold.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        Columns k (traces of a session at most), metric, value, std (over folds), n (sessions). Metrics
+        ``METRIC/rule/level``. Rules for naming a source: ``plain`` (Wald's threshold on the plain sum), ``calibrated``
+        (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics ``stop_error`` (wrong
+        among the stopped), ``stop_share``, ``stop_traces`` (mean over all sessions, those that never stop at their full
+        length) and ``stop_traces_decided``. For a claim, by the controlled rule: ``claim_false_support`` (the nearest
+        enrolled source as the claim), ``claim_false_support_any`` (any other source), ``claim_false_against``,
+        ``claim_support`` and ``claim_traces`` (true claims).
+    """
+    classes = log_posteriors.shape[1]
+    labels = np.repeat(np.arange(classes), len(prompt_folds))
+    smallest = int(np.bincount(prompt_folds).min())
+    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
+    found: dict[str, list[float]] = {}
+    sessions_seen = 0
+    for fold in np.unique(prompt_folds):
+        others = [int(f) for f in np.unique(prompt_folds) if f != fold]
+        calibration = fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()})
+        row_folds = np.tile(prompt_folds, classes)
+        nearest = nearest_sources(log_posteriors[row_folds != fold], labels[row_folds != fold])
+        train = fold_sessions(prompt_folds, others, classes, orders, seed)
+        fitted = running_ratios(log_posteriors, train.rows, calibration)
+        rules = [fit_stop_rule(fitted, train, nearest, level) for level in levels]
+        del fitted
+        test = fold_sessions(prompt_folds, [int(fold)], classes, orders, seed)
+        sessions_seen += len(test.truth)
+        ratios = running_ratios(log_posteriors, test.rows, calibration)
+        plain = running_ratios(log_posteriors, test.rows, None)
+        for rule in rules:
+            wald = StopRule(rule.level, *[float(np.log((1 - rule.level) / rule.level))] * 3)
+            for name, paths, one in (
+                ("plain", plain, wald),
+                ("calibrated", ratios, wald),
+                ("controlled", ratios, rule),
+            ):
+                for metric, value in _named(paths, test, one).items():
+                    found.setdefault(f"{metric}/{name}/{rule.level:g}", []).append(value)
+            for metric, value in _claimed(ratios, test, nearest, rule).items():
+                found.setdefault(f"{metric}/controlled/{rule.level:g}", []).append(value)
+    return pd.DataFrame(
+        [
+            {"k": smallest, "metric": m, "value": float(np.mean(v)), "std": float(np.std(v)), "n": sessions_seen}
+            for m, v in found.items()
+        ]
+    )
+
+
+def _named(ratios: Doubles, sessions: Sessions, rule: StopRule) -> dict[str, float]:
+    at, named = rule.named_at(ratios)
+    stopped = at > 0
+    return {
+        "stop_error": float((named != sessions.truth)[stopped].mean()) if stopped.any() else 0.0,
+        "stop_share": float(stopped.mean()),
+        "stop_traces": float(np.where(stopped, at, ratios.shape[1]).mean()),
+        "stop_traces_decided": float(at[stopped].mean()) if stopped.any() else float(ratios.shape[1]),
+    }
+
+
+def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule) -> dict[str, float]:
+    n, m = np.arange(len(ratios)), ratios.shape[1]
+    at, verdict = rule.claim_at(ratios[n, :, sessions.truth])
+    wrong = rule.claim_at(ratios[n, :, nearest[sessions.truth]])[1]
+    passed = np.stack([rule.claim_at(ratios[:, :, c])[1] == 1 for c in range(ratios.shape[2])], axis=1)
+    passed[n, sessions.truth] = False
+    return {
+        "claim_false_support": float((wrong == 1).mean()),
+        "claim_false_support_any": float(passed.sum() / (len(n) * (ratios.shape[2] - 1))),
+        "claim_false_against": float((verdict == -1).mean()),
+        "claim_support": float((verdict == 1).mean()),
+        "claim_traces": float(np.where(at > 0, at, m).mean()),
+    }
