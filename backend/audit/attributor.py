@@ -1,0 +1,212 @@
+"""Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
+
+The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
+is done when somebody cancels is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.enrolment import BLOCKS, Enrolment
+from backend.errors import AtlasError
+from backend.proxies.reader import Reader
+from backend.traces import Trace
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+BATCHES = (8, 24, 64)
+"""Traces of the first batches; the last number goes on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a batch brought.
+
+    Attributes
+    ----------
+    done : int
+        Traces scored so far.
+    total : int or None
+        Where it is known.
+    log_posteriors : ndarray of shape (m, C), float32
+        Of this batch, in the order of arrival.
+    seconds : float
+        Since scoring began.
+    """
+
+    done: int
+    total: int | None
+    log_posteriors: Floats
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Traces that were scored, in the order of arrival.
+
+    Attributes
+    ----------
+    log_posteriors : ndarray of shape (n, C), float32
+    tokens : ndarray of shape (n,), int
+        Response tokens that the proxy read.
+    folds : tuple of int or None, length n
+        Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
+    signature : ndarray of shape (2 d,), float64
+        Mean fingerprint at the deepest block, DC and AC each of length 1: where the traces lie among the sources.
+    fingerprints : ndarray of shape (n, 2 d), float16, or None
+        At the deepest block, where they were asked for.
+    complete : bool
+        False when somebody cancelled.
+    seconds : float
+    engine : str
+        How the forward pass was computed.
+    """
+
+    log_posteriors: Floats
+    tokens: npt.NDArray[np.intp]
+    folds: tuple[int | None, ...]
+    signature: Doubles
+    fingerprints: npt.NDArray[np.float16] | None
+    complete: bool
+    seconds: float
+    engine: str
+
+
+class Attributor:
+    """An enrolment and the proxy that it was made with.
+
+    Parameters
+    ----------
+    reader : Reader
+    enrolment : Enrolment
+    proxy_hash : str, optional
+        Of the weights that were loaded; compared with the enrolment's where both are known.
+
+    Raises
+    ------
+    AtlasError
+        If the proxy is another one than that of the enrolment.
+    """
+
+    def __init__(self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None) -> None:
+        expected = enrolment.facts.get("proxy_hash")
+        if reader.hidden_size != enrolment.hidden_size or reader.depth < enrolment.layers[-1]:
+            raise AtlasError(
+                f"The enrolment '{enrolment.name}' was made with {enrolment.proxy}, and another proxy is loaded",
+                f"Load {enrolment.proxy}",
+            )
+        if proxy_hash and expected and proxy_hash != expected:
+            raise AtlasError(
+                f"The weights of {enrolment.proxy} here are not those that the enrolment '{enrolment.name}' was made "
+                f"with ({proxy_hash[:12]} and {str(expected)[:12]})",
+                f"Run: python -m jobs proxies install {enrolment.proxy}, or make the enrolment again",
+            )
+        self.reader = reader
+        self.enrolment = enrolment
+
+    def score(
+        self,
+        traces: Iterable[Trace],
+        *,
+        total: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        keep_fingerprints: bool = False,
+    ) -> Scored:
+        """Score traces in the order of arrival.
+
+        Parameters
+        ----------
+        traces : iterable of Trace
+            Walked through once, a batch at a time.
+        total : int, optional
+            How many there are, for the progress.
+        progress : callable, optional
+            Receives a :class:`Progress` after every batch.
+        cancelled : callable, optional
+            Asked before every batch; when it says yes, what is done is returned.
+        keep_fingerprints : bool
+            Also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
+
+        Returns
+        -------
+        Scored
+        """
+        enrolment, reader = self.enrolment, self.reader
+        started, deepest = time.perf_counter(), enrolment.layers[-1]
+        scores: list[Floats] = []
+        kept: list[npt.NDArray[np.float16]] = []
+        tokens: list[int] = []
+        folds: list[int | None] = []
+        total_states: Doubles = np.zeros(2 * reader.hidden_size)
+        complete = True
+        batches = _batches(traces)
+        while True:
+            if cancelled is not None and cancelled():
+                complete = False
+                break
+            batch = next(batches, None)
+            if batch is None:
+                break
+            encoded = reader.encode(batch, enrolment.view)
+            read = reader.read(encoded, enrolment.layers)
+            known = enrolment.folds_of([trace.prompt for trace in batch])
+            by_layer = {layer: read[layer, "full"] for layer in enrolment.layers}
+            scores.append(self._log_posteriors(by_layer, known))
+            tokens += [e.response_tokens for e in encoded]
+            folds += known
+            total_states += by_layer[deepest].sum(0, dtype=np.float64)
+            if keep_fingerprints:
+                kept.append(by_layer[deepest])
+            if progress is not None:
+                progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
+        classes, width = len(enrolment.sources), 2 * reader.hidden_size
+        return Scored(
+            log_posteriors=np.concatenate(scores) if scores else np.empty((0, classes), np.float32),
+            tokens=np.array(tokens, dtype=np.intp),
+            folds=tuple(folds),
+            signature=_signature(total_states),
+            fingerprints=np.concatenate([np.empty((0, width), np.float16), *kept]) if keep_fingerprints else None,
+            complete=complete,
+            seconds=time.perf_counter() - started,
+            engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
+        )
+
+    def _log_posteriors(self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None]) -> Floats:
+        out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
+        numbers = np.array([-1 if fold is None else fold for fold in folds])
+        for number in np.unique(numbers):
+            rows = numbers == number
+            heads = self.enrolment.heads_for(None if number < 0 else int(number))
+            parts = [
+                head.probe.log_posterior(self.enrolment.columns(by_layer[head.layer][rows].astype(np.float32)))
+                for head in heads
+            ]
+            out[rows] = np.mean(parts, axis=0)
+        return out
+
+
+def _batches(traces: Iterable[Trace]) -> Iterator[list[Trace]]:
+    iterator = iter(traces)
+    for size in itertools.chain(BATCHES, itertools.repeat(BATCHES[-1])):
+        batch = list(itertools.islice(iterator, size))
+        if not batch:
+            return
+        yield batch
+
+
+def _signature(total: Doubles) -> Doubles:
+    """A sum of fingerprints (2 d,) as a signature: every spectral block of length 1."""
+    out = total.copy()
+    for block in np.split(out, len(BLOCKS["dc-ac"])):
+        norm = np.linalg.norm(block)
+        if norm > 0:
+            block /= norm
+    return out

@@ -1,0 +1,321 @@
+"""From scored traces to an answer about the competing propositions, and the rule behind its one word.
+
+The propositions are: the named source made the traces; another enrolled source did; none of the enrolled did. Without a
+claim the leading source stands in for the named one. The rule, in this order:
+
+1. UNKNOWN when the unknown-source test rejects at 5 % that any enrolled source made the traces.
+2. SUPPORTS when the log10 likelihood ratio of the named source against another enrolled one is at least 2 (a hundred
+   to one), AGAINST when it is at most -2.
+3. INCONCLUSIVE otherwise.
+
+The ratio is calibrated and held within what the validation can bear wherever a calibration is given; without one it is
+the plain sum of evidence, and the answer says so. An answer is never "proved".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.attributor import Scored
+from backend.audit.enrolment import Enrolment
+from backend.audit.scores import (
+    ORDERS,
+    SEED,
+    Contributions,
+    FamilyAnswer,
+    OrderSpread,
+    family_answer,
+    leave_one_out,
+    log10_against_others,
+    log10_ratios,
+    log_likelihoods,
+    order_spread,
+    posterior_under,
+    running_scores,
+)
+from backend.errors import AtlasError
+
+Doubles = npt.NDArray[np.float64]
+Verdict = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
+DECIDED = 2.0
+"""log10 likelihood ratio from which on the evidence supports a claim; its negative speaks against it."""
+UNKNOWN_LEVEL = 0.05
+SCALE: tuple[tuple[float, str], ...] = (
+    (0.30, "no support either way"),
+    (1.0, "weak support"),
+    (2.0, "moderate support"),
+    (3.0, "moderately strong support"),
+    (4.0, "strong support"),
+    (6.0, "very strong support"),
+    (math.inf, "extremely strong support"),
+)
+"""Words for a log10 likelihood ratio up to each bound (after the guideline of the European forensic institutes)."""
+
+
+@dataclass(frozen=True)
+class Companions:
+    """Statistics that were fitted beside an enrolment; each may be absent.
+
+    Attributes
+    ----------
+    calibrate : callable or None
+        (scores (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
+    log10_bounds : callable or None
+        Budget to the smallest and the largest log10 ratio that the validation can bear.
+    unknown_p : callable or None
+        Scored traces to the p value of "an enrolled source made them".
+    stop : callable or None
+        (log-posteriors (n, C), source or None) to where enough was enough, as JSON.
+    flags : callable or None
+        Scored traces to sentences about shift (too short, unlike any enrolled domain).
+    """
+
+    calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
+    log10_bounds: Callable[[int], tuple[float, float]] | None = None
+    unknown_p: Callable[[Scored], float] | None = None
+    stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
+    flags: Callable[[Scored], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The answer.
+
+    Attributes
+    ----------
+    claimed : int or None
+        Source that was named.
+    subject : int
+        The named source, else the leading one: whom ratios are about.
+    leader : int
+    rival : int
+        Strongest source that is not the subject.
+    scores : ndarray of shape (C,), float64
+        Accumulated; the largest is the leading source.
+    log_posterior : ndarray of shape (C,), float64
+        Under the stated prior, calibrated where ``calibrated`` says so.
+    log10_ratios : ndarray of shape (C,), float64
+        Of the subject against every other source, from the plain sum.
+    log10_others : float
+        Of the subject against 'another enrolled source'; calibrated and bounded where possible.
+    running : ndarray of shape (n, 3), float64
+        After every trace: log10 ratio of the subject against the others (plain sum), its posterior, the leader.
+    spread : OrderSpread
+    contributions : Contributions
+    family : FamilyAnswer
+    verdict : str
+    sentence : str
+    calibrated : bool
+    unknown_p : float or None
+    stop : mapping or None
+    flags : tuple of str or None
+    drift : mapping or None
+        Filled where two windows of traces were compared.
+    """
+
+    claimed: int | None
+    subject: int
+    leader: int
+    rival: int
+    scores: Doubles
+    log_posterior: Doubles
+    log10_ratios: Doubles
+    log10_others: float
+    running: Doubles
+    spread: OrderSpread
+    contributions: Contributions
+    family: FamilyAnswer
+    verdict: Verdict
+    sentence: str
+    calibrated: bool
+    unknown_p: float | None = None
+    stop: Mapping[str, Any] | None = None
+    flags: tuple[str, ...] | None = None
+    drift: Mapping[str, Any] | None = None
+
+
+def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
+    """Log of a prior over the enrolled sources, normalised; the same for each one where nothing is given.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    given : mapping of str to float, optional
+        Weights of sources; those that are not named share the smallest weight that is.
+
+    Raises
+    ------
+    AtlasError
+        If it names a source that is not enrolled, or a weight is not positive and finite.
+    """
+    weights = np.ones(len(enrolment.sources))
+    if given:
+        unknown = [label for label in given if label not in enrolment.sources]
+        wrong = [label for label, weight in given.items() if not (math.isfinite(weight) and weight > 0)]
+        if unknown or wrong:
+            raise AtlasError(
+                f"The prior names '{unknown[0]}', which is not enrolled"
+                if unknown
+                else f"The prior weight of '{wrong[0]}' is not a positive number",
+                "Give a positive weight for sources of the enrolment",
+            )
+        weights = np.array([given.get(label, min(given.values())) for label in enrolment.sources])
+    out: Doubles = np.log(weights / weights.sum())
+    return out
+
+
+def source_number(enrolment: Enrolment, label: str) -> int:
+    """Column of a source.
+
+    Raises
+    ------
+    AtlasError
+        If it is not enrolled.
+    """
+    if label not in enrolment.sources:
+        near = [s for s in enrolment.sources if label.lower() in s.lower() or s.lower() in label.lower()]
+        hint = ", ".join((near or list(enrolment.sources))[:8])
+        raise AtlasError(
+            f"'{label}' is not enrolled in '{enrolment.name}'", f"Choose an enrolled source, such as {hint}"
+        )
+    return enrolment.sources.index(label)
+
+
+def find(
+    scored: Scored,
+    enrolment: Enrolment,
+    claimed: str | None = None,
+    *,
+    prior: Doubles | None = None,
+    companions: Companions | None = None,
+    orders: int = ORDERS,
+    seed: int = SEED,
+) -> Findings:
+    """Weigh the propositions.
+
+    Parameters
+    ----------
+    scored : Scored
+        At least one trace.
+    enrolment : Enrolment
+    claimed : str, optional
+        Source that the traces are said to come from.
+    prior : ndarray of shape (C,), optional
+        Log of the stated prior, from :func:`stated_prior`; uniform when absent.
+    companions : Companions, optional
+    orders, seed : int
+        Of the spread over random orders.
+
+    Returns
+    -------
+    Findings
+
+    Raises
+    ------
+    AtlasError
+        If no trace was scored, or the claimed source is not enrolled.
+    """
+    n = len(scored.log_posteriors)
+    if not n:
+        raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
+    companions = companions or Companions()
+    named = None if claimed is None else source_number(enrolment, claimed)
+    stated = stated_prior(enrolment) if prior is None else prior
+    running = running_scores(scored.log_posteriors, enrolment.log_prior)
+    likelihoods = log_likelihoods(running, enrolment.log_prior)
+    leader = int(likelihoods[-1].argmax())
+    subject = leader if named is None else named
+    log_posterior = posterior_under(likelihoods[-1], stated)
+    along = log10_against_others(likelihoods, subject, stated)
+    ratio = float(along[-1])
+    if companions.calibrate is not None:
+        log_posterior = companions.calibrate(running[-1:], n, stated)[0]
+        ratio = float(log10_against_others(log_posterior - stated, subject, stated))
+    if companions.log10_bounds is not None:
+        low, high = companions.log10_bounds(n)
+        ratio = min(max(ratio, low), high)
+    p = None if companions.unknown_p is None else companions.unknown_p(scored)
+    calibrated = companions.calibrate is not None
+    verdict = decide(ratio, p)
+    contributions = leave_one_out(scored.log_posteriors, enrolment.log_prior, subject)
+    family = family_answer(log_posterior, enrolment.sources, enrolment.families)
+    posterior = np.exp(posterior_under(likelihoods, stated)[:, subject])
+    return Findings(
+        claimed=named,
+        subject=subject,
+        leader=leader,
+        rival=contributions.rival,
+        scores=running[-1],
+        log_posterior=log_posterior,
+        log10_ratios=log10_ratios(likelihoods[-1], subject),
+        log10_others=ratio,
+        running=np.stack([along, posterior, likelihoods.argmax(1)], axis=1),
+        spread=order_spread(scored.log_posteriors, enrolment.log_prior, subject, orders, seed),
+        contributions=contributions,
+        family=family,
+        verdict=verdict,
+        sentence=_sentence(verdict, enrolment, subject, named is not None, leader, ratio, n, calibrated, p, family),
+        calibrated=calibrated,
+        unknown_p=p,
+        stop=None if companions.stop is None else companions.stop(scored.log_posteriors, named),
+        flags=None if companions.flags is None else tuple(companions.flags(scored)),
+    )
+
+
+def decide(log10_others: float, unknown_p: float | None) -> Verdict:
+    """The rule of this module."""
+    if unknown_p is not None and unknown_p <= UNKNOWN_LEVEL:
+        return "UNKNOWN"
+    if log10_others >= DECIDED:
+        return "SUPPORTS"
+    return "AGAINST" if log10_others <= -DECIDED else "INCONCLUSIVE"
+
+
+def in_words(log10_ratio: float) -> str:
+    """The verbal scale: how strong, and for which side."""
+    words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
+    if words == SCALE[0][1]:
+        return words
+    return f"{words} for the {'named source' if log10_ratio > 0 else 'alternative'}"
+
+
+def _sentence(
+    verdict: Verdict,
+    enrolment: Enrolment,
+    subject: int,
+    named: bool,
+    leader: int,
+    ratio: float,
+    n: int,
+    calibrated: bool,
+    p: float | None,
+    family: FamilyAnswer,
+) -> str:
+    name = enrolment.sources[subject]
+    what = f"the claim that they come from {name}" if named else f"{name} as their source"
+    many = f"{n:,} trace{'s' if n != 1 else ''}"
+    known = "" if calibrated else " (not calibrated: read it as an order, not as odds)"
+    if verdict == "UNKNOWN":
+        return f"The {many} fit none of the enrolled sources (p = {p:.3f}); the nearest is {enrolment.sources[leader]}."
+    if verdict == "SUPPORTS":
+        text = (
+            f"The {many} support {what} against the other enrolled sources: log10 likelihood ratio {ratio:.1f}{known}."
+        )
+    elif verdict == "AGAINST":
+        text = (
+            f"The {many} speak against {what}: log10 likelihood ratio {ratio:.1f}{known}; they are nearest to "
+            f"{enrolment.sources[leader]}."
+        )
+    else:
+        text = f"The {many} do not decide about {what}: log10 likelihood ratio {ratio:.1f}{known}."
+    if family.siblings:
+        text += (
+            f" The family {family.families[0]} is clear, its members {', '.join(family.siblings)} are not told apart."
+        )
+    return text

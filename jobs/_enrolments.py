@@ -1,0 +1,216 @@
+"""Make enrolments: of a roster out of its kept fold probes, of collected responses out of a probe fitted on them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.errors import AtlasError
+from backend.evaluations.selection import select_layers
+from backend.probe import fit_probe
+from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.proxies.reader import Reader
+from backend.release import Release
+from backend.store.builds import code_version
+from backend.traces import Trace, View
+from jobs._common import METHOD, slice_of
+from jobs._stages.kept import kept_folder, kept_probes
+
+SMALLEST = 10
+"""Traces that every source must have at least."""
+
+
+def enrolment_of(
+    release: Release,
+    proxy: str,
+    view: View,
+    roster: str,
+    *,
+    refit: bool = False,
+    layer: int | None = None,
+    limit: int | None = None,
+    name: str | None = None,
+) -> Enrolment:
+    """Enrolment of a roster of the release.
+
+    Parameters
+    ----------
+    release : Release
+    proxy : str
+    view : {'ur', 'r'}
+    roster : str
+    refit : bool
+        One probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
+        new prompts, and nothing held out is left to validate it.
+    layer : int, optional
+        Block of the refitted probe; by default the modal one of the layer selection.
+    limit : int, optional
+        Only the first prompts.
+    name : str, optional
+        By default ``{roster}-{proxy}-{view}``.
+
+    Returns
+    -------
+    Enrolment
+
+    Raises
+    ------
+    AtlasError
+        If fingerprints, layer scan or probes are not on disk.
+    """
+    rows = slice_of(release, "agent500", proxy, view, roster, limit)
+    identity = rows.store.identity()
+    again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}" + (
+        f" --limit {limit}" if limit else ""
+    )
+    folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
+    if identity is None:
+        raise AtlasError(f"There are no fingerprints of {proxy} in view {view}", f"Run: {again}")
+    if refit:
+        block = layer if layer is not None else _selected(folder, identity.records, again)[None]
+        probe = fit_probe(rows.load(block).astype(np.float32), rows.labels, len(rows.sources))
+        heads: tuple[Head, ...] = (Head(probe, block),)
+    else:
+        blocks = _selected(folder, identity.records, again)
+        probes = kept_probes(folder, again)
+        heads = tuple(Head(probes[fold], blocks[fold], fold) for fold in range(FOLDS))
+    prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
+    hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
+    return Enrolment(
+        name=name or f"{roster}-{proxy}-{view}",
+        reader=f"{METHOD}/{proxy}/{view}",
+        proxy=proxy,
+        view=view,
+        block="dc-ac",
+        sources=tuple(rows.sources),
+        families=tuple(rows.families),
+        heads=heads,
+        log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))),
+        prompts=hashes,
+        folds=folds,
+        facts={
+            "proxy_hash": identity.proxy_hash,
+            "data_hash": release.manifest_hash,
+            "engine": identity.engine,
+            "max_tokens": identity.max_tokens,
+            "records": len(rows.labels),
+            "roster": roster,
+            "benchmark": "agent500",
+            **_made(),
+        },
+    )
+
+
+def enrolment_of_traces(
+    traces: Sequence[Trace],
+    labels: Sequence[str],
+    reader: Reader,
+    *,
+    name: str,
+    proxy: str,
+    proxy_hash: str,
+    view: View,
+    layer: int,
+    families: Mapping[str, str] | None = None,
+    data_hash: str | None = None,
+) -> Enrolment:
+    """Enrolment of labelled traces: one probe on all of them, at a block that is given.
+
+    Parameters
+    ----------
+    traces : sequence of Trace, length n
+    labels : sequence of str, length n
+        Source of every trace.
+    reader : Reader
+        Of the proxy.
+    name, proxy, proxy_hash : str
+    view : {'ur', 'r'}
+    layer : int
+    families : mapping of source to family, optional
+        A source without one is a family of its own.
+    data_hash : str, optional
+
+    Raises
+    ------
+    AtlasError
+        With fewer than two sources, or fewer than 10 traces of one.
+    """
+    counts = Counter(labels)
+    sources = sorted(counts)
+    if len(sources) < 2:
+        raise AtlasError(f"{len(sources)} source is not enough to tell sources apart", "Give at least two")
+    few = min(sources, key=counts.__getitem__)
+    if counts[few] < SMALLEST:
+        raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
+    numbers = np.array([sources.index(label) for label in labels])
+    fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"]
+    probe = fit_probe(fingerprints.astype(np.float32), numbers, len(sources))
+    prompts = sorted({trace.prompt for trace in traces})
+    hashes, folds = prompt_table(prompts, [0] * len(prompts))
+    return Enrolment(
+        name=name,
+        reader=f"{METHOD}/{proxy}/{view}",
+        proxy=proxy,
+        view=view,
+        block="dc-ac",
+        sources=tuple(sources),
+        families=tuple((families or {}).get(source, source) for source in sources),
+        heads=(Head(probe, layer),),
+        log_prior=np.log(np.bincount(numbers) / len(numbers)),
+        prompts=hashes,
+        folds=folds,
+        facts={
+            "proxy_hash": proxy_hash,
+            "data_hash": data_hash,
+            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
+            "max_tokens": reader.max_tokens,
+            "records": len(numbers),
+            **_made(),
+        },
+    )
+
+
+def split_prompts(prompt_ids: Sequence[str], share: int = 2) -> tuple[list[str], list[str]]:
+    """Prompts to enrol and prompts to try, by the folds of the protocol's shuffle (fold 0 is tried)."""
+    ids = sorted(set(prompt_ids))
+    fold = fold_of_prompts(ids, share)
+    return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
+
+
+def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:
+    """Selected block of every outer fold, and the modal one under None, from the kept layer scan."""
+    rows: list[dict[str, Any]] = []
+    path = folder / "scan.jsonl"
+    if path.exists():
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if entry["identity"].startswith(records):
+                rows += entry["scores"]
+    if not rows:
+        raise AtlasError(f"There is no layer scan in {folder}", f"Run: {again}")
+    scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
+    scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
+    chosen = select_layers(scores)
+    return {
+        None if pd.isna(fold) else int(fold): int(layer)
+        for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)
+    }
+
+
+def _made() -> dict[str, Any]:
+    return {
+        "seed": SPLIT_SEED,
+        "code_version": code_version(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

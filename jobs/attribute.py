@@ -1,0 +1,163 @@
+"""Attribute traces: weigh whether responses come from a claimed source, another enrolled one, or none.
+
+TRACES is JSONL, CSV, Parquet, a chat-completions log or plain text, also inside gzip; it is read a line at a time.
+--report out.html writes out.html, out.json and out.csv; python -m jobs verify out.json --traces TRACES computes the
+report again. No text is kept unless --keep-text asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.audit.attributor import Attributor, Progress
+from backend.audit.enrolment import Enrolment, enrolments, find_enrolment, load_enrolment
+from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
+from backend.audit.page import write_html
+from backend.audit.report import Question, write_csv, write_json
+from backend.audit.scores import ORDERS, SEED
+from backend.errors import AtlasError
+from backend.proxies.registry import load_reader, proxy_hash
+from jobs._audit import Selection, Settings, audit, stop_on_interrupt, write_beside
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
+    parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are said to come from")
+    parser.add_argument("--enrolment", metavar="NAME", help="name of a published enrolment, or its file")
+    parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
+    parser.add_argument("--case", default="Untitled case", help="name of the case")
+    parser.add_argument("--question", help="what is asked, in a sentence")
+    parser.add_argument(
+        "--prior", type=Path, metavar="FILE", help="JSON object of weights by source (default: all the same)"
+    )
+    parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
+    for role in ("response", "prompt", "time", "label", "name"):
+        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
+    parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
+    parser.add_argument(
+        "--keep-text", type=int, default=0, metavar="N", help="show text and token evidence of N traces (default: none)"
+    )
+    parser.add_argument("--against", metavar="LABEL", help="rival in the token evidence (default: the strongest)")
+    parser.add_argument("--orders", type=int, default=ORDERS, help="random orders (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the random orders (default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Attribute, print the answer and write the report."""
+    if arguments.list:
+        return _list()
+    if arguments.traces is None:
+        raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
+    if arguments.orders < 1 or arguments.keep_text < 0 or arguments.seed < 0:
+        raise AtlasError("--orders must be at least 1, --keep-text and --seed at least 0", "Change the number")
+    enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
+    settings = Settings(
+        question=_question(arguments),
+        claimed=arguments.claimed,
+        prior=_prior(arguments.prior),
+        keep_duplicates=arguments.keep_duplicates,
+        show=arguments.keep_text,
+        against=arguments.against,
+        orders=arguments.orders,
+        seed=arguments.seed,
+    )
+    selection = Selection(settings.keep_duplicates, text=COMMAND_LINE.text if settings.show else 0)
+    columns = Columns(
+        **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
+    )
+    try:
+        stream = arguments.traces.open("rb")
+    except OSError as error:
+        raise AtlasError(f"{arguments.traces} cannot be read ({error.strerror})", "Check the path") from error
+    with stream:
+        layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
+        _say(layout)
+        reader = load_reader(enrolment.proxy, arguments.device)
+        attributor = Attributor(reader, enrolment, proxy_hash(enrolment.proxy))
+        with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
+            report = audit(
+                stream, layout, attributor, settings, selection, progress=_progress(enrolment), cancelled=cancelled
+            )
+    _answer(report)
+    if arguments.report is not None:
+        page = arguments.report.with_suffix(".html")
+        write_beside(page.with_suffix(".json"), write_json(report))
+        write_beside(page.with_suffix(".csv"), write_csv(report))
+        write_beside(page, write_html(report))
+        print(f"Written: {page}, {page.with_suffix('.json').name} and {page.with_suffix('.csv').name}.")
+    return 0
+
+
+def _question(arguments: argparse.Namespace) -> Question:
+    asked = arguments.question or (
+        f"Do these traces come from {arguments.claimed}?" if arguments.claimed else "Where do these traces come from?"
+    )
+    if arguments.prior_statement:
+        return Question(arguments.case, asked, arguments.prior_statement)
+    return Question(arguments.case, asked) if arguments.prior is None else Question(arguments.case, asked, "As given.")
+
+
+def _prior(path: Path | None) -> dict[str, float] | None:
+    if path is None:
+        return None
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        return {str(label): float(weight) for label, weight in told.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
+
+
+def _list() -> int:
+    for name, path in enrolments().items():
+        enrolment = load_enrolment(path)
+        print(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
+    return 0
+
+
+def _say(layout: Layout) -> None:
+    told = ", ".join(f"{role} from '{column}'" for role, column in layout.columns.named().items())
+    print(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
+
+
+def _progress(enrolment: Enrolment) -> Any:
+    total = np.zeros(len(enrolment.sources))
+
+    def show(progress: Progress) -> None:
+        nonlocal total
+        total = total + (progress.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64)
+        first, second = np.partition(total, -2)[[-1, -2]]
+        print(
+            f"  {progress.done:,} traces, {progress.seconds:.1f} s: {enrolment.sources[int(total.argmax())]} leads "
+            f"by {(first - second) / np.log(10):.1f} (log10)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return show
+
+
+def _answer(report: dict[str, Any]) -> None:
+    results = report["results"]
+    left_out = len(report["exclusions"]) + len(report["input"]["problems"])
+    print(f"\n{results['verdict']}: {results['sentence']}")
+    if left_out:
+        print(f"{left_out:,} places of the file were left out:")
+        unit = report["input"]["unit"]
+        for entry in [*report["input"]["problems"], *report["exclusions"]][:10]:
+            column = f", {entry['column']}" if entry.get("column") else ""
+            print(f"  {unit} {entry['place']}{column}: {entry['reason']}")
+        if left_out > 10:
+            print(f"  … and {left_out - 10:,} more, all in the report")
+    for note in report["input"]["notes"]:
+        print(note)
+    for row in results["candidates"][:5]:
+        print(f"  {row['probability']:6.3f}  {row['source']}")

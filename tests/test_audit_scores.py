@@ -1,0 +1,207 @@
+"""Evidence of an audit against plain loops: ratios, posteriors, orders, leave-one-out, families, the rule."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.audit.attributor import Scored
+from backend.audit.case import Companions, decide, find, in_words, stated_prior
+from backend.audit.enrolment import Enrolment, Head
+from backend.audit.scores import (
+    family_answer,
+    leave_one_out,
+    log10_against_others,
+    log10_ratios,
+    log_likelihoods,
+    order_spread,
+    posterior_under,
+    running_scores,
+)
+from backend.errors import AtlasError
+from backend.evidence import accumulate
+from backend.probe import LinearProbe
+
+PRIOR = np.log(np.array([0.5, 0.2, 0.2, 0.1]))
+
+
+def rows(n: int, classes: int = 4, seed: int = 0) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(0, 1.5, (n, classes))
+    return values - np.log(np.exp(values).sum(1, keepdims=True))
+
+
+def enrolment(classes: int = 4) -> Enrolment:
+    probe = LinearProbe(
+        np.zeros(4, np.float32),
+        np.ones(4, np.float32),
+        np.zeros((4, classes), np.float32),
+        np.zeros(classes, np.float32),
+    )
+    return Enrolment(
+        name="four",
+        reader="reader-paper/none/ur",
+        proxy="none",
+        view="ur",
+        block="dc-ac",
+        sources=("a1", "a2", "b1", "c1")[:classes],
+        families=("a", "a", "b", "c")[:classes],
+        heads=(Head(probe, 1),),
+        log_prior=PRIOR[:classes],
+        prompts=np.empty(0, np.uint64),
+        folds=np.empty(0, np.int16),
+    )
+
+
+def scored(log_posteriors: np.ndarray) -> Scored:
+    n = len(log_posteriors)
+    return Scored(
+        log_posteriors.astype(np.float32),
+        np.full(n, 9),
+        (None,) * n,
+        np.zeros(4),
+        None,
+        True,
+        0.1,
+        "none, float32, cpu",
+    )
+
+
+def test_running_scores_are_those_of_the_evaluation() -> None:
+    given_rows = rows(7)
+    running = running_scores(given_rows, PRIOR)
+    for k in range(1, 8):
+        assert np.allclose(running[k - 1], accumulate(given_rows, np.arange(k)[None], PRIOR)[0])
+
+
+def test_ratios_and_posteriors_by_hand() -> None:
+    given_rows = rows(5)
+    likelihood = np.array([math.prod(math.exp(r[c]) / math.exp(PRIOR[c]) for r in given_rows) for c in range(4)])
+    likelihoods = log_likelihoods(running_scores(given_rows, PRIOR)[-1], PRIOR)
+    for c in range(4):
+        assert log10_ratios(likelihoods, 1)[c] == pytest.approx(math.log10(likelihood[1] / likelihood[c]))
+    stated = np.log(np.array([0.1, 0.3, 0.4, 0.2]))
+    joint = likelihood * np.exp(stated)
+    assert np.allclose(np.exp(posterior_under(likelihoods, stated)), joint / joint.sum())
+    others = [0, 2, 3]
+    mixture = sum(likelihood[c] * np.exp(stated)[c] for c in others) / sum(np.exp(stated)[c] for c in others)
+    assert log10_against_others(likelihoods, 1, stated) == pytest.approx(math.log10(likelihood[1] / mixture))
+    odds = np.exp(posterior_under(likelihoods, stated))[1]
+    assert math.log10(odds / (1 - odds) / (0.3 / 0.7)) == pytest.approx(
+        float(log10_against_others(likelihoods, 1, stated))
+    )
+
+
+def test_orders_by_a_plain_loop() -> None:
+    given_rows = rows(13, seed=3)
+    spread = order_spread(given_rows, PRIOR, 2, orders=30, seed=7)
+    rng = np.random.default_rng(7)
+    margins = []
+    for _ in range(30):
+        steps = (given_rows - PRIOR)[rng.permutation(13)]
+        sums = np.cumsum(steps, axis=0)[spread.budgets - 1]
+        margins.append((sums[:, 2] - np.delete(sums, 2, 1).max(1)) / math.log(10))
+    assert spread.budgets[0] == 1
+    assert spread.budgets[-1] == 13
+    assert np.allclose(spread.low, np.quantile(margins, 0.05, axis=0))
+    assert np.allclose(spread.high, np.quantile(margins, 0.95, axis=0))
+    assert np.allclose(spread.leads, (np.array(margins) > 0).mean(0))
+    assert spread.low[-1] == pytest.approx(spread.high[-1])
+    assert order_spread(rows(1), PRIOR, 0, orders=5).budgets.tolist() == [1]
+
+
+def test_many_traces_take_fewer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.audit.scores.WORK", 400_000)
+    spread = order_spread(np.zeros((2_000, 4), np.float32), PRIOR, 0, orders=200)
+    assert spread.orders == 50
+    assert len(spread.budgets) <= 60
+
+
+def test_leave_one_out_by_a_plain_loop() -> None:
+    given_rows = rows(9, seed=1)
+    found = leave_one_out(given_rows, PRIOR, 0)
+    steps = given_rows - PRIOR
+    assert found.rival == 1 + int(steps.sum(0)[1:].argmax())
+    for i in range(9):
+        rest = np.delete(steps, i, 0).sum(0)
+        assert found.without[i] == pytest.approx((rest[0] - rest[1:].max()) / math.log(10))
+        assert found.leader_without[i] == rest.argmax()
+        assert found.log10_ratio[i] == pytest.approx((steps[i, 0] - steps[i, found.rival]) / math.log(10))
+
+
+def test_families_and_siblings() -> None:
+    names, families = ("a1", "a2", "b1", "c1"), ("a", "a", "b", "c")
+    answer = family_answer(np.log([0.50, 0.47, 0.02, 0.01]), names, families)
+    assert answer.families == ("a", "b", "c")
+    assert answer.probabilities[0] == pytest.approx(0.97)
+    assert answer.siblings == ("a1", "a2")
+    assert family_answer(np.log([0.96, 0.02, 0.01, 0.01]), names, families).siblings == ()
+    assert family_answer(np.log([0.40, 0.20, 0.30, 0.10]), names, families).siblings == ()
+
+
+def test_the_rule() -> None:
+    assert decide(2.0, None) == "SUPPORTS"
+    assert decide(-2.0, 0.5) == "AGAINST"
+    assert decide(1.99, None) == "INCONCLUSIVE"
+    assert decide(9.0, 0.05) == "UNKNOWN"
+    assert in_words(0.1) == "no support either way"
+    assert in_words(-2.5) == "moderately strong support for the alternative"
+    assert in_words(50.0) == "extremely strong support for the named source"
+
+
+def test_a_claim_a_wrong_claim_and_none() -> None:
+    clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
+    right, wrong, none = (find(clear, enrolment(), claimed, orders=20) for claimed in ("a2", "b1", None))
+    assert (right.verdict, wrong.verdict, none.verdict) == ("SUPPORTS", "AGAINST", "SUPPORTS")
+    assert (right.subject, wrong.subject, none.subject, none.claimed) == (1, 2, 1, None)
+    assert wrong.leader == wrong.rival == 1
+    assert "not calibrated" in right.sentence
+    assert "nearest to a2" in wrong.sentence
+    assert "prove" not in right.sentence + wrong.sentence
+    assert right.unknown_p is right.stop is right.flags is right.drift is None
+    assert np.exp(right.log_posterior).sum() == pytest.approx(1)
+    assert right.running[-1, 0] == pytest.approx(right.log10_others)
+    with pytest.raises(AtlasError, match="'zz' is not enrolled"):
+        find(clear, enrolment(), "zz")
+    with pytest.raises(AtlasError, match="No trace"):
+        find(scored(np.empty((0, 4))), enrolment())
+
+
+def test_companions_are_plugged_in() -> None:
+    clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
+    companions = Companions(
+        calibrate=lambda scores, k, prior: posterior_under(scores / k, prior),
+        log10_bounds=lambda k: (-1.0, 1.5),
+        stop=lambda log_posteriors, claimed: {"stopped_at": 3, "claimed": claimed},
+        flags=lambda s: [f"{len(s.tokens)} traces"],
+    )
+    found = find(clear, enrolment(), "a2", companions=companions, orders=20)
+    assert found.calibrated
+    assert found.log10_others <= 1.5
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.stop == {"stopped_at": 3, "claimed": 1}
+    assert found.flags == ("10 traces",)
+    unknown = find(clear, enrolment(), "a2", companions=Companions(unknown_p=lambda s: 0.01), orders=20)
+    assert unknown.verdict == "UNKNOWN"
+    assert "none of the enrolled" in unknown.sentence
+
+
+def test_priors() -> None:
+    assert np.allclose(np.exp(stated_prior(enrolment())), 0.25)
+    assert np.allclose(np.exp(stated_prior(enrolment(), {"a1": 6, "b1": 2})), [0.5, 1 / 6, 1 / 6, 1 / 6])
+    for wrong in ({"zz": 1.0}, {"a1": 0.0}, {"a1": float("nan")}, {"a1": -1.0}):
+        with pytest.raises(AtlasError):
+            stated_prior(enrolment(), wrong)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 99))
+def test_an_order_changes_nothing_at_the_end(n: int, seed: int) -> None:
+    given_rows = rows(n, seed=seed)
+    shuffled = np.random.default_rng(seed).permutation(given_rows)
+    one, other = (find(scored(part), enrolment(), "a1", orders=20) for part in (given_rows, shuffled))
+    assert one.log10_others == pytest.approx(other.log10_others, abs=1e-4)
+    assert one.leader == other.leader
