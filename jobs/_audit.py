@@ -15,6 +15,7 @@ import numpy as np
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.case import Companions, find, source_number, stated_prior
 from backend.audit.chain import Chain
+from backend.audit.companions import companions_of
 from backend.audit.intake import COMMAND_LINE, Layout, Limits, Problem, Received, walk
 from backend.audit.intake.model import Columns
 from backend.audit.report import Question, Seen, build_report
@@ -129,7 +130,9 @@ def audit(
     settings : Settings
     selection : Selection
         Filled on return.
-    companions, progress, cancelled, limits
+    companions : Companions, optional
+        By default what is attached to the enrolment.
+    progress, cancelled, limits
 
     Returns
     -------
@@ -170,7 +173,7 @@ def audit(
         enrolment,
         settings.claimed,
         prior=prior,
-        companions=companions,
+        companions=companions or companions_of(enrolment),
         orders=settings.orders,
         seed=settings.seed,
     )

@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from backend.audit.calibration import fit_calibration, held_out_groups
+from backend.audit.companions import attached
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.errors import AtlasError
+from backend.evaluations.attribution import out_of_fold
 from backend.evaluations.selection import select_layers
 from backend.probe import fit_probe
-from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.protocol import BUDGETS, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 from jobs._common import METHOD, slice_of
-from jobs._stages.kept import kept_folder, kept_probes
+from jobs._stages.kept import kept_folder, kept_log_posteriors, kept_probes
 
 SMALLEST = 10
 """Traces that every source must have at least."""
@@ -78,10 +82,12 @@ def enrolment_of(
         block = layer if layer is not None else _selected(folder, identity.records, again)[None]
         probe = fit_probe(rows.load(block).astype(np.float32), rows.labels, len(rows.sources))
         heads: tuple[Head, ...] = (Head(probe, block),)
+        attachments: dict[str, npt.NDArray[Any]] = {}
     else:
         blocks = _selected(folder, identity.records, again)
         probes = kept_probes(folder, again)
         heads = tuple(Head(probes[fold], blocks[fold], fold) for fold in range(FOLDS))
+        attachments = calibrated(kept_log_posteriors(folder, again), rows.prompt_folds)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
@@ -106,6 +112,7 @@ def enrolment_of(
             "benchmark": "agent500",
             **_made(),
         },
+        attachments=attachments,
     )
 
 
@@ -122,7 +129,9 @@ def enrolment_of_traces(
     families: Mapping[str, str] | None = None,
     data_hash: str | None = None,
 ) -> Enrolment:
-    """Enrolment of labelled traces: one probe on all of them, at a block that is given.
+    """Enrolment of labelled traces at a given block: a probe a prompt fold, and a calibration on held-out prompts.
+
+    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, no calibration.
 
     Parameters
     ----------
@@ -151,10 +160,24 @@ def enrolment_of_traces(
     if counts[few] < SMALLEST:
         raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
     numbers = np.array([sources.index(label) for label in labels])
-    fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"]
-    probe = fit_probe(fingerprints.astype(np.float32), numbers, len(sources))
     prompts = sorted({trace.prompt for trace in traces})
-    hashes, folds = prompt_table(prompts, [0] * len(prompts))
+    fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
+    attachments: dict[str, npt.NDArray[Any]] = {}
+    if len(prompts) < FOLDS:
+        of_prompt = np.zeros(len(prompts), dtype=np.intp)
+        heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), layer),)
+    else:
+        of_prompt = fold_of_prompts(prompts)
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        rows = np.array([place[trace.prompt] for trace in traces])
+        log_posteriors, probes = out_of_fold(
+            lambda _: fingerprints, dict.fromkeys(range(FOLDS), layer), numbers, of_prompt[rows], len(sources)
+        )
+        heads = tuple(Head(probe, layer, fold) for fold, probe in probes.items())
+        order = np.lexsort((rows, numbers))
+        if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
+            attachments = calibrated(log_posteriors[order], of_prompt)
+    hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
         reader=f"{METHOD}/{proxy}/{view}",
@@ -163,7 +186,7 @@ def enrolment_of_traces(
         block="dc-ac",
         sources=tuple(sources),
         families=tuple((families or {}).get(source, source) for source in sources),
-        heads=(Head(probe, layer),),
+        heads=heads,
         log_prior=np.log(np.bincount(numbers) / len(numbers)),
         prompts=hashes,
         folds=folds,
@@ -175,7 +198,16 @@ def enrolment_of_traces(
             "records": len(numbers),
             **_made(),
         },
+        attachments=attachments,
     )
+
+
+def calibrated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArray[np.intp]) -> dict[str, Any]:
+    """Calibration of out-of-fold log-posteriors, row = source * P + prompt, at every budget that fits into a fold."""
+    smallest = int(np.bincount(prompt_folds).min())
+    budgets = [budget for budget in BUDGETS if budget <= smallest]
+    groups = {budget: held_out_groups(log_posteriors, prompt_folds, budget) for budget in budgets}
+    return attached(calibration=fit_calibration(groups))
 
 
 def split_prompts(prompt_ids: Sequence[str], share: int = 2) -> tuple[list[str], list[str]]:

@@ -143,10 +143,11 @@ def test_families_and_siblings() -> None:
 
 
 def test_the_rule() -> None:
-    assert decide(2.0, None) == "SUPPORTS"
-    assert decide(-2.0, 0.5) == "AGAINST"
-    assert decide(1.99, None) == "INCONCLUSIVE"
-    assert decide(9.0, 0.05) == "UNKNOWN"
+    assert decide(2.0, None, True) == "SUPPORTS"
+    assert decide(-2.0, 0.5, True) == "AGAINST"
+    assert decide(1.99, None, True) == "INCONCLUSIVE"
+    assert decide(9.0, 0.05, False) == "UNKNOWN"
+    assert decide(9.0, None, False) == "INCONCLUSIVE"
     assert in_words(0.1) == "no support either way"
     assert in_words(-2.5) == "moderately strong support for the alternative"
     assert in_words(50.0) == "extremely strong support for the named source"
@@ -154,16 +155,21 @@ def test_the_rule() -> None:
 
 def test_a_claim_a_wrong_claim_and_none() -> None:
     clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
-    right, wrong, none = (find(clear, enrolment(), claimed, orders=20) for claimed in ("a2", "b1", None))
+    trusted = Companions(calibrate=lambda scores, k, prior: posterior_under(scores, prior))
+    right, wrong, none = (
+        find(clear, enrolment(), claimed, companions=trusted, orders=20) for claimed in ("a2", "b1", None)
+    )
     assert (right.verdict, wrong.verdict, none.verdict) == ("SUPPORTS", "AGAINST", "SUPPORTS")
     assert (right.subject, wrong.subject, none.subject, none.claimed) == (1, 2, 1, None)
     assert wrong.leader == wrong.rival == 1
-    assert "not calibrated" in right.sentence
     assert "nearest to a2" in wrong.sentence
     assert "prove" not in right.sentence + wrong.sentence
     assert right.unknown_p is right.stop is right.flags is right.drift is None
     assert np.exp(right.log_posterior).sum() == pytest.approx(1)
-    assert right.running[-1, 0] == pytest.approx(right.log10_others)
+    plain = find(clear, enrolment(), "a2", orders=20)
+    assert plain.verdict == "INCONCLUSIVE"
+    assert "not calibrated" in plain.sentence
+    assert plain.running[-1, 0] == pytest.approx(plain.log10_others)
     with pytest.raises(AtlasError, match="'zz' is not enrolled"):
         find(clear, enrolment(), "zz")
     with pytest.raises(AtlasError, match="No trace"):

@@ -4,12 +4,12 @@ The propositions are: the named source made the traces; another enrolled source 
 claim the leading source stands in for the named one. The rule, in this order:
 
 1. UNKNOWN when the unknown-source test rejects at 5 % that any enrolled source made the traces.
-2. SUPPORTS when the log10 likelihood ratio of the named source against another enrolled one is at least 2 (a hundred
-   to one), AGAINST when it is at most -2.
-3. INCONCLUSIVE otherwise.
+2. SUPPORTS when the calibrated log10 likelihood ratio of the named source against another enrolled one is at least 2 (a
+   hundred to one), AGAINST when it is at most -2.
+3. INCONCLUSIVE otherwise, and always where no calibration is at hand: the plain sum of evidence takes traces as
+   independent, and with siblings it has been seen to speak at -8 against a true claim.
 
-The ratio is calibrated and held within what the validation can bear wherever a calibration is given; without one it is
-the plain sum of evidence, and the answer says so. An answer is never "proved".
+The calibrated ratio is held within what the validation can bear. An answer is never "proved".
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Companions:
     Attributes
     ----------
     calibrate : callable or None
-        (scores (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
+        (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
     log10_bounds : callable or None
         Budget to the smallest and the largest log10 ratio that the validation can bear.
     unknown_p : callable or None
@@ -235,14 +235,14 @@ def find(
     along = log10_against_others(likelihoods, subject, stated)
     ratio = float(along[-1])
     if companions.calibrate is not None:
-        log_posterior = companions.calibrate(running[-1:], n, stated)[0]
+        log_posterior = companions.calibrate(likelihoods[-1:], n, stated)[0]
         ratio = float(log10_against_others(log_posterior - stated, subject, stated))
     if companions.log10_bounds is not None:
         low, high = companions.log10_bounds(n)
         ratio = min(max(ratio, low), high)
     p = None if companions.unknown_p is None else companions.unknown_p(scored)
     calibrated = companions.calibrate is not None
-    verdict = decide(ratio, p)
+    verdict = decide(ratio, p, calibrated)
     contributions = leave_one_out(scored.log_posteriors, enrolment.log_prior, subject)
     family = family_answer(log_posterior, enrolment.sources, enrolment.families)
     posterior = np.exp(posterior_under(likelihoods, stated)[:, subject])
@@ -268,13 +268,13 @@ def find(
     )
 
 
-def decide(log10_others: float, unknown_p: float | None) -> Verdict:
+def decide(log10_others: float, unknown_p: float | None, calibrated: bool) -> Verdict:
     """The rule of this module."""
     if unknown_p is not None and unknown_p <= UNKNOWN_LEVEL:
         return "UNKNOWN"
-    if log10_others >= DECIDED:
-        return "SUPPORTS"
-    return "AGAINST" if log10_others <= -DECIDED else "INCONCLUSIVE"
+    if not calibrated or abs(log10_others) < DECIDED:
+        return "INCONCLUSIVE"
+    return "SUPPORTS" if log10_others > 0 else "AGAINST"
 
 
 def in_words(log10_ratio: float) -> str:
@@ -300,20 +300,22 @@ def _sentence(
     name = enrolment.sources[subject]
     what = f"the claim that they come from {name}" if named else f"{name} as their source"
     many = f"{n:,} trace{'s' if n != 1 else ''}"
-    known = "" if calibrated else " (not calibrated: read it as an order, not as odds)"
     if verdict == "UNKNOWN":
         return f"The {many} fit none of the enrolled sources (p = {p:.3f}); the nearest is {enrolment.sources[leader]}."
     if verdict == "SUPPORTS":
-        text = (
-            f"The {many} support {what} against the other enrolled sources: log10 likelihood ratio {ratio:.1f}{known}."
-        )
+        text = f"The {many} support {what} against the other enrolled sources: log10 likelihood ratio {ratio:.1f}."
     elif verdict == "AGAINST":
         text = (
-            f"The {many} speak against {what}: log10 likelihood ratio {ratio:.1f}{known}; they are nearest to "
+            f"The {many} speak against {what}: log10 likelihood ratio {ratio:.1f}; they are nearest to "
             f"{enrolment.sources[leader]}."
         )
+    elif calibrated:
+        text = f"The {many} do not decide about {what}: log10 likelihood ratio {ratio:.1f}."
     else:
-        text = f"The {many} do not decide about {what}: log10 likelihood ratio {ratio:.1f}{known}."
+        text = (
+            f"The {many} are nearest to {enrolment.sources[leader]}; nothing is decided about {what}, because the "
+            f"evidence of this enrolment is not calibrated (plain log10 ratio {ratio:.1f})."
+        )
     if family.siblings:
         text += (
             f" The family {family.families[0]} is clear, its members {', '.join(family.siblings)} are not told apart."

@@ -125,10 +125,11 @@ class Enrolment:
 
     @property
     def sha256(self) -> str:
-        """Hash of all that enters a score: names, blocks, prior and the numbers of every probe."""
+        """Hash of all that enters an answer: names, blocks, prior, the numbers of every probe, and attachments."""
         digest = hashlib.sha256()
         digest.update(json.dumps(_description(self), sort_keys=True).encode())
-        for name, array in sorted(_arrays(self).items()):
+        arrays = _arrays(self) | {f"attached.{name}": array for name, array in self.attachments.items()}
+        for name, array in sorted(arrays.items()):
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

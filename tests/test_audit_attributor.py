@@ -1,0 +1,425 @@
+"""Live attribution with tiny proxies: enrolment files, batches, cancelling, token evidence, report and verification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jobs.attribute
+import jobs.verify
+from backend.audit.attributor import BATCHES, Attributor, Progress
+from backend.audit.chain import START, Chain, broken_step, digest
+from backend.audit.companions import attached, companions_of
+from backend.audit.enrolment import (
+    Enrolment,
+    Head,
+    enrolments,
+    find_enrolment,
+    load_enrolment,
+    prompt_table,
+    save_enrolment,
+)
+from backend.audit.page import write_html
+from backend.audit.report import alterations, differences, read_report, write_csv, write_json
+from backend.audit.tokens import split_log_odds, token_evidence
+from backend.audit.unknown import fit_unknown
+from backend.collection import sample_records
+from backend.errors import AtlasError
+from backend.probe import LinearProbe
+from backend.proxies.reader import Reader
+from backend.proxies.registry import proxy_hash
+from backend.spectral import dct_weights
+from backend.traces import Trace
+from jobs.__main__ import main
+from jobs._enrolments import enrolment_of_traces, split_prompts
+from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
+
+PROMPTS = [f"How do I restart queue {i}?" for i in range(12)]
+STYLES = {
+    "plain": "First stop the service {i}, then start it again.",
+    "shout": "STOP THE SERVICE {i} AND START IT AGAIN! 🚀 1234",
+    "code": "```python\nqueue[{i}].restart()\n```\n\n\nprint('été')",
+}
+
+
+def labelled(prompts: list[str] = PROMPTS) -> tuple[list[Trace], list[str]]:
+    pairs = [(Trace(p, text.format(i=i)), s) for s, text in STYLES.items() for i, p in enumerate(prompts)]
+    return [trace for trace, _ in pairs], [label for _, label in pairs]
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+
+
+@pytest.fixture(scope="module")
+def enrolment(reader: Reader) -> Enrolment:
+    traces, labels = labelled()
+    return enrolment_of_traces(
+        traces, labels, reader, name="tiny", proxy="tiny", proxy_hash="f" * 64, view="ur", layer=2,
+        families={"plain": "words", "shout": "words"},
+    )  # fmt: skip
+
+
+def with_block(enrolment: Enrolment, block: str, d: int) -> Enrolment:
+    """The same enrolment with a probe on part of the fingerprint."""
+    columns = {"dc": slice(0, d), "ac": slice(d, 2 * d), "dc-ac": slice(0, 2 * d)}[block]
+    heads = []
+    for head in enrolment.heads:
+        p = head.probe
+        heads.append(
+            replace(head, probe=LinearProbe(p.mean[columns], p.scale[columns], p.weight[columns], p.bias + 0.25))
+        )
+    return replace(enrolment, block=block, heads=tuple(heads))
+
+
+# Enrolments
+
+
+def test_an_enrolment_survives_its_file(enrolment: Enrolment, tmp_path: Path) -> None:
+    path = tmp_path / "enrolments" / "tiny.npz"
+    kept = save_enrolment(enrolment, path)
+    again = load_enrolment(path)
+    assert again.sha256 == kept.sha256 == enrolment.sha256
+    assert again.sources == ("code", "plain", "shout")
+    assert again.families == ("code", "words", "words")
+    assert [head.fold for head in again.heads] == [0, 1, 2, 3, 4]
+    assert again.facts["records"] == 36
+    assert set(again.attachments) == {f"calibration.{n}" for n in ("budgets", "scale", "bias", "groups")}
+    assert list(enrolments(tmp_path)) == ["tiny"]
+    assert find_enrolment(None, "shout", tmp_path).name == "tiny"
+    with pytest.raises(AtlasError, match="No enrolment knows"):
+        find_enrolment(None, "zz", tmp_path)
+    with pytest.raises(AtlasError, match="There is no enrolment"):
+        find_enrolment("zz", None, tmp_path)
+    assert not any(PROMPTS[0].encode() in file.read_bytes() for file in tmp_path.rglob("*.npz"))
+
+
+def test_large_weights_are_halved_and_agree_with_their_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    d, classes = 576, 100
+    probe = LinearProbe(
+        rng.normal(size=2 * d).astype(np.float32), np.ones(2 * d, np.float32),
+        rng.normal(0, 0.02, (2 * d, classes)).astype(np.float32), np.zeros(classes, np.float32),
+    )  # fmt: skip
+    hashes, folds = prompt_table(PROMPTS, [i % 5 for i in range(len(PROMPTS))])
+    big = Enrolment(
+        name="big", reader="r", proxy="p", view="ur", block="dc-ac", sources=tuple(f"s{i}" for i in range(classes)),
+        families=("f",) * classes, heads=tuple(Head(probe, 12, fold) for fold in range(5)),
+        log_prior=np.full(classes, -np.log(classes)), prompts=hashes, folds=folds,
+    )  # fmt: skip
+    kept = save_enrolment(big, tmp_path / "big.npz")
+    assert (tmp_path / "big.npz").stat().st_size < 2_000_000
+    assert load_enrolment(tmp_path / "big.npz").sha256 == kept.sha256 != big.sha256
+    assert np.abs(kept.heads[0].probe.weight - probe.weight).max() < 1e-4
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_damaged_enrolments_are_refused(data: st.DataObject, enrolment_bytes: bytes, scratch: Path) -> None:
+    damaged = bytearray(enrolment_bytes)
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    scratch.write_bytes(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
+    try:
+        load_enrolment(scratch)
+    except AtlasError as error:
+        assert scratch.name in str(error)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged") / "damaged.npz"
+
+
+@pytest.fixture(scope="module")
+def enrolment_bytes(enrolment: Enrolment, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "whole.npz"
+    save_enrolment(enrolment, path)
+    return path.read_bytes()
+
+
+def test_what_cannot_be_enrolled(reader: Reader) -> None:
+    traces, labels = labelled(PROMPTS[:9])
+    made: dict[str, Any] = {"name": "x", "proxy": "tiny", "proxy_hash": "0", "view": "ur", "layer": 1}
+    with pytest.raises(AtlasError, match="has 9 traces"):
+        enrolment_of_traces(traces, labels, reader, **made)
+    with pytest.raises(AtlasError, match="1 source is not enough"):
+        enrolment_of_traces(traces, ["one"] * len(traces), reader, **made)
+
+
+# Scoring
+
+
+def test_scores_are_those_of_the_reader_and_the_probes(reader: Reader, enrolment: Enrolment) -> None:
+    traces, _ = labelled()
+    new = [Trace(f"{trace.prompt} Now?", trace.response) for trace in traces]
+    seen: list[Progress] = []
+    scored = Attributor(reader, enrolment).score([*new, *traces], progress=seen.append, keep_fingerprints=True)
+    fingerprints = reader.read(reader.encode([*new, *traces], "ur"), [2])[2, "full"].astype(np.float32)
+    assert scored.fingerprints is not None
+    assert np.allclose(scored.fingerprints, fingerprints, atol=2e-2)
+    each = [head.probe.log_posterior(scored.fingerprints.astype(np.float32)) for head in enrolment.heads]
+    assert np.allclose(scored.log_posteriors[: len(new)], np.mean(each, axis=0)[: len(new)], atol=1e-5)
+    for row in range(len(new), 2 * len(new)):
+        fold = scored.folds[row]
+        assert fold is not None
+        assert np.allclose(scored.log_posteriors[row], each[fold][row], atol=1e-5)
+    assert scored.folds[: len(new)] == (None,) * len(new)
+    assert [p.done for p in seen] == [BATCHES[0], BATCHES[0] + BATCHES[1], 72]
+    assert np.array_equal(np.concatenate([p.log_posteriors for p in seen]), scored.log_posteriors)
+    total = scored.fingerprints.sum(0, dtype=np.float64)
+    assert np.allclose(scored.signature[:32], total[:32] / np.linalg.norm(total[:32]))
+    assert scored.complete
+
+
+def test_cancel_keeps_what_is_done(reader: Reader, enrolment: Enrolment) -> None:
+    traces, _ = labelled()
+    taken: list[int] = []
+
+    def arriving() -> Iterator[Trace]:
+        for number, trace in enumerate(traces):
+            taken.append(number)
+            yield trace
+
+    batches: list[Progress] = []
+    scored = Attributor(reader, enrolment).score(arriving(), progress=batches.append, cancelled=lambda: bool(batches))
+    assert not scored.complete
+    assert len(scored.log_posteriors) == len(taken) == BATCHES[0]
+    empty = Attributor(reader, enrolment).score([], keep_fingerprints=True)
+    assert empty.log_posteriors.shape == (0, 3)
+    assert empty.complete
+
+
+def test_another_proxy_is_refused(reader: Reader, enrolment: Enrolment) -> None:
+    with pytest.raises(AtlasError, match="are not those"):
+        Attributor(reader, enrolment, "0" * 64)
+    with pytest.raises(AtlasError, match="another proxy"):
+        Attributor(Reader(tiny_encoder(), tiny_tokenizer(encoder=True), causal=False), with_block(enrolment, "dc", 16))
+
+
+# Token evidence
+
+
+@pytest.mark.parametrize("block", ["dc", "ac", "dc-ac"])
+def test_a_split_by_plain_sums(block: str) -> None:
+    rng = np.random.default_rng(1)
+    d, modes = 6, {"dc": [0], "ac": [1], "dc-ac": [0, 1]}[block]
+    width = d * len(modes)
+    probe = LinearProbe(*(rng.normal(size=s).astype(np.float32) for s in ((width,), (width,), (width, 3), (3,))))
+    probe = replace(probe, scale=np.abs(probe.scale) + 0.5)
+    for length in (1, 2, 17):
+        states = rng.normal(size=(length, d)) + 5
+        fingerprint = (dct_weights(length, 2)[modes] @ states).reshape(1, -1)
+        expected = probe.log_posterior(fingerprint)[0]
+        split = split_log_odds(states, Head(probe, 1), block, 0, 2)
+        assert split.total == pytest.approx(float(expected[0] - expected[2]), abs=1e-4)
+        assert split.tokens.sum() == pytest.approx(split.total, abs=1e-9)
+        assert split.tokens.shape == (length,)
+    with pytest.raises(ValueError, match="does not read"):
+        split_log_odds(np.zeros((3, d + 1)), Head(probe, 1), block, 0, 2)
+
+
+@pytest.mark.parametrize("block", ["dc", "ac", "dc-ac"])
+@pytest.mark.parametrize("kind", ["fused", "hooked", "encoder"])
+def test_tokens_add_up_to_the_score(kind: str, block: str, reader: Reader) -> None:
+    if kind == "hooked":
+        reader = Reader(tiny_decoder("qwen3"), tiny_tokenizer(), compile_blocks=False)
+    if kind == "encoder":
+        reader = Reader(tiny_encoder(), tiny_tokenizer(encoder=True), causal=False)
+    traces, labels = labelled()
+    made = enrolment_of_traces(traces, labels, reader, name="x", proxy="tiny", proxy_hash="0", view="ur", layer=2)
+    made = with_block(made, block, reader.hidden_size)
+    hostile = ["", "x", "naïve 北京 🚀 \ud800 end", "<script>alert(1)</script>" * 60]
+    for trace in [traces[0], traces[30], *(Trace("new", text) for text in hostile)]:
+        evidence = token_evidence(reader, made, trace, 2, 0)
+        assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
+        scored = Attributor(reader, made).score([trace]).log_posteriors[0]
+        assert evidence.stored == pytest.approx(float(scored[2] - scored[0]), abs=2e-2)
+        assert abs(evidence.stored - evidence.log_odds) < 2e-2
+        assert (evidence.source, evidence.rival) == (made.sources[2], made.sources[0])
+        assert len(evidence.starts) == len(evidence.stops) == len(evidence.split.tokens)
+        covered = "".join(
+            evidence.response[max(start, at) : stop]
+            for start, stop, at in zip(evidence.starts, evidence.stops, (0, *evidence.stops[:-1]), strict=True)
+        )
+        assert evidence.response.startswith(covered)
+        assert len(covered) + evidence.cut == len(evidence.response)
+
+
+# Chain and report
+
+
+def test_a_chain_shows_every_change() -> None:
+    chain = Chain()
+    assert chain.head == START
+    for number in range(4):
+        chain = chain.append("step", {"n": number, "x": [1.5, None]})
+    steps = [dict(step) for step in chain.steps]
+    assert broken_step(steps) is None
+    assert broken_step([steps[0], *steps[2:]]) == 2
+    assert broken_step([*steps[:2], steps[3], steps[2]]) == 3
+    assert broken_step([*steps[:2], {**steps[2], "details": {"n": 9}}, steps[3]]) == 3
+    assert digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        chain.append("nan", {"x": float("nan")})
+
+
+@pytest.fixture
+def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
+    save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
+    for module in (jobs.attribute, jobs.verify):
+        monkeypatch.setattr(module, "load_reader", lambda proxy, device: reader)
+        monkeypatch.setattr(module, "proxy_hash", lambda proxy: "f" * 64)
+    return tmp_path
+
+
+def trace_file(path: Path) -> Path:
+    lines = [json.dumps({"prompt": f"New {i}?", "response": STYLES["shout"].format(i=i)}) for i in range(12)]
+    lines[3:3] = ["{broken", lines[0], json.dumps({"prompt": "<b>p</b>", "response": "<script>alert(1)</script>"})]
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces, page = trace_file(published / "t.jsonl"), published / "out.html"
+    asked = ["attribute", str(traces), "--claimed", "shout", "--report", str(page), "--keep-text", "13"]
+    assert main([*asked, "--case", "<i>case</i>", "--orders", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "line 4" in said
+    assert "the same as line 1" in said
+    report = read_report(page.with_suffix(".json").read_text("utf-8"))
+    assert alterations(report) == []
+    assert len(report["traces"]) == 13
+    assert report["results"]["leader"] == "shout"
+    assert report["results"]["calibrated"]
+    assert [step["step"] for step in report["steps"]] == ["file", "question", "enrolment", "traces", "scores", "report"]
+    assert sum(row["probability"] for row in report["results"]["candidates"]) == pytest.approx(1)
+    assert [e["place"] for e in report["exclusions"]] == [5]
+    html = page.read_text("utf-8")
+    assert "<script" not in html
+    assert "<i>case" not in html
+    assert "&lt;script&gt;" in html
+    assert "http" not in html.replace("http-equiv", "")
+    for shown in report["heat_maps"]:
+        assert sum(piece["value"] for piece in shown["pieces"]) == pytest.approx(shown["log_odds"], abs=1e-4)
+    assert page.with_suffix(".csv").read_text("utf-8").count("\n") == 14
+    assert str(published) not in page.with_suffix(".json").read_text("utf-8")
+
+    checked = ["verify", str(page.with_suffix(".json"))]
+    assert main(checked) == 0
+    assert main([*checked, "--traces", str(traces)]) == 0
+    assert "EQUAL: 13 traces" in capsys.readouterr().out
+
+
+def test_verify_sees_what_was_changed(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces, page = trace_file(published / "t.jsonl"), published / "out.html"
+    assert main(["attribute", str(traces), "--claimed", "code", "--report", str(page), "--orders", "20"]) == 0
+    path = page.with_suffix(".json")
+    report = json.loads(path.read_text("utf-8"))
+    assert report["heat_maps"] == []
+    assert "alert(1)" not in path.read_text("utf-8") + page.read_text("utf-8")
+    rest = {key: value for key, value in report.items() if key != "sha256"}
+    rest["results"] = {**rest["results"], "verdict": "SUPPORTS", "log10_ratio_others": 5.0}
+    path.write_text(json.dumps(rest | {"sha256": digest(rest)}), "utf-8")
+    assert main(["verify", str(path), "--traces", str(traces)]) == 1
+    said = capsys.readouterr().out
+    assert "NOT EQUAL" in said
+    assert "not those that the last step recorded" in said
+    assert "verdict was SUPPORTS" in said
+    path.write_text(write_json(report), "utf-8")
+    traces.write_text(traces.read_text("utf-8").replace("AGAIN", "again"), "utf-8")
+    assert main(["verify", str(path), "--traces", str(traces)]) in (1, 2)
+    for wrong in ("no json", "[]", "{}", json.dumps(report | {"format": 99})):
+        path.write_text(wrong, "utf-8")
+        assert main(["verify", str(path)]) == 2
+
+
+def test_what_attribute_refuses(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces = trace_file(published / "t.jsonl")
+    assert main(["attribute", "--list"]) == 0
+    assert "3 sources: code, plain, shout" in capsys.readouterr().out
+    for wrong, words in (
+        ([], "No file of traces"),
+        ([str(published / "none.jsonl")], "cannot be read"),
+        ([str(traces), "--claimed", "zz"], "No enrolment knows"),
+        ([str(traces), "--claimed", "zz", "--enrolment", "tiny"], "not enrolled"),
+        ([str(traces), "--orders", "0"], "--orders"),
+        ([str(traces), "--prior", str(traces)], "prior"),
+        ([str(traces), "--response-column", "zz"], "no column 'zz'"),
+    ):
+        assert main(["attribute", *wrong]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_report_compared_with_itself_and_with_another(published: Path) -> None:
+    traces, page = trace_file(published / "t.jsonl"), published / "out.html"
+    assert main(["attribute", str(traces), "--report", str(page), "--orders", "20"]) == 0
+    report = read_report(page.with_suffix(".json").read_text("utf-8"))
+    assert differences(report, report) == []
+    other = json.loads(json.dumps(report))
+    other["traces"][2]["log_posterior_subject"] += 0.05
+    assert any("trace 3" in sentence for sentence in differences(report, other))
+    other["method"]["engine"] = "another"
+    assert differences(report, other) == []
+    other["traces"].pop()
+    assert any("are not the" in sentence for sentence in differences(report, other))
+    formula = json.loads(json.dumps(report))
+    formula["traces"][0]["label"] = "=HYPERLINK(1)"
+    assert "'=HYPERLINK" in write_csv(formula)
+    formula["results"]["unknown_p"], formula["results"]["stop"] = 0.2, {"enough_after": 3}
+    assert "p = 0.200" in write_html(formula)
+
+
+def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> None:
+    traces, labels = labelled()
+    scored = Attributor(reader, enrolment).score(traces)
+    numbers = np.array([enrolment.sources.index(label) for label in labels])
+    unknown = fit_unknown(scored.log_posteriors, numbers, 3, "max-logit", budgets=(1, 5), draws=49)
+    companions = companions_of(replace(enrolment, attachments={**enrolment.attachments, **attached(unknown=unknown)}))
+    assert companions.calibrate is not None
+    assert companions.stop is None
+    assert companions.unknown_p is not None
+    one = Attributor(reader, enrolment).score(traces[:5])
+    assert 0.02 <= companions.unknown_p(one) <= 1
+    assert companions_of(replace(enrolment, attachments={})).calibrate is None
+    with pytest.raises(AtlasError, match="damaged"):
+        companions_of(replace(enrolment, attachments={"calibration.scale": np.ones(1)}))
+
+
+# The real proxy on the shipped samples
+
+
+@pytest.mark.proxy
+@pytest.mark.slow
+def test_samples_are_told_apart(smollm2: Reader) -> None:
+    records = sample_records()
+    enrolled, tried = split_prompts(records.prompt_ids)
+    rows = [
+        (source, prompt, records.traces[s * len(records.prompt_ids) + p])
+        for s, source in enumerate(records.sources)
+        for p, prompt in enumerate(records.prompt_ids)
+    ]
+    known = [(source, trace) for source, prompt, trace in rows if prompt in enrolled]
+    made = enrolment_of_traces(
+        [trace for _, trace in known], [source for source, _ in known], smollm2, name="half", proxy="smollm2-135m",
+        proxy_hash=proxy_hash("smollm2-135m"), view="ur", layer=12,
+    )  # fmt: skip
+    right, first = 0, len(tried) // 2
+    for source in records.sources:
+        traces = [trace for s, prompt, trace in rows if s == source and prompt in tried][:first]
+        scored = Attributor(smollm2, made, proxy_hash("smollm2-135m")).score(traces)
+        right += made.sources[int(scored.log_posteriors.sum(0).argmax())] == source
+    assert right >= 5  # of 8, with 15 traces each; chance is 1
+    evidence = token_evidence(smollm2, made, known[0][1], 0, 1)
+    assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
