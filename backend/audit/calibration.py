@@ -20,13 +20,13 @@ from scipy.special import logsumexp
 
 from backend.evidence import accumulate
 from backend.metrics import negative_log_likelihood
-from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
+from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 
 Doubles = npt.NDArray[np.float64]
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
 BIAS_SPREAD = 0.5
-"""Standard deviation of the normal prior of a source's bias, in nats: a ridge that keeps few groups from fitting noise."""
+"""Standard deviation of the normal prior of a source's bias, in nats; keeps a few groups from fitting noise."""
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
 

@@ -1,0 +1,125 @@
+"""The permutation test against loops over pairs and permutations, its false alarms, and what pairing prompts is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backend.audit.domains import DomainReference, fit_domain
+from backend.audit.drift import drift_test
+from backend.audit.power import drift_frame, pairs_of_kind
+
+
+def slow_statistic(before: np.ndarray, after: np.ndarray, method: str) -> float:
+    pooled = np.concatenate([before, after])
+    squares = [((a - b) ** 2).sum() for i, a in enumerate(pooled) for b in pooled[i + 1 :]]
+
+    def mean(xs: np.ndarray, ys: np.ndarray) -> float:
+        if method == "energy":
+            return float(np.mean([[np.linalg.norm(x - y) for y in ys] for x in xs]))
+        return float(np.mean([[np.exp(-((x - y) ** 2).sum() / (2 * np.median(squares))) for y in ys] for x in xs]))
+
+    sign = 1 if method == "mmd" else -1
+    return sign * (mean(before, before) + mean(after, after) - 2 * mean(before, after))
+
+
+@pytest.mark.parametrize("method", ["energy", "mmd"])
+def test_statistic_and_p_value_equal_slow_loops(method):
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(5, 3)), rng.normal(0.7, 1, size=(4, 3))
+    test = drift_test(before, after, method, permutations=60, seed=8)
+    assert test.statistic == pytest.approx(slow_statistic(before, after, method), abs=1e-9)
+    pooled, weights = np.concatenate([before, after]), np.r_[np.full(5, 1 / 5), np.full(4, -1 / 4)]
+    extreme = 0
+    for row in np.random.default_rng(8).permuted(np.broadcast_to(weights, (60, 9)), axis=1):
+        extreme += slow_statistic(pooled[row > 0], pooled[row < 0], method) >= test.statistic - 1e-9
+    assert test.p_value == pytest.approx((1 + extreme) / 61)
+
+
+def test_paired_p_value_equals_swapping_by_hand():
+    rng = np.random.default_rng(3)
+    before = rng.normal(size=(6, 2))
+    after = before + rng.normal(0.4, 0.3, size=(6, 2))
+    test = drift_test(before, after, paired=True, permutations=50, seed=5)
+    extreme = 0
+    for signs in np.random.default_rng(5).integers(0, 2, size=(50, 6)) * 2 - 1:
+        one = np.where(signs[:, None] > 0, before, after)
+        two = np.where(signs[:, None] > 0, after, before)
+        extreme += slow_statistic(one, two, "energy") >= test.statistic - 1e-9
+    assert test.p_value == pytest.approx((1 + extreme) / 51)
+
+
+def test_equal_windows_are_no_drift():
+    rows = np.random.default_rng(1).normal(size=(8, 3))
+    test = drift_test(rows, rows, paired=True, permutations=40)
+    assert test.statistic == pytest.approx(0, abs=1e-12)
+    assert test.p_value == 1
+    assert drift_test(np.ones((3, 2)), np.ones((4, 2)), "mmd", permutations=20).p_value == 1
+
+
+def test_false_alarms_keep_the_level():
+    rng = np.random.default_rng(11)
+    p_values = [
+        drift_test(rng.normal(size=(8, 4)), rng.normal(size=(8, 4)), permutations=99, seed=i).p_value
+        for i in range(300)
+    ]
+    assert np.mean(np.array(p_values) <= 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+    assert 0.4 < np.mean(p_values) < 0.6
+
+
+def test_pairing_takes_the_prompts_out():
+    rng = np.random.default_rng(2)
+    free, paired = 0, 0
+    for i in range(30):
+        prompts = rng.normal(0, 3, size=(12, 4))
+        before, after = prompts + rng.normal(size=(12, 4)), prompts + rng.normal(0.9, 1, size=(12, 4))
+        free += drift_test(before, after, permutations=99, seed=i).p_value <= 0.05
+        paired += drift_test(before, after, paired=True, permutations=99, seed=i).p_value <= 0.05
+    assert paired > 20 > free
+
+
+def test_windows_that_cannot_be_tested_are_refused():
+    with pytest.raises(ValueError, match="at least two"):
+        drift_test(np.zeros((1, 2)), np.zeros((4, 2)))
+    with pytest.raises(ValueError, match="as many"):
+        drift_test(np.zeros((3, 2)), np.zeros((4, 2)), paired=True)
+
+
+def test_power_tells_the_kinds_of_pairs_apart():
+    rng = np.random.default_rng(5)
+    family = np.array([0, 0, 1, 1, 2])
+    offset = np.eye(3)[family] * 4 + rng.normal(0, 0.6, size=(5, 3))
+    features = (offset[:, None] + rng.normal(size=(5, 40, 3))).reshape(-1, 3)
+    frame = drift_frame(features, family, "test", windows=(8,), methods=("energy",), pairs=40, permutations=59)
+    value = frame.set_index("metric")["value"]
+    assert value["drift/same/energy/test"] <= 0.15
+    assert value["drift/families/energy/test"] > 0.9
+    assert value["drift/same/energy/test"] < value["drift/siblings/energy/test"] <= value["drift/families/energy/test"]
+    assert "drift/same/energy-paired/test" not in value
+    assert set(frame["n"]) == {40}
+
+
+def test_pairs_are_of_the_kind_asked():
+    family, rng = np.array([0, 0, 1]), np.random.default_rng(0)
+    assert {tuple(p) for p in pairs_of_kind(family, "siblings", 30, rng)} == {(0, 1), (1, 0)}
+    assert all(a == b for a, b in pairs_of_kind(family, "same", 30, rng))
+    assert all(family[a] != family[b] for a, b in pairs_of_kind(family, "families", 30, rng))
+    with pytest.raises(ValueError, match="siblings"):
+        pairs_of_kind(np.arange(3), "siblings", 1, rng)
+
+
+def test_domain_distance_and_p_value(tmp_path):
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(6), 50)
+    rows = rng.normal(size=(6, 1, 5)) + rng.normal(size=(6, 50, 5))
+    rows = rows.reshape(-1, 5)
+    domain = fit_domain(rows, labels, (1, 10), draws=199)
+    mean = rows[:10].mean(0)
+    assert domain.distance(mean) == pytest.approx(np.sqrt(np.mean(((mean - rows.mean(0)) / rows.std(0)) ** 2)))
+    assert domain.p_value(mean, 10) == pytest.approx((1 + (domain.nulls[1] >= domain.distance(mean)).sum()) / 200)
+    assert domain.p_value(mean + 9, 10) == pytest.approx(1 / 200)
+    p_values = [domain.p_value(rows[rng.integers(0, 50, 10) + 50 * (i % 6)].mean(0), 10) for i in range(120)]
+    assert np.mean(np.array(p_values) <= 0.1) < 0.1 + 3 * np.sqrt(0.09 / 120)
+    np.savez(tmp_path / "d.npz", **domain.to_arrays())
+    with np.load(tmp_path / "d.npz", allow_pickle=False) as held:
+        assert DomainReference.from_arrays(held).p_value(mean, 5) == domain.p_value(mean, 5)

@@ -1,0 +1,162 @@
+"""p values against counting, the discriminant against inverted covariances, validity and power on invented sources."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backend.audit.calibration import normalised
+from backend.audit.open_set import LeftOut, unknown_frame, unknown_p_values
+from backend.audit.unknown import (
+    UnknownReference,
+    auroc,
+    fit_discriminant,
+    fit_unknown,
+    group_means,
+    without_columns,
+)
+
+SOURCES, PROMPTS = 8, 100
+FOLDS = np.repeat(np.arange(5), 20)
+
+
+def invented(dimensions: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features with an effect of the source, one of the prompt that all sources share, and noise of their own."""
+    rng = np.random.default_rng(seed)
+    source, prompt = np.repeat(np.arange(SOURCES), PROMPTS), np.tile(np.arange(PROMPTS), SOURCES)
+    parts = rng.normal(0, 1.5, (SOURCES, dimensions))[source] + rng.normal(0, 1, (PROMPTS, dimensions))[prompt]
+    return parts + rng.normal(0, 1, (SOURCES * PROMPTS, dimensions)), source, prompt
+
+
+def test_score_is_the_relative_mahalanobis_distance():
+    features, source, _ = invented(dimensions=12)
+    fitted = fit_discriminant(features, source, SOURCES, ridge=0.2)
+    means = np.stack([features[source == c].mean(0) for c in range(SOURCES)])
+    residuals = features - means[source]
+    within = residuals.T @ residuals / (len(source) - SOURCES)
+    within += 0.2 * np.diag(np.diag(within))  # a ridge on the correlation is one in units of the variances
+    centred = means - means.mean(0)
+    total = within + centred.T @ centred / SOURCES
+    x = features[::37]
+    scores = fitted.score(fitted.project(x), 1)
+    for i, row in enumerate(x):
+        background = (row - means.mean(0)) @ np.linalg.solve(total, row - means.mean(0))
+        for c in range(SOURCES):
+            own = (row - means[c]) @ np.linalg.solve(within, row - means[c])
+            assert scores[i, c] == pytest.approx(background - own, rel=1e-3, abs=1e-3)
+
+
+def test_discriminant_needs_two_traces_a_source():
+    with pytest.raises(ValueError, match="fewer than two"):
+        fit_discriminant(np.zeros((3, 2)), np.array([0, 0, 1]), 2)
+
+
+def test_max_logit_p_value_is_a_count():
+    nulls = np.sort(np.random.default_rng(1).normal(size=(1, 2, 9)).astype(np.float32), axis=2)
+    reference = UnknownReference(np.array([4]), nulls, None)
+    means = np.array([[0.1, -0.4], [-9.0, 9.0], nulls[0, :, 3]])
+    p = reference.p_values(means, 4)
+    for g in range(3):
+        for c in range(2):
+            assert p[g, c] == pytest.approx((1 + sum(n <= means[g, c] + 1e-6 for n in nulls[0, c])) / 10)
+    np.testing.assert_array_equal(p[1], [0.1, 1.0])
+    np.testing.assert_array_equal(reference.p_none(means, 4), p.max(1))
+
+
+def test_nulls_are_interpolated_in_log_k_and_held_at_the_ends():
+    nulls = np.array([[[0.0, 1.0]], [[10.0, 21.0]]], dtype=np.float32)
+    reference = UnknownReference(np.array([1, 100]), nulls, None)
+    np.testing.assert_allclose(reference.null(10), [[5.0, 11.0]])
+    np.testing.assert_allclose(reference.null(1), nulls[0])
+    np.testing.assert_allclose(reference.null(5000), nulls[1])
+
+
+@pytest.mark.parametrize("budget", [1, 5, 10])
+def test_enrolled_sources_are_rejected_as_seldom_as_stated_and_others_often(budget):
+    rejected, caught, count = [], [], 0
+    for seed in range(4):
+        features, source, prompt = invented(seed=seed)
+        enrolled = np.arange(SOURCES - 2)
+        run = LeftOut(features, source, prompt, enrolled)
+        p, truth = unknown_p_values(run, FOLDS, [budget], "relative-mahalanobis")[budget]
+        known = truth < SOURCES - 2
+        rejected.append((p[known] <= 0.05).mean())
+        caught.append(auroc(p[known], p[~known]))
+        count += int(known.sum())
+    # Groups of one draw share their prompts, so the tolerance is that of a few clusters and not of all groups.
+    assert np.mean(rejected) < 0.05 + 0.04
+    assert np.mean(caught) > {1: 0.7, 5: 0.9, 10: 0.9}[budget]
+    assert count == 4 * 6 * 100 // budget
+
+
+def test_distances_on_the_prompts_that_fitted_them_would_reject_too_often():
+    """Why a block is scored by the others: with as many dimensions as prompts the naive null is far too narrow."""
+    features, source, prompt = invented(dimensions=60, seed=5)
+    reference, test = prompt < 60, prompt >= 60
+    fitted = fit_unknown(features[reference], source[reference], prompt[reference] // 12, budgets=[5], draws=200)
+    rows = np.flatnonzero(test).reshape(SOURCES, -1)
+    groups = rows[:, :40].reshape(-1, 5)
+    own = np.repeat(np.arange(SOURCES), 8)
+    p = fitted.p_values(group_means(features, groups), 5)[np.arange(len(own)), own]
+    assert fitted.discriminant is not None
+    inside = fitted.discriminant.score(fitted.discriminant.project(features[reference]), 1)
+    outside = fitted.discriminant.score(fitted.discriminant.project(features[test]), 1)
+    own_in, own_out = source[reference], source[test]
+    assert inside[np.arange(len(own_in)), own_in].mean() > outside[np.arange(len(own_out)), own_out].mean() + 5
+    assert (p <= 0.05).mean() < 0.15
+
+
+def test_reference_survives_a_file(tmp_path):
+    features, source, prompt = invented()
+    for statistic, data in (
+        ("relative-mahalanobis", features),
+        ("max-logit", normalised(features[:, :SOURCES])),
+    ):
+        fitted = fit_unknown(data, source, FOLDS[prompt], statistic, [1, 5], draws=50)
+        np.savez(tmp_path / "u.npz", **fitted.to_arrays())
+        with np.load(tmp_path / "u.npz", allow_pickle=False) as held:
+            again = UnknownReference.from_arrays(held)
+        np.testing.assert_array_equal(again.p_values(data[:7], 3), fitted.p_values(data[:7], 3))
+
+
+def test_what_cannot_be_fitted_is_refused():
+    features, source, prompt = invented()
+    with pytest.raises(ValueError, match="max-logit"):
+        fit_unknown(features, source, FOLDS[prompt], "max-logit")
+    with pytest.raises(ValueError, match="two blocks"):
+        fit_unknown(features, source, np.zeros_like(source))
+
+
+def test_auroc_equals_all_pairs():
+    rng = np.random.default_rng(2)
+    known, unknown = rng.integers(0, 6, 30), rng.integers(0, 4, 20)
+    slow = np.mean([(k > u) + 0.5 * (k == u) for k in known for u in unknown])
+    assert auroc(known, unknown) == pytest.approx(slow)
+
+
+def test_removed_columns_are_renormalised():
+    rng = np.random.default_rng(3)
+    posteriors = rng.dirichlet(np.ones(5), 10)
+    kept = np.array([0, 2, 4])
+    expected = posteriors[:, kept] / posteriors[:, kept].sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(without_columns(np.log(posteriors), kept)), expected)
+
+
+def test_group_means_equal_plain_means():
+    rows = np.random.default_rng(0).normal(size=(12, 3))
+    groups = np.array([[0, 3, 5], [1, 1, 2]])
+    np.testing.assert_allclose(group_means(rows, groups), rows[groups].mean(1))
+
+
+def test_frame_names_scenario_and_statistic():
+    features, source, prompt = invented()
+    runs = [LeftOut(features, source, prompt, np.flatnonzero(np.arange(SOURCES) != out)) for out in (0, 3)]
+    frame = unknown_frame(runs, FOLDS, "sibling-refit", "relative-mahalanobis", (5,), tested=[0, 1])
+    value = frame.set_index("metric")
+    assert set(value.index) == {
+        f"{name}/sibling-refit/relative-mahalanobis"
+        for name in ("auroc", "false_acceptance", "false_acceptance_matched", "false_rejection")
+    }
+    assert value.loc["false_rejection/sibling-refit/relative-mahalanobis", "n"] == 2 * 2 * 7 * 4
+    assert value.loc["auroc/sibling-refit/relative-mahalanobis", "n"] == 2 * 2 * 4
+    assert 0.5 < value.loc["auroc/sibling-refit/relative-mahalanobis", "value"] <= 1
