@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ import pandas as pd
 from backend.audit.calibration import fit_calibration, held_out_groups
 from backend.audit.companions import attached
 from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.collection import SAMPLES, sample_records
 from backend.errors import AtlasError
 from backend.evaluations.attribution import out_of_fold
 from backend.evaluations.selection import select_layers
 from backend.probe import fit_probe
 from backend.protocol import BUDGETS, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
+from backend.proxies.registry import proxy_hash
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
@@ -30,6 +34,15 @@ from jobs._stages.kept import kept_folder, kept_log_posteriors, kept_probes
 
 SMALLEST = 10
 """Traces that every source must have at least."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One shipped response."""
+
+    source: str
+    prompt_id: str
+    trace: Trace
 
 
 def enrolment_of(
@@ -123,7 +136,7 @@ def enrolment_of_traces(
     *,
     name: str,
     proxy: str,
-    proxy_hash: str,
+    weights_hash: str,
     view: View,
     layer: int,
     families: Mapping[str, str] | None = None,
@@ -140,7 +153,7 @@ def enrolment_of_traces(
         Source of every trace.
     reader : Reader
         Of the proxy.
-    name, proxy, proxy_hash : str
+    name, proxy, weights_hash : str
     view : {'ur', 'r'}
     layer : int
     families : mapping of source to family, optional
@@ -191,7 +204,7 @@ def enrolment_of_traces(
         prompts=hashes,
         folds=folds,
         facts={
-            "proxy_hash": proxy_hash,
+            "proxy_hash": weights_hash,
             "data_hash": data_hash,
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
@@ -200,6 +213,31 @@ def enrolment_of_traces(
         },
         attachments=attachments,
     )
+
+
+def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 12) -> tuple[Enrolment, list[Sample]]:
+    """Enrolment of half the shipped prompts, and the responses to the other half, to try it on."""
+    records = sample_records()
+    enrolled = set(split_prompts(records.prompt_ids)[0])
+    rows = [
+        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
+        for s, source in enumerate(records.sources)
+        for p, prompt in enumerate(records.prompt_ids)
+    ]
+    known = [row for row in rows if row.prompt_id in enrolled]
+    made = enrolment_of_traces(
+        [row.trace for row in known],
+        [row.source for row in known],
+        reader,
+        name=f"samples-{proxy}-ur",
+        proxy=proxy,
+        weights_hash=proxy_hash(proxy),
+        view="ur",
+        layer=layer,
+        families={source: source.partition("-")[0] for source in records.sources},
+        data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
+    )
+    return made, [row for row in rows if row.prompt_id not in enrolled]
 
 
 def calibrated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArray[np.intp]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import jobs.attribute
 import jobs.verify
 from backend.audit.attributor import BATCHES, Attributor, Progress
+from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
 from backend.audit.companions import attached, companions_of
 from backend.audit.enrolment import (
@@ -31,7 +32,6 @@ from backend.audit.page import write_html
 from backend.audit.report import alterations, differences, read_report, write_csv, write_json
 from backend.audit.tokens import split_log_odds, token_evidence
 from backend.audit.unknown import fit_unknown
-from backend.collection import sample_records
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.proxies.reader import Reader
@@ -39,7 +39,7 @@ from backend.proxies.registry import proxy_hash
 from backend.spectral import dct_weights
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._enrolments import enrolment_of_traces, split_prompts
+from jobs._enrolments import enrolment_of_traces, sample_enrolment
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 PROMPTS = [f"How do I restart queue {i}?" for i in range(12)]
@@ -64,7 +64,7 @@ def reader() -> Reader:
 def enrolment(reader: Reader) -> Enrolment:
     traces, labels = labelled()
     return enrolment_of_traces(
-        traces, labels, reader, name="tiny", proxy="tiny", proxy_hash="f" * 64, view="ur", layer=2,
+        traces, labels, reader, name="tiny", proxy="tiny", weights_hash="f" * 64, view="ur", layer=2,
         families={"plain": "words", "shout": "words"},
     )  # fmt: skip
 
@@ -149,7 +149,7 @@ def enrolment_bytes(enrolment: Enrolment, tmp_path_factory: pytest.TempPathFacto
 
 def test_what_cannot_be_enrolled(reader: Reader) -> None:
     traces, labels = labelled(PROMPTS[:9])
-    made: dict[str, Any] = {"name": "x", "proxy": "tiny", "proxy_hash": "0", "view": "ur", "layer": 1}
+    made: dict[str, Any] = {"name": "x", "proxy": "tiny", "weights_hash": "0", "view": "ur", "layer": 1}
     with pytest.raises(AtlasError, match="has 9 traces"):
         enrolment_of_traces(traces, labels, reader, **made)
     with pytest.raises(AtlasError, match="1 source is not enough"):
@@ -236,7 +236,7 @@ def test_tokens_add_up_to_the_score(kind: str, block: str, reader: Reader) -> No
     if kind == "encoder":
         reader = Reader(tiny_encoder(), tiny_tokenizer(encoder=True), causal=False)
     traces, labels = labelled()
-    made = enrolment_of_traces(traces, labels, reader, name="x", proxy="tiny", proxy_hash="0", view="ur", layer=2)
+    made = enrolment_of_traces(traces, labels, reader, name="x", proxy="tiny", weights_hash="0", view="ur", layer=2)
     made = with_block(made, block, reader.hidden_size)
     hostile = ["", "x", "naïve 北京 🚀 \ud800 end", "<script>alert(1)</script>" * 60]
     for trace in [traces[0], traces[30], *(Trace("new", text) for text in hostile)]:
@@ -309,7 +309,7 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     html = page.read_text("utf-8")
     assert "<script" not in html
     assert "<i>case" not in html
-    assert "&lt;script&gt;" in html
+    assert "&lt;b&gt;p&lt;/b&gt;" in html
     assert "http" not in html.replace("http-equiv", "")
     for shown in report["heat_maps"]:
         assert sum(piece["value"] for piece in shown["pieces"]) == pytest.approx(shown["log_odds"], abs=1e-4)
@@ -385,7 +385,7 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
     traces, labels = labelled()
     scored = Attributor(reader, enrolment).score(traces)
     numbers = np.array([enrolment.sources.index(label) for label in labels])
-    unknown = fit_unknown(scored.log_posteriors, numbers, 3, "max-logit", budgets=(1, 5), draws=49)
+    unknown = fit_unknown(scored.log_posteriors, numbers, np.arange(36) % 2, "max-logit", budgets=(1, 5), draws=50)
     companions = companions_of(replace(enrolment, attachments={**enrolment.attachments, **attached(unknown=unknown)}))
     assert companions.calibrate is not None
     assert companions.stop is None
@@ -403,23 +403,14 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 @pytest.mark.proxy
 @pytest.mark.slow
 def test_samples_are_told_apart(smollm2: Reader) -> None:
-    records = sample_records()
-    enrolled, tried = split_prompts(records.prompt_ids)
-    rows = [
-        (source, prompt, records.traces[s * len(records.prompt_ids) + p])
-        for s, source in enumerate(records.sources)
-        for p, prompt in enumerate(records.prompt_ids)
-    ]
-    known = [(source, trace) for source, prompt, trace in rows if prompt in enrolled]
-    made = enrolment_of_traces(
-        [trace for _, trace in known], [source for source, _ in known], smollm2, name="half", proxy="smollm2-135m",
-        proxy_hash=proxy_hash("smollm2-135m"), view="ur", layer=12,
-    )  # fmt: skip
-    right, first = 0, len(tried) // 2
-    for source in records.sources:
-        traces = [trace for s, prompt, trace in rows if s == source and prompt in tried][:first]
-        scored = Attributor(smollm2, made, proxy_hash("smollm2-135m")).score(traces)
-        right += made.sources[int(scored.log_posteriors.sum(0).argmax())] == source
-    assert right >= 5  # of 8, with 15 traces each; chance is 1
-    evidence = token_evidence(smollm2, made, known[0][1], 0, 1)
+    made, rest = sample_enrolment(smollm2)
+    attributor = Attributor(smollm2, made, proxy_hash("smollm2-135m"))
+    right = 0
+    for source in made.sources:
+        scored = attributor.score([row.trace for row in rest if row.source == source][:15])
+        found = find(scored, made, source, companions=companions_of(made), orders=20)
+        assert found.calibrated
+        right += made.sources[found.leader] == source
+    assert right >= 5  # of 8; chance is 1
+    evidence = token_evidence(smollm2, made, rest[0].trace, 0, 1)
     assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.audit.attributor import Scored
-from backend.audit.case import Companions, decide, find, in_words, stated_prior
+from backend.audit.case import Companions, Judgement, decide, find, in_words, stated_prior
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.scores import (
     family_answer,
@@ -143,11 +144,11 @@ def test_families_and_siblings() -> None:
 
 
 def test_the_rule() -> None:
-    assert decide(2.0, None, True) == "SUPPORTS"
-    assert decide(-2.0, 0.5, True) == "AGAINST"
-    assert decide(1.99, None, True) == "INCONCLUSIVE"
-    assert decide(9.0, 0.05, False) == "UNKNOWN"
-    assert decide(9.0, None, False) == "INCONCLUSIVE"
+    assert decide(2.0, None, True).verdict == "SUPPORTS"
+    assert decide(-2.0, 0.5, True).verdict == "AGAINST"
+    assert decide(1.99, None, True).verdict == "INCONCLUSIVE"
+    assert decide(9.0, 0.05, False).verdict == "UNKNOWN"
+    assert decide(9.0, None, False).verdict == "INCONCLUSIVE"
     assert in_words(0.1) == "no support either way"
     assert in_words(-2.5) == "moderately strong support for the alternative"
     assert in_words(50.0) == "extremely strong support for the named source"
@@ -159,7 +160,11 @@ def test_a_claim_a_wrong_claim_and_none() -> None:
     right, wrong, none = (
         find(clear, enrolment(), claimed, companions=trusted, orders=20) for claimed in ("a2", "b1", None)
     )
-    assert (right.verdict, wrong.verdict, none.verdict) == ("SUPPORTS", "AGAINST", "SUPPORTS")
+    assert (right.judgement.verdict, wrong.judgement.verdict, none.judgement.verdict) == (
+        "SUPPORTS",
+        "AGAINST",
+        "SUPPORTS",
+    )
     assert (right.subject, wrong.subject, none.subject, none.claimed) == (1, 2, 1, None)
     assert wrong.leader == wrong.rival == 1
     assert "nearest to a2" in wrong.sentence
@@ -167,7 +172,7 @@ def test_a_claim_a_wrong_claim_and_none() -> None:
     assert right.unknown_p is right.stop is right.flags is right.drift is None
     assert np.exp(right.log_posterior).sum() == pytest.approx(1)
     plain = find(clear, enrolment(), "a2", orders=20)
-    assert plain.verdict == "INCONCLUSIVE"
+    assert plain.judgement.verdict == "INCONCLUSIVE"
     assert "not calibrated" in plain.sentence
     assert plain.running[-1, 0] == pytest.approx(plain.log10_others)
     with pytest.raises(AtlasError, match="'zz' is not enrolled"):
@@ -187,11 +192,15 @@ def test_companions_are_plugged_in() -> None:
     found = find(clear, enrolment(), "a2", companions=companions, orders=20)
     assert found.calibrated
     assert found.log10_others <= 1.5
-    assert found.verdict == "INCONCLUSIVE"
+    assert found.judgement.verdict == "INCONCLUSIVE"
     assert found.stop == {"stopped_at": 3, "claimed": 1}
     assert found.flags == ("10 traces",)
+    ruled = replace(companions, judge=lambda s, even, named, prior, p: Judgement("SUPPORTS", "family", "so", 2.5))
+    family = find(clear, enrolment(), "a2", companions=ruled, orders=20)
+    assert (family.judgement.level, family.log10_others) == ("family", 2.5)
+    assert "the family a" in family.sentence
     unknown = find(clear, enrolment(), "a2", companions=Companions(unknown_p=lambda s: 0.01), orders=20)
-    assert unknown.verdict == "UNKNOWN"
+    assert unknown.judgement.verdict == "UNKNOWN"
     assert "none of the enrolled" in unknown.sentence
 
 

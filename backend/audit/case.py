@@ -59,6 +59,27 @@ SCALE: tuple[tuple[float, str], ...] = (
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What a rule says.
+
+    Attributes
+    ----------
+    verdict : str
+    level : str
+        What the verdict is about: source, family, none.
+    reason : str
+        Which part of the rule decided.
+    log10_ratio : float
+        Of the subject (or its family) against the other enrolled sources, as the rule took it.
+    """
+
+    verdict: Verdict
+    level: str
+    reason: str
+    log10_ratio: float
+
+
+@dataclass(frozen=True)
 class Companions:
     """Statistics that were fitted beside an enrolment; each may be absent.
 
@@ -70,6 +91,9 @@ class Companions:
         Budget to the smallest and the largest log10 ratio that the validation can bear.
     unknown_p : callable or None
         Scored traces to the p value of "an enrolled source made them".
+    judge : callable or None
+        (scored traces, calibrated log-posterior (C,) under the uniform prior, claimed source or None, log of the stated
+        prior (C,), p value or None) to a verdict; used with a calibration only, in place of the rule of this module.
     stop : callable or None
         (log-posteriors (n, C), source or None) to where enough was enough, as JSON.
     flags : callable or None
@@ -79,6 +103,7 @@ class Companions:
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
     unknown_p: Callable[[Scored], float] | None = None
+    judge: Callable[[Scored, Doubles, int | None, Doubles, float | None], Judgement] | None = None
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
     flags: Callable[[Scored], Sequence[str]] | None = None
 
@@ -109,7 +134,7 @@ class Findings:
     spread : OrderSpread
     contributions : Contributions
     family : FamilyAnswer
-    verdict : str
+    judgement : Judgement
     sentence : str
     calibrated : bool
     unknown_p : float or None
@@ -131,7 +156,7 @@ class Findings:
     spread: OrderSpread
     contributions: Contributions
     family: FamilyAnswer
-    verdict: Verdict
+    judgement: Judgement
     sentence: str
     calibrated: bool
     unknown_p: float | None = None
@@ -242,7 +267,11 @@ def find(
         ratio = min(max(ratio, low), high)
     p = None if companions.unknown_p is None else companions.unknown_p(scored)
     calibrated = companions.calibrate is not None
-    verdict = decide(ratio, p, calibrated)
+    if companions.calibrate is None or companions.judge is None:
+        judgement = decide(ratio, p, calibrated)
+    else:
+        even = companions.calibrate(likelihoods[-1:], n, stated_prior(enrolment))[0]
+        judgement = companions.judge(scored, even, named, stated, p)
     contributions = leave_one_out(scored.log_posteriors, enrolment.log_prior, subject)
     family = family_answer(log_posterior, enrolment.sources, enrolment.families)
     posterior = np.exp(posterior_under(likelihoods, stated)[:, subject])
@@ -254,13 +283,13 @@ def find(
         scores=running[-1],
         log_posterior=log_posterior,
         log10_ratios=log10_ratios(likelihoods[-1], subject),
-        log10_others=ratio,
+        log10_others=judgement.log10_ratio,
         running=np.stack([along, posterior, likelihoods.argmax(1)], axis=1),
         spread=order_spread(scored.log_posteriors, enrolment.log_prior, subject, orders, seed),
         contributions=contributions,
         family=family,
-        verdict=verdict,
-        sentence=_sentence(verdict, enrolment, subject, named is not None, leader, ratio, n, calibrated, p, family),
+        judgement=judgement,
+        sentence=_sentence(judgement, enrolment, subject, named is not None, leader, n, calibrated, p, family),
         calibrated=calibrated,
         unknown_p=p,
         stop=None if companions.stop is None else companions.stop(scored.log_posteriors, named),
@@ -268,13 +297,17 @@ def find(
     )
 
 
-def decide(log10_others: float, unknown_p: float | None, calibrated: bool) -> Verdict:
+def decide(log10_others: float, unknown_p: float | None, calibrated: bool) -> Judgement:
     """The rule of this module."""
     if unknown_p is not None and unknown_p <= UNKNOWN_LEVEL:
-        return "UNKNOWN"
-    if not calibrated or abs(log10_others) < DECIDED:
-        return "INCONCLUSIVE"
-    return "SUPPORTS" if log10_others > 0 else "AGAINST"
+        return Judgement("UNKNOWN", "source", "no enrolled source fits the traces", log10_others)
+    if not calibrated:
+        return Judgement("INCONCLUSIVE", "none", "the evidence is not calibrated", log10_others)
+    if abs(log10_others) < DECIDED:
+        return Judgement("INCONCLUSIVE", "none", "the evidence is not strong enough either way", log10_others)
+    if log10_others > 0:
+        return Judgement("SUPPORTS", "source", "the traces point to this source", log10_others)
+    return Judgement("AGAINST", "source", "the traces point away from this source", log10_others)
 
 
 def in_words(log10_ratio: float) -> str:
@@ -286,35 +319,34 @@ def in_words(log10_ratio: float) -> str:
 
 
 def _sentence(
-    verdict: Verdict,
+    judgement: Judgement,
     enrolment: Enrolment,
     subject: int,
     named: bool,
     leader: int,
-    ratio: float,
     n: int,
     calibrated: bool,
     p: float | None,
     family: FamilyAnswer,
 ) -> str:
-    name = enrolment.sources[subject]
+    name, nearest = enrolment.sources[subject], enrolment.sources[leader]
+    if judgement.level == "family":
+        name = f"the family {enrolment.families[subject]}"
     what = f"the claim that they come from {name}" if named else f"{name} as their source"
     many = f"{n:,} trace{'s' if n != 1 else ''}"
-    if verdict == "UNKNOWN":
-        return f"The {many} fit none of the enrolled sources (p = {p:.3f}); the nearest is {enrolment.sources[leader]}."
-    if verdict == "SUPPORTS":
-        text = f"The {many} support {what} against the other enrolled sources: log10 likelihood ratio {ratio:.1f}."
-    elif verdict == "AGAINST":
-        text = (
-            f"The {many} speak against {what}: log10 likelihood ratio {ratio:.1f}; they are nearest to "
-            f"{enrolment.sources[leader]}."
-        )
-    elif calibrated:
-        text = f"The {many} do not decide about {what}: log10 likelihood ratio {ratio:.1f}."
+    ratio = f"log10 likelihood ratio {judgement.log10_ratio:.1f}"
+    if judgement.verdict == "UNKNOWN":
+        with_p = "" if p is None else f" (p = {p:.3f})"
+        return f"The {many} fit none of the enrolled sources{with_p}; the nearest is {nearest}."
+    if judgement.verdict == "SUPPORTS":
+        text = f"The {many} support {what} against the other enrolled sources: {ratio}."
+    elif judgement.verdict == "AGAINST":
+        text = f"The {many} speak against {what}: {ratio}; they are nearest to {nearest}."
     else:
+        plain = "" if calibrated else "plain "
         text = (
-            f"The {many} are nearest to {enrolment.sources[leader]}; nothing is decided about {what}, because the "
-            f"evidence of this enrolment is not calibrated (plain log10 ratio {ratio:.1f})."
+            f"The {many} are nearest to {nearest}; nothing is decided about {what}, because {judgement.reason} "
+            f"({plain}{ratio})."
         )
     if family.siblings:
         text += (

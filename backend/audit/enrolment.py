@@ -292,7 +292,7 @@ def _check(enrolment: Enrolment) -> None:
     c, width = len(enrolment.sources), enrolment.hidden_size * len(BLOCKS[enrolment.block])
     if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
         raise ValueError("sources, families and probes do not belong together")
-    numbers = [enrolment.log_prior]
+    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
     for head in enrolment.heads:
         probe = head.probe
         shapes = (probe.mean.shape, probe.scale.shape, probe.weight.shape, probe.bias.shape)

@@ -43,7 +43,7 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
     values = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
     low, high = min([*values, -2.5]), max([*values, 2.5])
-    last = max(running[-1]["traces"], 2)
+    last = max(int(running[-1]["traces"]), 2)
 
     def x(k: float) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - 8) * math.log(k) / math.log(last), 1)
@@ -136,7 +136,7 @@ endfor %}</ul>
 {% if results.candidates | length > candidates %}<p class="small">{{ results.candidates | length - candidates }} less
 probable sources are in the JSON file.</p>{% endif %}
 <p>log10 likelihood ratio of {{ results.subject }} against another enrolled source:
-<b>{{ results.log10_ratio_others | number }}</b> ({{ results.in_words }}).
+<b>{{ results.log10_ratio_others | number }}</b> ({{ results.in_words }}). The rule says: {{ results.reason }}.
 {% if results.siblings %}The members of the leading family that are not told apart: {{ results.siblings | join(", ")
 }}.{% endif %}
 Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>

@@ -96,7 +96,9 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
     n = len(f.running)
     budgets = np.unique(np.round(np.geomspace(1, n, min(n, POINTS))).astype(int))
     return {
-        "verdict": f.verdict,
+        "verdict": f.judgement.verdict,
+        "level": f.judgement.level,
+        "reason": f.judgement.reason,
         "sentence": f.sentence,
         "claimed": None if f.claimed is None else sources[f.claimed],
         "subject": sources[f.subject],
@@ -198,7 +200,7 @@ def build_report(
     """
     results = results_of(scored, enrolment, findings)
     subject, rival, contributions = findings.subject, findings.rival, findings.contributions
-    chain = chain.append("report", {"results": digest(results), "verdict": findings.verdict})
+    chain = chain.append("report", {"results": digest(results), "verdict": findings.judgement.verdict})
     body: dict[str, Any] = {
         "format": FORMAT,
         "case": question.case,

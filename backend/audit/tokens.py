@@ -158,7 +158,8 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
         np.mean([split.ac for split in splits], axis=0),
         float(np.mean([split.constant for split in splits])),
     )
-    exact, stored = [], []
+    exact: list[float] = []
+    stored: list[float] = []
     for head in heads:
         fingerprint = _fingerprint(states[head.layer])
         for kept, out in ((fingerprint, exact), (fingerprint.astype(np.float16).astype(np.float32), stored)):

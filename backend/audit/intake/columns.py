@@ -52,14 +52,14 @@ def recognise(fields: Sequence[str], given: Columns | None = None) -> Columns:
                 f"Choose from {', '.join(short(f) for f in fields[:20]) or 'nothing: the file has no columns'}",
             )
     taken = set(given.named().values())
-    by_name = {_plain(name): name for name in reversed(fields)}
+    by_name: dict[str, str] = {_plain(name): name for name in reversed(fields)}
     found = given
     for role, names in _NAMES.items():
         if getattr(given, role) is None:
-            column = next((by_name[n] for n in names if n in by_name and by_name[n] not in taken), None)
-            if column is not None:
-                found = replace(found, **{role: column})
-                taken.add(column)
+            fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
+            if fitting:
+                found = replace(found, **{role: fitting[0]})
+                taken.add(fitting[0])
     return found
 
 
@@ -116,8 +116,10 @@ def _is_part(part: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", bytes: "bytes"}
-    return kinds.get(type(value), f"a value of type {type(value).__name__}")
+    for kind, words in ((dict, "an object"), (list, "a list"), (bytes, "bytes")):
+        if isinstance(value, kind):
+            return words
+    return f"a value of type {type(value).__name__}"
 
 
 def _plain(name: str) -> str:
