@@ -52,7 +52,7 @@ def test_paired_p_value_equals_swapping_by_hand():
 def test_equal_windows_are_no_drift():
     rows = np.random.default_rng(1).normal(size=(8, 3))
     test = drift_test(rows, rows, paired=True, permutations=40)
-    assert test.statistic == pytest.approx(0, abs=1e-12)
+    assert test.statistic == pytest.approx(0, abs=1e-6)  # roots of rounding in the squared distances
     assert test.p_value == 1
     assert drift_test(np.ones((3, 2)), np.ones((4, 2)), "mmd", permutations=20).p_value == 1
 

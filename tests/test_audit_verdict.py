@@ -1,0 +1,129 @@
+"""The rule, branch by branch and at its borders, and the numbers it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from backend.audit.calibration import normalised
+from backend.audit.verdict import Evidence, Rule, decide, gather, shift_flags, verbal
+
+BASE = Evidence(
+    traces=20,
+    claimed=True,
+    source=3,
+    family=1,
+    log10_lr=3.2,
+    family_log10_lr=4.0,
+    posterior=0.97,
+    family_posterior=0.99,
+    p_unknown=0.4,
+)
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "level"),
+    [
+        ({}, "SUPPORTS", "source"),
+        ({"log10_lr": 2.0}, "SUPPORTS", "source"),
+        ({"log10_lr": 1.99}, "SUPPORTS", "family"),
+        ({"log10_lr": 1.99, "family_log10_lr": 1.99}, "INCONCLUSIVE", "none"),
+        ({"log10_lr": 1.99, "family_log10_lr": NAN}, "INCONCLUSIVE", "none"),
+        ({"log10_lr": -2.0}, "AGAINST", "source"),
+        ({"log10_lr": -1.9, "family_log10_lr": -2.5}, "AGAINST", "family"),
+        ({"p_unknown": 0.05}, "UNKNOWN", "source"),
+        ({"p_unknown": NAN}, "SUPPORTS", "source"),
+        ({"p_unknown": 0.05, "flags": ("domain",)}, "INCONCLUSIVE", "none"),
+        ({"flags": ("short",)}, "INCONCLUSIVE", "none"),
+        ({"flags": ("budget",)}, "SUPPORTS", "source"),
+        ({"traces": 4}, "INCONCLUSIVE", "none"),
+        ({"traces": 4, "p_unknown": 0.001}, "INCONCLUSIVE", "none"),
+        ({"claimed": False}, "SUPPORTS", "source"),
+        ({"claimed": False, "posterior": 0.94}, "SUPPORTS", "family"),
+        ({"claimed": False, "posterior": 0.94, "family_posterior": 0.94}, "INCONCLUSIVE", "none"),
+        ({"claimed": False, "log10_lr": -3.0, "family_log10_lr": -3.0}, "INCONCLUSIVE", "none"),
+    ],
+)
+def test_every_branch(changes, outcome, level):
+    verdict = decide(dataclasses.replace(BASE, **changes))
+    assert (verdict.outcome, verdict.level) == (outcome, level)
+    assert verdict.reason and verdict.words
+
+
+def test_words_belong_to_the_level_that_was_decided():
+    verdict = decide(dataclasses.replace(BASE, log10_lr=0.5, family_log10_lr=4.5))
+    assert verdict.words == "very strong support for the proposition"
+    assert decide(BASE).words == "strong support for the proposition"
+    assert decide(dataclasses.replace(BASE, log10_lr=-2.5)).words == "moderately strong support for the alternative"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (1.9, "no support for either proposition"),
+        (1 / 1.9, "no support for either proposition"),
+        (2.1, "weak support for the proposition"),
+        (9.9, "weak support for the proposition"),
+        (10.1, "moderate support for the proposition"),
+        (101, "moderately strong support for the proposition"),
+        (1 / 1001, "strong support for the alternative"),
+        (10_001, "very strong support for the proposition"),
+        (1e7, "extremely strong support for the proposition"),
+        (np.inf, "extremely strong support for the proposition"),
+    ],
+)
+def test_verbal_scale(ratio, words):
+    assert verbal(float(np.log10(ratio))) == words
+
+
+def test_no_number_is_no_support():
+    assert verbal(NAN) == "no support for either proposition"
+
+
+def test_own_thresholds():
+    assert decide(BASE, Rule(log10_lr=5)).outcome == "INCONCLUSIVE"
+    assert decide(BASE, Rule(minimum_traces=21)).outcome == "INCONCLUSIVE"
+    assert decide(BASE, Rule(unknown_level=0.5)).outcome == "UNKNOWN"
+
+
+def test_gather_by_hand():
+    posterior, family = np.array([0.50, 0.30, 0.15, 0.05]), np.array([7, 7, 2, 5])
+    evidence = gather(np.log(posterior), family, 10, 1, (-9.0, 9.0), p_unknown=0.3)
+    assert evidence.claimed and evidence.source == 1 and evidence.family == 7
+    assert evidence.log10_lr == pytest.approx(np.log10(0.30 / (0.70 / 3)))
+    assert evidence.family_log10_lr == pytest.approx(np.log10((0.80 / 2) / (0.20 / 2)))
+    assert evidence.posterior == pytest.approx(0.30)
+    assert evidence.family_posterior == pytest.approx(0.80)
+    leader = gather(np.log(posterior), family, 10, None, (-9.0, 9.0))
+    assert (leader.claimed, leader.source) == (False, 0)
+    assert np.isnan(leader.p_unknown)
+
+
+def test_a_prior_moves_posteriors_and_never_the_ratio():
+    log_posterior, family = np.log([0.5, 0.3, 0.2]), np.array([0, 0, 1])
+    plain = gather(log_posterior, family, 10, 0, (-9.0, 9.0))
+    stated = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log([0.1, 0.1, 0.8]))
+    assert stated.log10_lr == plain.log10_lr
+    assert stated.family_log10_lr == plain.family_log10_lr
+    assert stated.posterior == pytest.approx(0.05 / 0.24)
+    leader = gather(log_posterior, family, 10, None, (-9.0, 9.0), log_prior=np.log([0.1, 0.1, 0.8]))
+    assert leader.source == 2
+
+
+def test_ratios_stay_within_what_validation_bears():
+    sure = normalised(np.array([[0.0, -400.0, -500.0]]))[0]
+    family = np.array([0, 0, 1])
+    assert gather(sure, family, 10, 0, (-2.7, 4.7)).log10_lr == 4.7
+    assert gather(sure, family, 10, 2, (-2.7, 4.7)).log10_lr == -2.7
+    assert np.isnan(gather(sure, family, 10, 2, (-2.7, 4.7)).family_log10_lr)  # nobody else in its family
+    assert np.isnan(gather(sure, np.zeros(3, dtype=np.intp), 10, 0, (-2.7, 4.7)).family_log10_lr)
+
+
+def test_shift_flags():
+    rule = Rule()
+    assert shift_flags(200, 0.5, 20, 100, rule) == ()
+    assert shift_flags(31.9, 0.01, 101, 100, rule) == ("short", "domain", "budget")
+    assert shift_flags(32, NAN, 100, 100, rule) == ()
