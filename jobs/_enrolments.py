@@ -18,6 +18,7 @@ import pandas as pd
 from backend.audit.calibration import fit_calibration, held_out_groups
 from backend.audit.companions import attached
 from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.audit.unknown import fit_unknown
 from backend.collection import SAMPLES, sample_records
 from backend.errors import AtlasError
 from backend.evaluations.attribution import out_of_fold
@@ -34,6 +35,8 @@ from jobs._stages.kept import kept_folder, kept_log_posteriors, kept_probes
 
 SMALLEST = 10
 """Traces that every source must have at least."""
+UNKNOWN_DRAWS = 200
+"""Resampled groups a source and budget: p values down to 1/201, and a file of 100 sources below 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def enrolment_of(
         blocks = _selected(folder, identity.records, again)
         probes = kept_probes(folder, again)
         heads = tuple(Head(probes[fold], blocks[fold], fold) for fold in range(FOLDS))
-        attachments = calibrated(kept_log_posteriors(folder, again), rows.prompt_folds)
+        attachments = validated(kept_log_posteriors(folder, again), rows.prompt_folds)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
@@ -189,7 +192,7 @@ def enrolment_of_traces(
         heads = tuple(Head(probe, layer, fold) for fold, probe in probes.items())
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            attachments = calibrated(log_posteriors[order], of_prompt)
+            attachments = validated(log_posteriors[order], of_prompt)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
@@ -240,12 +243,26 @@ def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 1
     return made, [row for row in rows if row.prompt_id not in enrolled]
 
 
-def calibrated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArray[np.intp]) -> dict[str, Any]:
-    """Calibration of out-of-fold log-posteriors, row = source * P + prompt, at every budget that fits into a fold."""
-    smallest = int(np.bincount(prompt_folds).min())
+def validated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArray[np.intp]) -> dict[str, Any]:
+    """Calibration and unknown-source reference of out-of-fold log-posteriors, as attachments.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (C * P, C)
+        Row = source * P + prompt.
+    prompt_folds : ndarray of shape (P,)
+
+    Returns
+    -------
+    dict of str to ndarray
+        At every budget that fits into a fold.
+    """
+    classes, smallest = log_posteriors.shape[1], int(np.bincount(prompt_folds).min())
     budgets = [budget for budget in BUDGETS if budget <= smallest]
     groups = {budget: held_out_groups(log_posteriors, prompt_folds, budget) for budget in budgets}
-    return attached(calibration=fit_calibration(groups))
+    labels = np.repeat(np.arange(classes), len(prompt_folds))
+    unknown = fit_unknown(log_posteriors, labels, np.tile(prompt_folds, classes), budgets=budgets, draws=UNKNOWN_DRAWS)
+    return attached({"calibration": fit_calibration(groups), "unknown": unknown})
 
 
 def split_prompts(prompt_ids: Sequence[str], share: int = 2) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from backend.audit.attributor import BATCHES, Attributor, Progress
 from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
 from backend.audit.companions import attached, companions_of
+from backend.audit.domains import fit_domain
 from backend.audit.enrolment import (
     Enrolment,
     Head,
@@ -30,8 +31,8 @@ from backend.audit.enrolment import (
 )
 from backend.audit.page import write_html
 from backend.audit.report import alterations, differences, read_report, write_csv, write_json
+from backend.audit.sequential import StopRule
 from backend.audit.tokens import split_log_odds, token_evidence
-from backend.audit.unknown import fit_unknown
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.proxies.reader import Reader
@@ -93,7 +94,8 @@ def test_an_enrolment_survives_its_file(enrolment: Enrolment, tmp_path: Path) ->
     assert again.families == ("code", "words", "words")
     assert [head.fold for head in again.heads] == [0, 1, 2, 3, 4]
     assert again.facts["records"] == 36
-    assert set(again.attachments) == {f"calibration.{n}" for n in ("budgets", "scale", "bias", "groups")}
+    assert {f"calibration.{n}" for n in ("budgets", "scale", "bias", "groups")} < set(again.attachments)
+    assert "unknown.nulls" in again.attachments
     assert list(enrolments(tmp_path)) == ["tiny"]
     assert find_enrolment(None, "shout", tmp_path).name == "tiny"
     with pytest.raises(AtlasError, match="No enrolment knows"):
@@ -383,15 +385,33 @@ def test_a_report_compared_with_itself_and_with_another(published: Path) -> None
 
 def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> None:
     traces, labels = labelled()
-    scored = Attributor(reader, enrolment).score(traces)
+    scored = Attributor(reader, enrolment).score(traces, keep_fingerprints=True)
+    assert scored.fingerprints is not None
     numbers = np.array([enrolment.sources.index(label) for label in labels])
-    unknown = fit_unknown(scored.log_posteriors, numbers, np.arange(36) % 2, "max-logit", budgets=(1, 5), draws=50)
-    companions = companions_of(replace(enrolment, attachments={**enrolment.attachments, **attached(unknown=unknown)}))
+    domain = fit_domain(scored.fingerprints.astype(np.float32), numbers, budgets=(1, 5), draws=50)
+    rule = StopRule(0.05, 1.0, 1.0, 1.0)
+    attachments = {**enrolment.attachments, **attached({"stop": rule, "domain-queues": domain})}
+    companions = companions_of(replace(enrolment, attachments=attachments))
     assert companions.calibrate is not None
-    assert companions.stop is None
     assert companions.unknown_p is not None
-    one = Attributor(reader, enrolment).score(traces[:5])
-    assert 0.02 <= companions.unknown_p(one) <= 1
+    one = Attributor(reader, enrolment).score(traces[12:20])
+    found = find(one, enrolment, "shout", companions=companions, orders=20)
+    assert found.leader == enrolment.sources.index("shout")
+    assert found.unknown_p is not None
+    assert 0 < found.unknown_p <= 1
+    assert found.stop is not None
+    assert found.stop["error_rate"] == 0.05
+    assert found.judgement.reason
+    assert companions.log10_bounds is not None
+    low, high = companions.log10_bounds(8)
+    assert low <= found.log10_others <= high
+    assert found.flags is not None
+    short = find(
+        Attributor(reader, enrolment).score([Trace("x", "y")] * 6), enrolment, companions=companions, orders=20
+    )
+    assert short.flags is not None
+    assert any("shorter" in flag for flag in short.flags)
+    assert short.judgement.verdict == "INCONCLUSIVE"
     assert companions_of(replace(enrolment, attachments={})).calibrate is None
     with pytest.raises(AtlasError, match="damaged"):
         companions_of(replace(enrolment, attachments={"calibration.scale": np.ones(1)}))

@@ -58,8 +58,8 @@ class Scored:
         Response tokens that the proxy read.
     folds : tuple of int or None, length n
         Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
-    signature : ndarray of shape (2 d,), float64
-        Mean fingerprint at the deepest block, DC and AC each of length 1: where the traces lie among the sources.
+    mean : ndarray of shape (2 d,), float64
+        Mean fingerprint at the deepest block.
     fingerprints : ndarray of shape (n, 2 d), float16, or None
         At the deepest block, where they were asked for.
     complete : bool
@@ -72,11 +72,19 @@ class Scored:
     log_posteriors: Floats
     tokens: npt.NDArray[np.intp]
     folds: tuple[int | None, ...]
-    signature: Doubles
+    mean: Doubles
     fingerprints: npt.NDArray[np.float16] | None
     complete: bool
     seconds: float
     engine: str
+
+    @property
+    def signature(self) -> Doubles:
+        """The mean fingerprint with DC and AC each of length 1: where the traces lie among the sources, (2 d,)."""
+        out = self.mean.copy()
+        for block in np.split(out, len(BLOCKS["dc-ac"])):
+            block /= np.linalg.norm(block) or 1.0
+        return out
 
 
 class Attributor:
@@ -172,7 +180,7 @@ class Attributor:
             log_posteriors=np.concatenate(scores) if scores else np.empty((0, classes), np.float32),
             tokens=np.array(tokens, dtype=np.intp),
             folds=tuple(folds),
-            signature=_signature(total_states),
+            mean=total_states / max(len(tokens), 1),
             fingerprints=np.concatenate([np.empty((0, width), np.float16), *kept]) if keep_fingerprints else None,
             complete=complete,
             seconds=time.perf_counter() - started,
@@ -200,13 +208,3 @@ def _batches(traces: Iterable[Trace]) -> Iterator[list[Trace]]:
         if not batch:
             return
         yield batch
-
-
-def _signature(total: Doubles) -> Doubles:
-    """A sum of fingerprints (2 d,) as a signature: every spectral block of length 1."""
-    out = total.copy()
-    for block in np.split(out, len(BLOCKS["dc-ac"])):
-        norm = np.linalg.norm(block)
-        if norm > 0:
-            block /= norm
-    return out
