@@ -40,7 +40,7 @@ def write_html(report: Mapping[str, Any]) -> str:
 
 def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Coordinates of the figure "evidence against K": a line in the order of arrival, a band over random orders."""
-    values = [row["log10_ratio_others"] for row in running]
+    values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
     low, high = min([*values, -2.5]), max([*values, 2.5])
     last = max(int(running[-1]["traces"]), 2)
