@@ -1,4 +1,4 @@
-"""Calibration against a known temperature, a plain optimiser and slow loops; nothing of a tested fold enters its fit."""
+"""Calibration against a known temperature, a plain optimiser and slow loops; no tested fold enters its own fit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from scipy.optimize import approx_fprime, minimize_scalar
 from backend.audit.calibration import (
     Calibration,
     Groups,
+    bias_budget,
     bias_helps,
     fit_calibration,
     fit_scale,
@@ -78,7 +79,7 @@ def test_bias_sits_at_the_optimum_of_the_penalised_likelihood():
 
     def loss(at: np.ndarray) -> float:
         fit = negative_log_likelihood(normalised(at[0] * groups.scores + at[1:]), groups.truth)
-        return fit + (at[1:] ** 2).sum() / (2 * 0.25 * 300)
+        return fit + (at[1:] ** 2).sum() / (2 * 25 * 300)
 
     np.testing.assert_allclose(approx_fprime(np.r_[scale, bias], loss, 1e-6), 0, atol=1e-3)
 
@@ -129,9 +130,9 @@ def test_groups_are_those_of_the_attribution_table():
 def test_a_tested_fold_does_not_enter_its_own_calibration():
     log_posteriors, folds = dependent()
     groups = held_out_groups(log_posteriors, folds, 3)
-    before, _ = cross_calibrated(groups, 3)
+    before = cross_calibrated({3: groups})[0][3]
     truth = np.where(groups.fold == 2, (groups.truth + 1) % 6, groups.truth)
-    after, _ = cross_calibrated(Groups(groups.scores, truth, groups.fold, groups.seed), 3)
+    after = cross_calibrated({3: Groups(groups.scores, truth, groups.fold, groups.seed)})[0][3]
     np.testing.assert_array_equal(before[groups.fold == 2], after[groups.fold == 2])
     assert not np.allclose(before[groups.fold == 1], after[groups.fold == 1])
 
@@ -214,3 +215,29 @@ def test_scale_of_a_sum_counts_repeated_traces_once():
     twice = fit_scale(normalised(accumulate(log_posteriors, np.tile(rows, 2))), rows[:, 0] // 100)
     assert twice == pytest.approx(once / 2, rel=1e-4)
     assert single.scores.shape[1] == 6
+
+
+def test_a_common_shift_of_all_traces_is_taken_out_at_every_budget():
+    log_posteriors, folds = dependent(copies=1, prompts=200)
+    shift = np.array([4.0, 0.0, -1.0, 0.0, 1.0, 0.0])
+    shifted = normalised(log_posteriors + shift)
+    plain = calibration_frame(shifted, folds, (1, 5, 20), with_bias=False).set_index(["k", "metric"])["value"]
+    mended = calibration_frame(shifted, folds, (1, 5, 20), with_bias=None).set_index(["k", "metric"])["value"]
+    ideal = calibration_frame(log_posteriors, folds, (1, 5, 20)).set_index(["k", "metric"])["value"]
+    for k in (1, 5, 20):
+        assert mended[k, "bias"] == 1
+        assert mended[k, "nll_after"] < plain[k, "nll_after"] - 0.1
+        assert mended[k, "accuracy_after"] > plain[k, "accuracy_after"]
+        assert mended[k, "nll_after"] < ideal[k, "nll_after"] + 0.05
+
+
+def test_bias_is_fitted_where_groups_are_many_and_counts_k_times():
+    log_posteriors, folds = dependent(copies=1, prompts=200)
+    by_budget = {k: held_out_groups(log_posteriors, folds, k) for k in (1, 5, 20)}
+    assert bias_budget(by_budget) == 5  # 40 groups a source; 10 of K = 20
+    fitted = fit_calibration(by_budget, with_bias=True)
+    per_trace = fitted.bias / (fitted.scale * fitted.budgets)[:, None]
+    np.testing.assert_allclose(per_trace, np.broadcast_to(per_trace[0], (3, 6)))
+    scale, bias = fit_scale_and_bias(by_budget[5].scores, by_budget[5].truth)
+    np.testing.assert_allclose(fitted.bias[1] / fitted.scale[1], bias / scale)
+    assert fitted.scale[1] == pytest.approx(scale, rel=0.02)

@@ -1,4 +1,4 @@
-"""The permutation test against loops over pairs and permutations, its false alarms, and what pairing prompts is worth."""
+"""The permutation test against loops over pairs and permutations, its false alarms, and the worth of pairing."""
 
 from __future__ import annotations
 

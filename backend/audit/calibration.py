@@ -2,8 +2,9 @@
 held-out calibration is required for a probabilistic interpretation").
 
 Traces of one source are not independent given the source, and the probe is underfitted: the sum of K log-posteriors is
-too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that; a bias a source can be
-added and is kept only where folds that did not fit it say that it helps. Between the budgets of the fit the logarithm
+too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that. Traces that differ from
+those of the probe (shortened ones) shift all log-posteriors alike, whatever the source; a bias a source takes that out,
+and is kept only where folds that did not fit it say that it helps. Between the budgets of the fit the logarithm
 of the scale is interpolated in log K; beyond the largest one, evidence is averaged and no longer added, because no
 validated number says that it would be worth more. Everything is fitted on groups of held-out prompts.
 """
@@ -25,8 +26,10 @@ from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 Doubles = npt.NDArray[np.float64]
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-BIAS_SPREAD = 0.5
+BIAS_SPREAD = 5.0
 """Standard deviation of the normal prior of a source's bias, in nats; keeps a few groups from fitting noise."""
+BIAS_GROUPS = 20
+"""Groups of a source that a bias is fitted on at least."""
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
 
@@ -222,15 +225,24 @@ def bias_helps(groups: Groups) -> bool:
     return biased < plain
 
 
+def bias_budget(by_budget: Mapping[int, Groups]) -> int:
+    """The largest budget with :data:`BIAS_GROUPS` groups of every source and seed, else the smallest one."""
+    enough = [k for k, g in by_budget.items() if _of_a_seed(g) >= BIAS_GROUPS * g.scores.shape[1]]
+    return max(enough, default=min(by_budget))
+
+
 def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = False) -> Calibration:
     """Fit every budget.
+
+    The bias is one of single traces, the same at every budget: it is fitted where there are many groups of many traces
+    (:func:`bias_budget`), and counts K times in a group of K.
 
     Parameters
     ----------
     by_budget : mapping of int to Groups
         From :func:`held_out_groups`.
     with_bias : bool or None
-        None decides at every budget by :func:`bias_helps` on the folds of the groups.
+        None decides by :func:`bias_helps` on the folds of the groups.
 
     Returns
     -------
@@ -244,14 +256,17 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
     if not by_budget:
         raise ValueError("by_budget holds no budget")
     budgets = sorted(by_budget)
-    scales, biases, counts = [], [], []
-    for budget in budgets:
-        groups = by_budget[budget]
-        if bias_helps(groups) if with_bias is None else with_bias:
-            scale, bias = fit_scale_and_bias(groups.scores, groups.truth)
-        else:
-            scale, bias = fit_scale(groups.scores, groups.truth), np.zeros(groups.scores.shape[1])
-        scales.append(scale)
-        biases.append(bias)
-        counts.append(len(groups.truth) // len(np.unique(groups.seed)))
-    return Calibration(np.array(budgets), np.array(scales), np.array(biases), np.array(counts))
+    at = bias_budget(by_budget)
+    groups = by_budget[at]
+    per_trace = np.zeros(groups.scores.shape[1])
+    if bias_helps(groups) if with_bias is None else with_bias:
+        scale, bias = fit_scale_and_bias(groups.scores, groups.truth)
+        per_trace = bias / (scale * at)
+    scales = np.array([fit_scale(by_budget[k].scores + k * per_trace, by_budget[k].truth) for k in budgets])
+    counts = np.array([_of_a_seed(by_budget[k]) for k in budgets])
+    biases = (scales * budgets)[:, None] * per_trace
+    return Calibration(np.array(budgets), scales, biases, counts)
+
+
+def _of_a_seed(groups: Groups) -> int:
+    return len(groups.truth) // len(np.unique(groups.seed))

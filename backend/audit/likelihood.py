@@ -101,7 +101,7 @@ def cllr_pairwise(log_posteriors: Doubles, truth: Ints) -> float:
 
 
 def cllr_multiclass(log_posteriors: Doubles, truth: Ints) -> float:
-    """Multi-class Cllr: mean ``-log p(truth)`` under the uniform prior over ``log C``, every source weighing the same."""
+    """Multi-class Cllr: mean ``-log p(truth)`` over ``log C``, uniform prior, every source weighing the same."""
     classes = log_posteriors.shape[1]
     counts = np.bincount(truth, minlength=classes)
     cost = np.bincount(truth, -log_posteriors[np.arange(len(truth)), truth], minlength=classes)

@@ -6,7 +6,7 @@ All frames of the audit's validation share their columns (k, metric, value, std,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ FLOOR_DRAWS = 20
 STOP_LEVELS = (0.01, 0.05, 0.1)
 SESSION_ORDERS = 3
 MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
+    "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
     "ece": expected_calibration_error,
     "nll": negative_log_likelihood,
     "cllr_claim": cllr_claim,
@@ -40,18 +41,21 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
 }
 
 
-def cross_calibrated(groups: Groups, budget: int, with_bias: bool | None = False) -> tuple[Doubles, list[Calibration]]:
+def cross_calibrated(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False
+) -> tuple[dict[int, Doubles], list[Calibration]]:
     """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
 
-    The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has one
-    number (or one a source) and sees only scores of prompts that it is not tested on.
+    The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
+    number a budget (and one a source) and sees only scores of prompts that it is not tested on.
     """
-    out = np.empty_like(groups.scores)
+    out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
     fitted = []
-    for fold in np.unique(groups.fold):
-        test = groups.fold == fold
-        calibration = fit_calibration({budget: groups.where(~test)}, with_bias)
-        out[test] = calibration.apply(groups.scores[test], budget)
+    for fold in np.unique(np.concatenate([groups.fold for groups in by_budget.values()])):
+        calibration = fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias)
+        for k, groups in by_budget.items():
+            test = groups.fold == fold
+            out[k][test] = calibration.apply(groups.scores[test], k)
         fitted.append(calibration)
     return out, fitted
 
@@ -82,6 +86,7 @@ def calibration_frame(
         Out-of-fold, row = source * P + prompt.
     prompt_folds : ndarray of shape (P,)
     budgets, seeds : sequence of int
+        Budgets ascending.
     with_bias : bool or None
         See :func:`backend.audit.calibration.fit_calibration`.
 
@@ -93,9 +98,10 @@ def calibration_frame(
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
-    for k in [k for k in budgets if k <= smallest]:
-        groups = held_out_groups(log_posteriors, prompt_folds, k, seeds)
-        after, fitted = cross_calibrated(groups, k, with_bias)
+    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
+    calibrated, fitted = cross_calibrated(by_budget, with_bias)
+    for place, (k, groups) in enumerate(by_budget.items()):
+        after = calibrated[k]
         present = np.unique(groups.seed)
         n = len(groups.truth) // len(present)
 
@@ -108,7 +114,7 @@ def calibration_frame(
                 of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
                 row(f"{name}_{when}", of_seed)
         row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
-        row("scale", [float(c.scale[0]) for c in fitted])
+        row("scale", [float(c.scale[place]) for c in fitted])
         row("bias", [float((c.bias != 0).any()) for c in fitted])
     return pd.DataFrame(rows)
 
