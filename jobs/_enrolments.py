@@ -219,7 +219,7 @@ def enrolment_of_traces(
 
 
 def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 12) -> tuple[Enrolment, list[Sample]]:
-    """Enrolment of half the shipped prompts, and the responses to the other half, to try it on."""
+    """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
     enrolled = set(split_prompts(records.prompt_ids)[0])
     rows = [
@@ -265,7 +265,7 @@ def validated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArra
     return attached({"calibration": fit_calibration(groups), "unknown": unknown})
 
 
-def split_prompts(prompt_ids: Sequence[str], share: int = 2) -> tuple[list[str], list[str]]:
+def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
     """Prompts to enrol and prompts to try, by the folds of the protocol's shuffle (fold 0 is tried)."""
     ids = sorted(set(prompt_ids))
     fold = fold_of_prompts(ids, share)

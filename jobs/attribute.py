@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from backend.audit.attributor import Attributor, Progress
-from backend.audit.enrolment import Enrolment, enrolments, find_enrolment, load_enrolment
+from backend.audit.enrolment import Enrolment
+from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.audit.page import write_html
 from backend.audit.report import Question, write_csv, write_json

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.audit.attributor import Attributor
-from backend.audit.enrolment import Enrolment, enrolments, load_enrolment
+from backend.audit.enrolment import Enrolment
+from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.intake import COMMAND_LINE, Received, inspect
-from backend.audit.report import Question, alterations, differences, largest_difference, read_report
+from backend.audit.report import Question
+from backend.audit.verification import alterations, differences, largest_difference, read_report
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
 from jobs._audit import Selection, Settings, audit, columns_of

@@ -20,19 +20,13 @@ from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
 from backend.audit.companions import attached, companions_of
 from backend.audit.domains import fit_domain
-from backend.audit.enrolment import (
-    Enrolment,
-    Head,
-    enrolments,
-    find_enrolment,
-    load_enrolment,
-    prompt_table,
-    save_enrolment,
-)
+from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment, save_enrolment
 from backend.audit.page import write_html
-from backend.audit.report import alterations, differences, read_report, write_csv, write_json
+from backend.audit.report import write_csv, write_json
 from backend.audit.sequential import StopRule
 from backend.audit.tokens import split_log_odds, token_evidence
+from backend.audit.verification import alterations, differences, read_report
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.proxies.reader import Reader
@@ -427,7 +421,7 @@ def test_samples_are_told_apart(smollm2: Reader) -> None:
     attributor = Attributor(smollm2, made, proxy_hash("smollm2-135m"))
     right = 0
     for source in made.sources:
-        scored = attributor.score([row.trace for row in rest if row.source == source][:15])
+        scored = attributor.score([row.trace for row in rest if row.source == source])
         found = find(scored, made, source, companions=companions_of(made), orders=20)
         assert found.calibrated
         right += made.sources[found.leader] == source

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.audit.enrolment import load_enrolment, save_enrolment
+from backend.audit.enrolment_files import load_enrolment, save_enrolment
 from backend.errors import AtlasError
 from backend.release import Release
 from backend.store.database import open_work

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.audit.attributor import Scored
-from backend.audit.case import Companions, Judgement, decide, find, in_words, stated_prior
+from backend.audit.case import Companions, find, stated_prior
 from backend.audit.enrolment import Enrolment, Head
+from backend.audit.judgement import Judgement, decide, in_words
 from backend.audit.scores import (
     family_answer,
     leave_one_out,

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from backend.audit.attributor import Scored
 from backend.audit.calibration import Calibration
-from backend.audit.case import Companions, Judgement
+from backend.audit.case import Companions
 from backend.audit.domains import DomainReference
 from backend.audit.enrolment import Enrolment
+from backend.audit.judgement import Judgement
 from backend.audit.sequential import StopRule, running_ratios
 from backend.audit.unknown import UnknownReference
 from backend.audit.verdict import Rule as VerdictRule
