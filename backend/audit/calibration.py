@@ -166,7 +166,7 @@ def held_out_groups(
             truths.append(truth)
             folds.append(np.full(len(truth), fold, dtype=np.intp))
             seed_of.append(np.full(len(truth), seed, dtype=np.intp))
-    return Groups(*(np.concatenate(part) for part in (scores, truths, folds, seed_of)))
+    return Groups(np.concatenate(scores), np.concatenate(truths), np.concatenate(folds), np.concatenate(seed_of))
 
 
 def fit_scale(scores: Doubles, truth: Ints) -> float:

@@ -81,8 +81,9 @@ def unknown_p_values(
         reference = fit_unknown(
             left_out.features[train], column[left_out.source[train]], blocks, statistic, list(budgets)
         )
-        test = np.flatnonzero(fold_of_row == fold)
-        test = test[np.lexsort((left_out.prompt[test], left_out.source[test]))].reshape(len(present), -1)
+        unordered = np.flatnonzero(fold_of_row == fold)
+        by_source = np.lexsort((left_out.prompt[unordered], left_out.source[unordered]))
+        test = unordered[by_source].reshape(len(present), -1)
         for k in budgets:
             groups, truth = budget_groups(test, k, seed, int(fold))
             parts[k].append((reference.p_none(group_means(left_out.features, groups), k), present[truth]))

@@ -121,7 +121,7 @@ def calibration_frame(
 
 def fold_sessions(prompt_folds: Ints, folds: Sequence[int], classes: int, orders: int, seed: int) -> Sessions:
     """Sessions of every source within each of some folds; a (fold, source) is a cluster."""
-    parts = []
+    parts: list[Sessions] = []
     for fold in folds:
         one = ordered_sessions(grid_rows(classes, len(prompt_folds), prompt_folds == fold), orders, seed + fold)
         parts.append(Sessions(one.rows, one.truth, one.cluster + classes * len(parts)))
