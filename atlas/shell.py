@@ -11,7 +11,20 @@ from urllib.parse import quote
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, page_container
+from dash import (
+    ALL,
+    MATCH,
+    ClientsideFunction,
+    Dash,
+    Input,
+    Output,
+    State,
+    ctx,
+    dcc,
+    html,
+    no_update,
+    page_container,
+)
 from dash.development.base_component import Component
 
 from atlas.data import DOMAIN_NAMES, Questions, questions
@@ -713,20 +726,26 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         found = [asked.origin(told[identity["figure"]].reader(asked, view)) for identity in identities]
         return [ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
 
+    # All tables in one answer: a page that closes takes its buttons along, and only ALL asks for none that is gone.
     @app.callback(
-        Output({"type": "rows", "figure": MATCH}, "children"),
-        Input({"type": "table", "figure": MATCH}, "n_clicks"),
+        Output({"type": "rows", "figure": ALL}, "children"),
+        Input({"type": "table", "figure": ALL}, "n_clicks"),
         Input("view", "data"),
-        State({"type": "table", "figure": MATCH}, "id"),
+        State({"type": "table", "figure": ALL}, "id"),
         prevent_initial_call=True,
     )
-    def rows(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
-        if not clicks or clicks % 2 == 0:
-            return no_update
-        frame = told[identity["figure"]].table(questions(), questions().settle(View.parse(given)))
-        if frame.empty:
-            return empty("There are no rows for this choice", "Choose another reader, roster or domain above")
-        return table(frame, identity={"type": "grid", "figure": identity["figure"]})
+    def rows(clicks: list[int | None], given: dict[str, str], identities: list[dict[str, str]]) -> Any:
+        pressed = ctx.triggered_id
+
+        def shown(count: int | None, figure: str) -> Any:
+            if not count or count % 2 == 0 or (isinstance(pressed, dict) and pressed["figure"] != figure):
+                return no_update
+            frame = told[figure].table(questions(), questions().settle(View.parse(given)))
+            if frame.empty:
+                return empty("There are no rows for this choice", "Choose another reader, roster or domain above")
+            return table(frame, identity={"type": "grid", "figure": figure})
+
+        return [shown(count, identity["figure"]) for count, identity in zip(clicks, identities, strict=True)]
 
     @app.callback(
         Output({"type": "download", "figure": MATCH}, "data"),
