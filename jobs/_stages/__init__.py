@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from backend.traces import View
 
-STAGES = ("attribution", "controls", "baselines", "stress", "statistics", "cost")
+STAGES = ("attribution", "controls", "baselines", "stress", "audit", "statistics", "cost")
 """In the order in which one builds on another."""
 
 
