@@ -23,7 +23,7 @@ from jobs.relate import ENCODER
 
 STAGES = (
     *("extract", "attribution", "extract-modal", "attribution-r", "controls", "baselines"),
-    *("stress", "statistics", "cost", "relate", "map", "reference", "publish", "results"),
+    *("stress", "reference", "statistics", "cost", "relate", "map", "publish", "results"),
 )
 CONTROLLED = "100-way"
 """Roster of the controls that need arrays of their own."""
@@ -92,6 +92,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
     yield "stress", evaluate("stress", "ur,r")
+    if (_common.release_of(arguments).root / "results").is_dir():
+        yield "reference", ["reference", *release, *work]
+    else:
+        print("\nThe release has no result files, so no published numbers are imported.")
     yield "statistics", evaluate("statistics", "ur,r")
     yield "cost", evaluate("cost", "ur,r")
     related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
@@ -100,10 +104,6 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, "--layer", layer[1], "--sweep"]
     texts = ["ngram-word", *(["dna"] if encoder else [])]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
-    if (_common.release_of(arguments).root / "results").is_dir():
-        yield "reference", ["reference", *release, *work]
-    else:
-        print("\nThe release has no result files, so no published numbers are imported.")
     prune = [] if arguments.keep else ["--prune"]
     target = ["--to", str(arguments.to)] if arguments.to else []
     yield "publish", ["publish", *work, *target, *prune]

@@ -232,7 +232,7 @@ def published(record: Record, folder: Path) -> Item:
     except (AtlasError, ValueError):
         return Item("publish", f"no generation in {folder}", "missing", command)
     ends = [build["started_at"] + timedelta(seconds=build["duration_s"]) for build in record.builds.values()]
-    later = sum(end > made for end in ends)
+    later = sum(end.replace(microsecond=0) > made for end in ends)  # a name has whole seconds
     return Item("publish", name, f"{later} build{'s' * (later > 1)} behind" if later else "done", command, made)
 
 

@@ -89,6 +89,8 @@ def comparison_tables(held: list[KeptReader], roster: str) -> dict[str, list[tup
 def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
     """Write the capability scores and, where published accuracies are in the store, their correlations."""
     scores = published_scores()
+    for proxy in scores["proxy"].unique():
+        _common.describe_proxy(connection, proxy)
     with recorded(
         connection,
         stage="statistics",
