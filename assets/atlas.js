@@ -1,8 +1,8 @@
 // What the browser does by itself: the query string, the theme, keys, copying and pictures. No figure is computed here.
 (function () {
   "use strict";
-  const SHARED = ["reader", "roster", "domain", "theme", "source"];
-  const LISTS = ["families", "readers"];
+  const SHARED = ["reader", "roster", "domain", "theme", "source", "present"];
+  const LISTS = ["families", "readers", "figures"];
 
   function query() {
     return Object.fromEntries(new URL(window.location.href).searchParams);
@@ -88,10 +88,12 @@
         for (const [id, path] of Object.entries(window.atlasPages)) {
           window.dash_clientside.set_props(id, { className: path === pathname ? "rail-link here" : "rail-link" });
         }
+        // What stays as it is, is not set: setting it would ask for every figure of the page that is being left.
+        const changed = (value, now) => (value === now ? none() : value);
         return [
-          pick(readers, given.reader, reader),
-          pick(rosters, given.roster, roster),
-          pick(domains, given.domain, domain),
+          changed(pick(readers, given.reader, reader), reader),
+          changed(pick(rosters, given.roster, roster), roster),
+          changed(pick(domains, given.domain, domain), domain),
         ];
       },
       header: function (reader, roster, domain, theme) {
@@ -168,6 +170,13 @@
           truth,
           answer,
         });
+      },
+      // The figures whose tables are to be filled: the one whose button was pressed, or all open ones for another view.
+      tables: function (clicks, view, identities) {
+        const pressed = window.dash_clientside.callback_context.triggered_id;
+        const open = identities.filter((id, i) => (clicks[i] || 0) % 2 === 1).map((id) => id.figure);
+        const figures = pressed && pressed.figure ? open.filter((figure) => figure === pressed.figure) : open;
+        return figures.length ? { figures, view } : none();
       },
       tableShown: function (clicks) {
         const shown = (clicks || 0) % 2 === 1;

@@ -19,7 +19,6 @@ from dash import (
     Input,
     Output,
     State,
-    ctx,
     dcc,
     html,
     no_update,
@@ -27,6 +26,7 @@ from dash import (
 )
 from dash.development.base_component import Component
 
+from atlas import answers
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.state import View, join
 from atlas.theme import MONO, SANS, Mark, Theme
@@ -109,6 +109,7 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
         children=[
             dcc.Store(id="theme"),
             dcc.Store(id="view", data={}),
+            dcc.Store(id="tables"),
             html.A("Skip to the content", href="#content", className="skip"),
             html.Div(
                 className="frame",
@@ -125,6 +126,7 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
                                     _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
                                     html.Div(className="gap"),
                                     _icon_button("copy-view", "link", "Copy a link to this view"),
+                                    _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
                                     _icon_button("theme-toggle", "theme", "Switch between dark and light"),
                                 ],
                             ),
@@ -133,6 +135,7 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
                     ),
                 ],
             ),
+            html.Button("Leave the presentation", id="present-off", className="present-off"),
             html.Div(id="said", className="said", role="status", **{"aria-live": "polite"}),
             html.Div(id="trouble", className="trouble", role="alert"),
         ],
@@ -721,31 +724,41 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         State({"type": "origin", "figure": ALL}, "id"),
         prevent_initial_call=True,
     )
+    @answers.pure
     def origins(reader: str, roster: str, domain: str, theme: str, identities: list[dict[str, str]]) -> Any:
         asked, view = questions(), shared_view(reader, roster, domain, theme)
         found = [asked.origin(told[identity["figure"]].reader(asked, view)) for identity in identities]
         return [ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
 
-    # All tables in one answer: a page that closes takes its buttons along, and only ALL asks for none that is gone.
-    @app.callback(
-        Output({"type": "rows", "figure": ALL}, "children"),
+    # Which tables are open is known in the browser, so that the server is asked for none where none is.
+    app.clientside_callback(
+        client("tables"),
+        Output("tables", "data"),
         Input({"type": "table", "figure": ALL}, "n_clicks"),
         Input("view", "data"),
         State({"type": "table", "figure": ALL}, "id"),
         prevent_initial_call=True,
     )
-    def rows(clicks: list[int | None], given: dict[str, str], identities: list[dict[str, str]]) -> Any:
-        pressed = ctx.triggered_id
 
-        def shown(count: int | None, figure: str) -> Any:
-            if not count or count % 2 == 0 or (isinstance(pressed, dict) and pressed["figure"] != figure):
+    @app.callback(
+        Output({"type": "rows", "figure": ALL}, "children"),
+        Input("tables", "data"),
+        State({"type": "rows", "figure": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+    @answers.pure
+    def rows(wanted: dict[str, Any], identities: list[dict[str, str]]) -> Any:
+        view = questions().settle(View.parse(wanted["view"]))
+
+        def shown(figure: str) -> Any:
+            if figure not in wanted["figures"]:
                 return no_update
-            frame = told[figure].table(questions(), questions().settle(View.parse(given)))
+            frame = told[figure].table(questions(), view)
             if frame.empty:
                 return empty("There are no rows for this choice", "Choose another reader, roster or domain above")
             return table(frame, identity={"type": "grid", "figure": figure})
 
-        return [shown(count, identity["figure"]) for count, identity in zip(clicks, identities, strict=True)]
+        return [shown(identity["figure"]) for identity in identities]
 
     @app.callback(
         Output({"type": "download", "figure": MATCH}, "data"),

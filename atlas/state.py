@@ -19,6 +19,8 @@ LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
 OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
+PROTOCOLS = {"pair": "Pairs", "model": "Models", "family": "Families"}
+MEASURES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
 MOST_READERS = 6
 """Readers that one figure can hold side by side."""
@@ -61,6 +63,16 @@ class View:
         Readers side by side, the first is what the others are compared with; empty for those that the data offer.
     condition : str
         What was done to the traces before they were read, 'clean' for nothing.
+    protocol : {'pair', 'model', 'family'}
+        What the test pairs of a relationship share with the training pairs' models: anything, no model, no family.
+    measure : str
+        Metric of relationships.
+    relates : str
+        Reader whose scores of pairs are shown, empty for the one that the data offer.
+    left, right : str
+        The two models of the pair that is asked for; one of them alone, or neither.
+    figures : tuple of str
+        Figures of the brief in their order; empty for the usual ones.
     """
 
     reader: str = ""
@@ -84,6 +96,12 @@ class View:
     other: str = ""
     readers: tuple[str, ...] = ()
     condition: str = "clean"
+    protocol: str = "pair"
+    measure: str = "accuracy"
+    relates: str = ""
+    left: str = ""
+    right: str = ""
+    figures: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, query: Mapping[str, object] | None) -> View:
@@ -99,6 +117,9 @@ class View:
         def name(field: str) -> str:
             value = str(given.get(field, ""))
             return value if len(value) <= LONGEST_NAME else ""
+
+        def names(field: str) -> tuple[str, ...]:
+            return tuple(part for part in dict.fromkeys(split(str(given.get(field, "")))) if part)
 
         def choice(field: str, offered: Mapping[str, str]) -> str:
             value = str(given.get(field, ""))
@@ -117,7 +138,7 @@ class View:
             projection=choice("projection", PROJECTIONS),
             dim=number("dim", DIMENSIONS),
             source=name("source"),
-            families=tuple(part for part in dict.fromkeys(split(str(given.get("families", "")))) if part),
+            families=names("families"),
             access=choice("access", ACCESS),
             links=choice("links", LINKS),
             camera=_numbers(str(given.get("camera", ""))),
@@ -129,8 +150,14 @@ class View:
             truth=name("truth"),
             answer=name("answer"),
             other=name("other"),
-            readers=tuple(part for part in dict.fromkeys(split(str(given.get("readers", "")))) if part)[:MOST_READERS],
+            readers=names("readers")[:MOST_READERS],
             condition=name("condition") or cls.condition,
+            protocol=choice("protocol", PROTOCOLS),
+            measure=choice("measure", MEASURES),
+            relates=name("relates"),
+            left=name("left"),
+            right=name("right"),
+            figures=names("figures"),
         )
 
     def query(self) -> str:
@@ -140,7 +167,7 @@ class View:
             value = getattr(self, field.name)
             if value == field.default:
                 continue
-            if field.name in ("families", "readers"):
+            if field.name in ("families", "readers", "figures"):
                 value = join(value)
             elif field.name == "camera":
                 value = ",".join(f"{number:g}" for number in value)

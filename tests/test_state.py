@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atlas.state import ACCESS, BUDGETS, DIMENSIONS, LINKS, METRICS, OTHERS, PROJECTIONS, REDUCTIONS, View, join, split
+from atlas.state import (
+    ACCESS,
+    BUDGETS,
+    DIMENSIONS,
+    LINKS,
+    MEASURES,
+    METRICS,
+    OTHERS,
+    PROJECTIONS,
+    PROTOCOLS,
+    REDUCTIONS,
+    View,
+    join,
+    split,
+)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 views = st.builds(
@@ -34,6 +48,12 @@ views = st.builds(
     other=names,
     readers=st.lists(names.filter(bool), max_size=6, unique=True).map(tuple),
     condition=names.filter(bool),
+    protocol=st.sampled_from(list(PROTOCOLS)),
+    measure=st.sampled_from(list(MEASURES)),
+    relates=names,
+    left=names,
+    right=names,
+    figures=st.lists(names.filter(bool), max_size=4, unique=True).map(tuple),
 )
 
 

@@ -1,0 +1,56 @@
+// Presentation: ?present=1 hides the controls and enlarges what is left. The mode is a fact of the window; the link follows it.
+(function () {
+  "use strict";
+  const root = document.documentElement;
+  const on = () => root.dataset.present === "1";
+
+  function link() {
+    const url = new URL(window.location.href);
+    if (on() === (url.searchParams.get("present") === "1")) return;
+    if (on()) url.searchParams.set("present", "1");
+    else url.searchParams.delete("present");
+    window.history.replaceState(window.history.state, "", url);
+  }
+
+  function present(wanted) {
+    if (wanted) root.dataset.present = "1";
+    else delete root.dataset.present;
+    link();
+    // Links of the navigation carry the mode to the next page; figures take their new width.
+    if (window.dash_clientside && window.dash_clientside.atlas) window.dash_clientside.atlas.header();
+    window.requestAnimationFrame(() => window.dispatchEvent(new Event("resize")));
+    const next = document.getElementById(wanted ? "present-off" : "present");
+    if (next) next.focus({ preventScroll: true });
+  }
+
+  // The figure after or before the one at the top; the head of the page counts as one.
+  function step(way) {
+    const stage = document.getElementById("content");
+    const stops = [...document.querySelectorAll(".column > .page-head, .figure, .sheet")];
+    if (!stage || !stops.length) return;
+    const top = stage.getBoundingClientRect().top;
+    const places = stops.map((stop) => stop.getBoundingClientRect().top - top + stage.scrollTop);
+    const now = stage.scrollTop;
+    const place = way > 0 ? places.find((y) => y > now + 32) : places.filter((y) => y < now - 32).pop();
+    if (place !== undefined) stage.scrollTo({ top: Math.max(0, place - 16) });
+  }
+
+  document.addEventListener("click", function (event) {
+    if (!(event.target instanceof Element)) return;
+    if (event.target.closest("#present")) present(true);
+    if (event.target.closest("#present-off")) present(false);
+  });
+
+  document.addEventListener("keydown", function (event) {
+    if (!on() || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.target instanceof Element && event.target.closest(".ag-root, input, textarea")) return;
+    if (event.key === "Escape") present(false);
+    else if (event.key === "ArrowRight" || event.key === "PageDown") { event.preventDefault(); step(1); }
+    else if (event.key === "ArrowLeft" || event.key === "PageUp") { event.preventDefault(); step(-1); }
+  });
+
+  // A page that is opened from here is presented too, whatever its link says.
+  window.addEventListener("_dashprivate_pushstate", link);
+  window.addEventListener("popstate", link);
+  if (new URL(window.location.href).searchParams.get("present") === "1") root.dataset.present = "1";
+})();
