@@ -1,0 +1,142 @@
+"""One posterior from several members: a weight a member, by how long the text is (paper, Limitations: one readout).
+
+Members are wrong in different places, and some of them only serve short texts. The fused score is a weighted sum of
+their log-posteriors; the weights are those with the highest likelihood on held-out rows. Rows are sorted into cells by
+what can be seen of them (length, and whether they end like a finished sentence), and a cell has weights of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+EDGES = (24, 48, 96, 192)
+"""First numbers of response tokens of every length band but the first."""
+ENDINGS = (".", "!", "?", "…", "。", "！", "？", ")", "]", "}", '"', "”", "'", "*", "`", "$", ":", "|", ">")
+NEWTON_STEPS = 30
+ROWS = 40_000
+"""Rows that weights are fitted on at most, evenly drawn; a few numbers need no more."""
+
+
+def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
+    """Cell of every response.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n,)
+        Response tokens that the proxy read.
+    texts : sequence of str, length n
+    edges : sequence of int, ascending
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Length band, plus the number of bands where the text does not end as a finished one does.
+    """
+    band = np.searchsorted(np.asarray(edges), tokens, side="right")
+    unfinished = np.fromiter((not text.rstrip().endswith(ENDINGS) for text in texts), dtype=bool, count=len(texts))
+    cells: Ints = (band + (len(edges) + 1) * unfinished).astype(np.intp)
+    return cells
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Fitted weights.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (cells, M), float64
+    """
+
+    weights: Doubles
+
+    def log_posterior(self, members: Sequence[Floats], cells: Ints) -> Floats:
+        """Log-posteriors (n, C), float32, from those of the members, (n, C) each, and the cells of the rows (n,)."""
+        out = np.zeros(members[0].shape, dtype=np.float32)
+        for number, member in enumerate(members):
+            out += self.weights[cells, number].astype(np.float32)[:, None] * member
+        fused: Floats = log_softmax(out, axis=1)
+        return fused
+
+
+def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: int, pull: float = 200.0) -> Stack:
+    """Weights of all cells by maximum likelihood.
+
+    Parameters
+    ----------
+    members : sequence of ndarray of shape (n, C)
+        Log-posteriors of rows that the members were not trained on.
+    truth, cells : ndarray of shape (n,)
+    cell_count : int
+    pull : float
+        Strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from chance.
+
+    Returns
+    -------
+    Stack
+        A cell without rows has the weights of all rows together.
+    """
+    some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
+    start = np.full(len(members), 1.0 / len(members))
+    shared = fit_weights([member[some] for member in members], truth[some], start, 1.0)
+    weights = np.tile(shared, (cell_count, 1))
+    for cell in range(cell_count):
+        rows = np.flatnonzero(cells == cell)
+        if len(rows) > ROWS:
+            rows = rows[np.linspace(0, len(rows) - 1, ROWS).astype(np.intp)]
+        if len(rows):
+            weights[cell] = fit_weights([member[rows] for member in members], truth[rows], shared, pull)
+    return Stack(weights)
+
+
+def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: float) -> Doubles:
+    """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
+
+    Parameters
+    ----------
+    members : sequence of ndarray of shape (n, C)
+    truth : ndarray of shape (n,)
+    prior : ndarray of shape (M,)
+    pull : float
+        Weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
+    """
+    rows = np.arange(len(truth))
+    relative = np.stack([member - member[rows, truth][:, None] for member in members], axis=2)
+
+    def loss(weights: Doubles) -> tuple[float, Floats]:
+        logits = relative @ weights.astype(np.float32)
+        top = logits.max(1, keepdims=True)
+        share = np.exp(logits - top)
+        total = share.sum(1, keepdims=True)
+        value = float((np.log(total) + top).sum(dtype=np.float64)) + pull * float(((weights - prior) ** 2).sum()) / 2
+        return value, share / total
+
+    weights = np.array(prior, dtype=np.float64)
+    value, share = loss(weights)
+    for _ in range(NEWTON_STEPS):
+        mean = np.matmul(share[:, None], relative)[:, 0]
+        spread = (relative * share[:, :, None]).reshape(-1, len(weights)).T @ relative.reshape(-1, len(weights))
+        slope = mean.sum(0, dtype=np.float64) + pull * (weights - prior)
+        curvature = spread.astype(np.float64) - mean.T.astype(np.float64) @ mean + pull * np.eye(len(weights))
+        step = np.linalg.solve(curvature, slope)
+        length = 1.0
+        while True:  # a full step nearly always lowers the loss
+            moved = weights - length * step
+            found, at = loss(moved)
+            if found <= value or length < 1e-3:
+                break
+            length /= 2
+        gain = value - found
+        if found <= value:
+            weights, value, share = moved, found, at
+        if gain < 1e-6 * max(1.0, abs(value)):
+            break
+    return weights
