@@ -18,13 +18,17 @@ import numpy as np
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment
+from backend.audit.inquiry import audit
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.audit.page import write_html
-from backend.audit.report import Question, write_csv, write_json
+from backend.audit.report import write_csv, write_json
 from backend.audit.scores import ORDERS, SEED
+from backend.audit.settings import Settings
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
-from jobs._audit import Selection, Settings, audit, stop_on_interrupt, write_beside
+from backend.store.builds import portable
+from jobs._audit import stop_on_interrupt, write_beside
+from jobs._common import command_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,19 +65,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.orders < 1 or arguments.keep_text < 0 or arguments.seed < 0:
         raise AtlasError("--orders must be at least 1, --keep-text and --seed at least 0", "Change the number")
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
+    columns = Columns(
+        **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
+    )
     settings = Settings(
-        question=_question(arguments),
+        enrolment=enrolment.name,
         claimed=arguments.claimed,
         prior=_prior(arguments.prior),
+        prior_statement=arguments.prior_statement,
+        case=arguments.case,
+        question=arguments.question,
+        columns=columns,
         keep_duplicates=arguments.keep_duplicates,
         show=arguments.keep_text,
         against=arguments.against,
         orders=arguments.orders,
         seed=arguments.seed,
-    )
-    selection = Selection(settings.keep_duplicates, text=COMMAND_LINE.text if settings.show else 0)
-    columns = Columns(
-        **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
     )
     try:
         stream = arguments.traces.open("rb")
@@ -85,9 +92,16 @@ def run(arguments: argparse.Namespace) -> int:
         reader = load_reader(enrolment.proxy, arguments.device)
         attributor = Attributor(reader, enrolment, proxy_hash(enrolment.proxy))
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
-            report = audit(
-                stream, layout, attributor, settings, selection, progress=_progress(enrolment), cancelled=cancelled
+            inquiry = audit(
+                stream,
+                layout,
+                attributor,
+                settings,
+                progress=_progress(enrolment),
+                cancelled=cancelled,
+                command=portable(command_line()),
             )
+    report = inquiry.report
     _answer(report)
     if arguments.report is not None:
         page = arguments.report.with_suffix(".html")
@@ -96,15 +110,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_beside(page, write_html(report))
         print(f"Written: {page}, {page.with_suffix('.json').name} and {page.with_suffix('.csv').name}.")
     return 0
-
-
-def _question(arguments: argparse.Namespace) -> Question:
-    asked = arguments.question or (
-        f"Do these traces come from {arguments.claimed}?" if arguments.claimed else "Where do these traces come from?"
-    )
-    if arguments.prior_statement:
-        return Question(arguments.case, asked, arguments.prior_statement)
-    return Question(arguments.case, asked) if arguments.prior is None else Question(arguments.case, asked, "As given.")
 
 
 def _prior(path: Path | None) -> dict[str, float] | None:

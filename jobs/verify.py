@@ -15,12 +15,13 @@ from typing import Any
 from backend.audit.attributor import Attributor
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
+from backend.audit.inquiry import Selection, audit
 from backend.audit.intake import COMMAND_LINE, Received, inspect
-from backend.audit.report import Question
+from backend.audit.settings import Settings
 from backend.audit.verification import alterations, differences, largest_difference, read_report
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
-from jobs._audit import Selection, Settings, audit, columns_of
+from jobs._audit import columns_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,9 @@ def recomputed(
     enrolment = _enrolment(str(report["method"]["enrolment_sha256"]), enrolment_file)
     results = report["results"]
     settings = Settings(
-        question=Question(report["case"], report["question"], report["reference"]["prior_statement"]),
+        case=report["case"],
+        question=report["question"],
+        prior_statement=report["reference"]["prior_statement"],
         claimed=results["claimed"],
         prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True)),
         keep_duplicates=True,
@@ -103,7 +106,7 @@ def recomputed(
         layout = inspect(stream, traces.name, told, COMMAND_LINE)
         reader = load_reader(enrolment.proxy, device)
         attributor = Attributor(reader, enrolment, proxy_hash(enrolment.proxy))
-        return audit(stream, layout, attributor, settings, Selection(wanted=wanted))
+        return audit(stream, layout, attributor, settings, Selection(wanted=wanted)).report
 
 
 def _enrolment(sha256: str, path: Path | None) -> Enrolment:

@@ -249,7 +249,7 @@ def build_report(
         "limits": [*LIMITS, *([] if findings.calibrated else ["No calibration was applied to these traces."])],
         "command": command,
         "text_kept": bool(heat_maps),
-        "heat_maps": [_heat_map(number, prompt, evidence) for number, prompt, evidence in heat_maps],
+        "heat_maps": [heat_map(number, prompt, evidence) for number, prompt, evidence in heat_maps],
         "steps": [dict(step) for step in chain.steps],
     }
     report: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
@@ -284,7 +284,7 @@ def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
+def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
     """Tokens with their text; those that share a character are shown once, with their sum."""
     pieces: list[dict[str, Any]] = []
     at = 0

@@ -1,0 +1,124 @@
+"""The published enrolments, as a server offers them: read once, and again when a file changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.errors import AtlasError
+
+if TYPE_CHECKING:
+    from backend.audit.enrolment import Enrolment
+
+
+@dataclass(frozen=True)
+class Ecosystem:
+    """A set of enrolled sources.
+
+    Attributes
+    ----------
+    name, reader, proxy, view : str
+    sources, families : tuple of str, length C
+    sha256 : str
+        Of the enrolment: names, probes, prior, attachments.
+    facts : mapping
+        How it was made; JSON.
+    """
+
+    name: str
+    reader: str
+    proxy: str
+    view: str
+    sources: tuple[str, ...]
+    families: tuple[str, ...]
+    sha256: str
+    facts: Mapping[str, Any]
+
+
+class Ecosystems:
+    """The enrolments of a data folder.
+
+    Parameters
+    ----------
+    data : Path
+        Data folder; new files in its ``enrolments/`` are seen at the next look.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]] = {}
+        self._broken: dict[Path, tuple[int, int]] = {}
+
+    def empty(self) -> bool:
+        """Whether no enrolment is published here; reads none."""
+        return not any((self.data / "enrolments").glob("[!.]*.npz"))
+
+    def all(self) -> list[Ecosystem]:
+        """Every enrolment that can be read, by name; one that cannot is named in the log."""
+        return [entry[2] for entry in self._read().values()]
+
+    def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
+        """An enrolment by name; without one the largest that knows the claimed source.
+
+        Raises
+        ------
+        AtlasError
+            If there is none.
+        """
+        held = {entry[2].name: entry[1] for entry in self._read().values()}
+        if not held:
+            raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+        if name is not None:
+            if name not in held:
+                raise AtlasError(f"There is no ecosystem '{name[:80]}'", f"Choose from {', '.join(held)}")
+            return held[name]
+        fitting = [one for one in held.values() if claimed is None or claimed in one.sources]
+        if not fitting:
+            raise AtlasError(
+                f"No ecosystem knows the source '{str(claimed)[:80]}'",
+                "Look at GET /api/ecosystems, or claim no source",
+            )
+        return max(fitting, key=lambda one: len(one.sources))
+
+    def _read(self) -> dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]]:
+        if self.empty():
+            return {}
+        from backend.audit.enrolment_files import enrolments, load_enrolment  # brings torch, which takes seconds
+
+        with self._lock:
+            found = {}
+            for path in enrolments(self.data).values():
+                try:
+                    stat = path.stat()
+                    stamp = (stat.st_mtime_ns, stat.st_size)
+                    if self._broken.get(path) == stamp:
+                        continue
+                    if path not in self._known or self._known[path][0] != stamp:
+                        enrolment = load_enrolment(path)
+                        self._known[path] = (stamp, enrolment, _described(enrolment))
+                    found[path] = self._known[path]
+                except OSError:
+                    continue  # replaced at this moment, and seen at the next look
+                except AtlasError as error:
+                    self._broken[path] = stamp
+                    logging.getLogger(__name__).warning("%s", error)
+            self._known = dict(found)
+            return found
+
+
+def _described(enrolment: Enrolment) -> Ecosystem:
+    return Ecosystem(
+        enrolment.name,
+        enrolment.reader,
+        enrolment.proxy,
+        enrolment.view,
+        enrolment.sources,
+        enrolment.families,
+        enrolment.sha256,
+        dict(enrolment.facts),
+    )

@@ -1,0 +1,155 @@
+"""The part of the service that needs a proxy: load it, score a job with it, split a trace over its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.audit.attributor import Attributor, Progress
+from backend.audit.case import source_number
+from backend.audit.enrolment import Enrolment
+from backend.audit.inquiry import Inquiry, audit, checked
+from backend.audit.intake import Columns, Layout, Limits, Problem, inspect, walk
+from backend.audit.progress import Job, Running
+from backend.audit.report import heat_map
+from backend.audit.tokens import token_evidence
+from backend.audit.uploads import MissingError
+from backend.errors import AtlasError
+from backend.proxies.reader import Reader
+from backend.proxies.registry import load_reader, proxy_hash
+from backend.store.builds import code_version
+from backend.traces import Trace
+
+PROXIES = 2
+"""Proxies that are in memory at a time."""
+Loaded = tuple[Reader, str | None]
+
+
+def from_registry(proxy: str) -> Loaded:
+    """A registered proxy and the hash of its weights."""
+    return load_reader(proxy), proxy_hash(proxy)
+
+
+@dataclass
+class Engine:
+    """Loaded proxies; used from one thread only.
+
+    Attributes
+    ----------
+    load : callable
+        Name of a proxy to its reader and the hash of its weights.
+    limits : Limits
+    """
+
+    load: Callable[[str], Loaded]
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        self._loaded: dict[str, Loaded] = {}
+
+    @cached_property
+    def version(self) -> str:
+        """Of the code that runs."""
+        return code_version()
+
+    def attributor(self, enrolment: Enrolment) -> Attributor:
+        """The enrolment with its proxy; what was used longest ago makes room.
+
+        Raises
+        ------
+        AtlasError
+            If the weights are not here, or are others.
+        """
+        held = self._loaded.pop(enrolment.proxy, None) or self.load(enrolment.proxy)
+        self._loaded[enrolment.proxy] = held
+        while len(self._loaded) > PROXIES:
+            self._loaded.pop(next(iter(self._loaded)))
+        return Attributor(held[0], enrolment, held[1])
+
+    def warm(self, enrolment: Enrolment) -> None:
+        """Load the proxy and read one line with it, so that the first trace of a person does not pay for it."""
+        self.attributor(enrolment).score([Trace("Are you there?", "Yes, I am here.")])
+
+    def run(
+        self, job: Job, enrolment: Enrolment, path: Path, name: str, between: Callable[[], None] | None = None
+    ) -> Inquiry:
+        """Score the file of a job, telling the job after every batch.
+
+        Parameters
+        ----------
+        job : Job
+        enrolment : Enrolment
+        path, name
+            Where the file lies, and what it is called.
+        between : callable, optional
+            Called before every batch.
+        """
+        attributor = self.attributor(enrolment)
+        prior, _ = checked(enrolment, job.settings)
+        claimed = None if job.settings.claimed is None else source_number(enrolment, job.settings.claimed)
+        running = Running(enrolment.sources, enrolment.log_prior, prior, claimed)
+
+        def progress(step: Progress) -> None:
+            points = running.add(step.log_posteriors)
+            job.brought(step.done, step.seconds, points, running.posterior())
+
+        def cancelled() -> bool:
+            if between is not None:
+                between()
+            return job.stop.is_set()
+
+        with path.open("rb") as stream:
+            return audit(
+                stream,
+                inspect(stream, name, job.settings.columns, self.limits),
+                attributor,
+                job.settings,
+                progress=progress,
+                cancelled=cancelled,
+                limits=self.limits,
+                total=job.total,
+                version=self.version,
+                keep_fingerprints=job.fingerprints,
+            )
+
+    def tokens(self, enrolment: Enrolment, trace: Trace, number: int, source: str, rival: str) -> dict[str, Any]:
+        """Heat map of a trace for one source against another, as the report has it."""
+        pair = source_number(enrolment, source), source_number(enrolment, rival)
+        if pair[0] == pair[1]:
+            raise AtlasError("The source and its rival are the same", "Choose two sources")
+        evidence = token_evidence(self.attributor(enrolment).reader, enrolment, trace, *pair)
+        return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}
+
+
+def trace_at(path: Path, name: str, columns: Columns, limits: Limits, entry: Mapping[str, Any]) -> Trace:
+    """The trace of a file that a report lists.
+
+    Raises
+    ------
+    MissingError
+        If the file does not hold it.
+    """
+    with path.open("rb") as stream:
+        layout: Layout = inspect(stream, name, columns, limits)
+        for found in walk(stream, layout, limits):
+            if isinstance(found, Problem):
+                continue
+            if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
+                return found.trace
+    raise MissingError("The file holds no such trace", "Upload it again")
+
+
+def standing(signature: np.ndarray[Any, Any], sources: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str, Any]]:
+    """Cosine of a signature (2 d,) to every source's, the nearest first."""
+    length = float(np.linalg.norm(signature)) or 1.0
+    cosines = {
+        name: float(signature @ vector / (length * (float(np.linalg.norm(vector)) or 1.0)))
+        for name, vector in sources.items()
+    }
+    ranked = sorted(cosines.items(), key=lambda pair: -pair[1])
+    return [{"source": name, "cosine": cosine, "rank": rank} for rank, (name, cosine) in enumerate(ranked, start=1)]

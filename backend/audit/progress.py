@@ -1,0 +1,185 @@
+"""Evidence while it comes in: what the traces so far say, before the report is made (paper, Stage 2)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.scores import log10_against_others, posterior_under
+from backend.audit.settings import Settings
+
+Doubles = npt.NDArray[np.float64]
+POINTS = 200
+"""Traces after each of which the running evidence is kept; later it is kept after each batch."""
+ENDED = ("done", "cancelled", "failed")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Evidence after some traces, in the order of arrival.
+
+    Attributes
+    ----------
+    traces : int
+    log10_ratio_others : float
+        Of the claimed source (else of the one that leads after this batch) against 'another enrolled source'.
+    probability : float
+        Of the same source under the stated prior; not calibrated.
+    leader : str
+    """
+
+    traces: int
+    log10_ratio_others: float
+    probability: float
+    leader: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A job at a moment.
+
+    Attributes
+    ----------
+    job : str
+    state : str
+        queued, running, done, cancelled, failed.
+    done : int
+        Traces that are scored.
+    total : int
+        Traces that will be.
+    seconds : float
+        Since scoring began.
+    waiting : int
+        Tasks in front of it.
+    posterior : tuple of (source, probability)
+        Running, most probable first, not calibrated; empty before the first batch.
+    points : tuple of Point
+    reported : bool
+        Whether there is a report; a job that was cancelled has one when a batch was done.
+    problem : str or None
+        Why it failed, in a sentence.
+    remedy : str or None
+    enrolment : str
+    claimed : str or None
+    """
+
+    job: str
+    state: str
+    done: int
+    total: int
+    seconds: float
+    waiting: int
+    posterior: tuple[tuple[str, float], ...]
+    points: tuple[Point, ...]
+    reported: bool
+    problem: str | None
+    remedy: str | None
+    enrolment: str
+    claimed: str | None
+
+
+class Running:
+    """Sums up evidence a batch at a time.
+
+    Parameters
+    ----------
+    sources : sequence of str, length C
+    log_prior : ndarray of shape (C,)
+        Of the enrolment.
+    stated : ndarray of shape (C,)
+        Log of the stated prior.
+    claimed : int or None
+    """
+
+    def __init__(self, sources: Sequence[str], log_prior: Doubles, stated: Doubles, claimed: int | None) -> None:
+        self._sources = sources
+        self._log_prior = log_prior
+        self._stated = stated
+        self._claimed = claimed
+        self._likelihood: Doubles = np.zeros(len(sources))
+        self._traces = 0
+
+    def add(self, log_posteriors: npt.NDArray[np.floating]) -> list[Point]:
+        """Evidence after every trace of a batch (m, C), or after the last one where there are many."""
+        along = self._likelihood + np.cumsum(log_posteriors - self._log_prior, axis=0, dtype=np.float64)
+        self._likelihood = along[-1]
+        subject = int(along[-1].argmax()) if self._claimed is None else self._claimed
+        first, self._traces = self._traces, self._traces + len(along)
+        rows = range(len(along)) if self._traces <= POINTS else range(len(along) - 1, len(along))
+        ratios = log10_against_others(along, subject, self._stated)
+        shares = np.exp(posterior_under(along, self._stated)[:, subject])
+        return [
+            Point(first + row + 1, float(ratios[row]), float(shares[row]), self._sources[int(along[row].argmax())])
+            for row in rows
+        ]
+
+    def posterior(self) -> tuple[tuple[str, float], ...]:
+        """Sources by their running probability."""
+        share = np.exp(posterior_under(self._likelihood, self._stated))
+        return tuple((self._sources[i], float(share[i])) for i in np.argsort(-share, kind="stable"))
+
+
+@dataclass
+class Job:
+    """An audit that somebody asked for; its lock guards all that changes."""
+
+    name: str
+    key: str
+    settings: Settings
+    enrolment: str
+    enrolment_sha256: str
+    total: int
+    discard: bool = False
+    fingerprints: bool = False
+    number: int = 0
+    state: str = "queued"
+    done: int = 0
+    seconds: float = 0.0
+    posterior: tuple[tuple[str, float], ...] = ()
+    points: list[Point] = field(default_factory=list)
+    reported: bool = False
+    problem: str | None = None
+    remedy: str | None = None
+    created: float = field(default_factory=time.time)
+    stop: threading.Event = field(default_factory=threading.Event)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def brought(
+        self, done: int, seconds: float, points: Sequence[Point], posterior: tuple[tuple[str, float], ...]
+    ) -> None:
+        """A batch is scored."""
+        with self.changed:
+            self.done, self.seconds, self.posterior = done, seconds, posterior
+            self.points += points
+            self.changed.notify_all()
+
+    def become(self, state: str, problem: str | None = None, remedy: str | None = None) -> None:
+        """Go on to the next state; one that has ended stays as it is."""
+        with self.changed:
+            if self.state not in ENDED:
+                self.state, self.problem, self.remedy = state, problem, remedy
+            self.changed.notify_all()
+
+    def snapshot(self, waiting: int) -> Snapshot:
+        """The job now."""
+        with self.changed:
+            return Snapshot(
+                job=self.name,
+                state=self.state,
+                done=self.done,
+                total=self.total,
+                seconds=self.seconds,
+                waiting=waiting if self.state == "queued" else 0,
+                posterior=self.posterior,
+                points=tuple(self.points),
+                reported=self.reported,
+                problem=self.problem,
+                remedy=self.remedy,
+                enrolment=self.enrolment,
+                claimed=self.settings.claimed,
+            )

@@ -1,0 +1,67 @@
+"""How an audit is run: the same for the page, for REST and for the command line (paper, Dynamic Provenance Setting)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backend.audit.intake.model import Columns
+from backend.audit.scores import ORDERS, SEED
+
+EVEN_PRIOR = "Every enrolled source is as likely as the next."
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a person chooses.
+
+    Attributes
+    ----------
+    enrolment : str or None
+        Name of a published enrolment; None for the only one that fits.
+    claimed : str or None
+        Source that the traces are said to come from.
+    prior : mapping of str to float, or None
+        Weights of sources; None for the same weight for each.
+    prior_statement : str or None
+        Where the prior comes from.
+    case : str
+        Name of the case, for people.
+    question : str or None
+        By default made from the claim.
+    columns : Columns
+        What a person mapped; the rest is recognised.
+    keep_duplicates : bool
+        Count traces that repeat an earlier one word for word.
+    show : int
+        Traces whose text and token evidence the report shows; 0 keeps no text.
+    against : str or None
+        Rival of the token evidence; by default the strongest one.
+    orders, seed : int
+        Of the spread over random orders.
+    """
+
+    enrolment: str | None = None
+    claimed: str | None = None
+    prior: Mapping[str, float] | None = None
+    prior_statement: str | None = None
+    case: str = "Untitled case"
+    question: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    keep_duplicates: bool = False
+    show: int = 0
+    against: str | None = None
+    orders: int = ORDERS
+    seed: int = SEED
+
+    @property
+    def asked(self) -> str:
+        """The question, in a sentence."""
+        if self.question:
+            return self.question
+        return f"Do these traces come from {self.claimed}?" if self.claimed else "Where do these traces come from?"
+
+    @property
+    def stated(self) -> str:
+        """Where the prior comes from, in a sentence."""
+        return self.prior_statement or ("As given." if self.prior else EVEN_PRIOR)

@@ -1,0 +1,264 @@
+"""Files that people hand to the server: where they lie, who may read them, how long (Dynamic Provenance Setting).
+
+A file lies under its sha256 in the folder of its session, whose name is a hash of the session's key; no other session
+finds it. Everything is deleted when its session ends, and 24 hours after it was written in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shutil
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.audit.intake import Columns, Limits, receive
+from backend.audit.intake.model import short
+from backend.errors import AtlasError
+
+LIFETIME = 24 * 3600
+"""Seconds after which a file is deleted, whatever happens."""
+ROWS = 20
+"""Traces that a preview shows."""
+SHOWN = 400
+"""Characters of a text that a preview shows."""
+SESSION_BYTES = 250_000_000
+"""Bytes that one session may hold at a time."""
+_PARSERS = threading.BoundedSemaphore(2)
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class MissingError(AtlasError):
+    """What was asked for is not here, or belongs to somebody else, which is the same to whoever asks."""
+
+
+class TooLargeError(AtlasError):
+    """More bytes than are taken."""
+
+
+class BusyError(AtlasError):
+    """More at a time than the server does."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that was received.
+
+    Attributes
+    ----------
+    key : str
+        sha256 of its bytes.
+    name : str
+        As it was called; never a path.
+    size : int
+        Bytes.
+    enrolment : str or None
+        The ecosystem that a shipped sample belongs to.
+    label : str or None
+        The source of a shipped sample.
+    """
+
+    key: str
+    name: str
+    size: int
+    enrolment: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a file is, and every place of it that gives no trace.
+
+    Attributes
+    ----------
+    upload : Upload
+    kind, unit, encoding : str
+        See :class:`backend.audit.intake.Layout`.
+    packed : bool
+    fields : tuple of str
+        Columns of the file.
+    columns : Columns
+        Which of them means what, as recognised or mapped.
+    mapped : bool
+        Whether a person named the response column.
+    traces : int
+    problems : tuple of dict
+        place, column, reason of every bad place.
+    duplicates : tuple of dict
+        place of a trace that repeats an earlier one, and first, the place of that one.
+    notes : tuple of str
+        Sentences a person should read before anything runs.
+    rows : tuple of dict
+        The first traces: place, prompt and response (cut), time, label, name.
+    labels : tuple of str
+        Sources that the file itself names, the first 50.
+    """
+
+    upload: Upload
+    kind: str
+    unit: str
+    encoding: str
+    packed: bool
+    fields: tuple[str, ...]
+    columns: Columns
+    mapped: bool
+    traces: int
+    problems: tuple[dict[str, Any], ...]
+    duplicates: tuple[dict[str, int], ...]
+    notes: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    labels: tuple[str, ...]
+
+
+class Uploads:
+    """The folder of uploads.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made when the first file comes.
+    limits : Limits, optional
+    """
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder = folder
+        self.limits = limits or Limits()
+        self._lock = threading.Lock()
+
+    def place(self, session: str) -> Path:
+        """Folder of a session.
+
+        Raises
+        ------
+        AtlasError
+            If the session's key is too short to be one that nobody guesses.
+        """
+        if len(session) < 16:
+            raise AtlasError("The session has no key", "Reload the page")
+        return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
+
+    def add(
+        self, session: str, name: str, content: bytes, enrolment: str | None = None, label: str | None = None
+    ) -> Upload:
+        """Keep a file; the same bytes again replace it.
+
+        Raises
+        ------
+        AtlasError
+            If it is empty or too large, the session holds too much, or the disk does not take it.
+        """
+        if not content:
+            raise AtlasError("The file is empty", "Give a file with at least one trace")
+        if len(content) > self.limits.bytes:
+            raise TooLargeError(
+                f"The file is larger than {self.limits.bytes / 1e6:,.0f} MB",
+                "Run it by command line: python -m jobs attribute FILE; it has no such limit",
+            )
+        place = self.place(session)
+        upload = Upload(
+            hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment=enrolment, label=label
+        )
+        try:
+            with self._lock:
+                held = sum(file.stat().st_size for file in place.glob("*.file"))
+                if held + len(content) > SESSION_BYTES:
+                    raise BusyError(
+                        f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
+                    )
+                place.mkdir(parents=True, exist_ok=True, mode=0o700)
+                (place / f"{upload.key}.file").write_bytes(content)
+                (place / f"{upload.key}.upload.json").write_text(json.dumps(asdict(upload)), "utf-8")
+        except OSError as error:
+            raise AtlasError(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error
+        return upload
+
+    def get(self, session: str, key: str) -> tuple[Upload, Path]:
+        """A file of this session.
+
+        Raises
+        ------
+        MissingError
+            If this session has no such file, or it was deleted.
+        """
+        place = self.place(session)
+        if _KEY.fullmatch(key):
+            try:
+                told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
+                if (path := place / f"{key}.file").exists():
+                    return Upload(**told), path
+            except (OSError, ValueError, TypeError):
+                pass
+        raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
+
+    def preview(self, session: str, key: str, columns: Columns | None = None) -> Preview:
+        """Read a file whole and say what is in it.
+
+        Raises
+        ------
+        AtlasError
+            As :func:`backend.audit.intake.receive`.
+        """
+        upload, path = self.get(session, key)
+        with _PARSERS:
+            intake = receive(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits)
+        layout, traces = intake.layout, intake.traces
+        return Preview(
+            upload=upload,
+            kind=layout.kind,
+            unit=layout.unit,
+            encoding=layout.encoding,
+            packed=layout.packed,
+            fields=layout.fields,
+            columns=layout.columns,
+            mapped=layout.mapped,
+            traces=len(traces),
+            problems=tuple(asdict(problem) for problem in intake.problems),
+            duplicates=tuple(
+                {"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()
+            ),
+            notes=intake.notes,
+            rows=tuple(
+                {
+                    "place": trace.place,
+                    "prompt": short(trace.prompt, SHOWN),
+                    "response": short(trace.response, SHOWN),
+                    "time": trace.time,
+                    "label": trace.label,
+                    "name": trace.name,
+                }
+                for trace in traces[:ROWS]
+            ),
+            labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:50],
+        )
+
+    def discard(self, session: str, key: str) -> None:
+        """Delete one file of a session."""
+        for ending in ("file", "upload.json"):
+            if _KEY.fullmatch(key):
+                (self.place(session) / f"{key}.{ending}").unlink(missing_ok=True)
+
+    def forget(self, session: str) -> None:
+        """Delete all that a session holds."""
+        shutil.rmtree(self.place(session), ignore_errors=True)
+
+    def sweep(self, now: float | None = None) -> None:
+        """Delete every file that is older than its lifetime, and folders that are empty then."""
+        oldest = (time.time() if now is None else now) - LIFETIME
+        with self._lock, contextlib.suppress(OSError):
+            for place in self.folder.glob("*/"):
+                for file in place.iterdir():
+                    if file.stat().st_mtime < oldest:
+                        file.unlink(missing_ok=True)
+                if not any(place.iterdir()):
+                    place.rmdir()
+
+
+def _plain_name(name: str) -> str:
+    last = re.split(r"[/\\]", name)[-1].strip().replace("\0", "")
+    return short(last, 120) or "pasted.txt"
