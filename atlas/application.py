@@ -15,16 +15,25 @@ from dash.development.base_component import Component
 from flask_caching import Cache
 from flask_compress import Compress
 
-from atlas import api, shell
+from atlas import answers, api, shell
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
-from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, source
+from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, relationships, source
 from atlas.theme import style_variables
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import default_data_folder
 
-PAGES = (map.PAGE, neighbourhoods.PAGE, attribution.PAGE, compare.PAGE, methods.PAGE, source.PAGE, family.PAGE)
+PAGES = (
+    map.PAGE,
+    neighbourhoods.PAGE,
+    attribution.PAGE,
+    compare.PAGE,
+    relationships.PAGE,
+    methods.PAGE,
+    source.PAGE,
+    family.PAGE,
+)
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
 UPLOAD_LIMIT = 40 * 2**20
 """Bytes of a request: a 25 MB file in base64, and its wrapping."""
@@ -70,8 +79,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     )
     app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
-    Compress(app.server)
-    answers = Cache(
+    cached = Cache(
         app.server,
         config={
             "CACHE_TYPE": "FileSystemCache",
@@ -79,8 +87,10 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             "CACHE_THRESHOLD": 5_000,
         },
     )
-    asked = Questions(data or default_data_folder(), answers)
+    asked = Questions(data or default_data_folder(), cached)
     install(app.server, asked)
+    answers.install(app, asked)
+    Compress(app.server)
     api.add_health(app.server, asked)
     for order, page in enumerate(PAGES):
         dash.register_page(
@@ -131,6 +141,7 @@ def _index() -> str:
 
 def _tell(error: Exception) -> Any:
     """Say in the page what went wrong in a callback; the log has the rest."""
+    answers.refuse()
     if isinstance(error, AtlasError):
         sentence = str(error)
     else:

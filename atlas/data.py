@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from flask import Flask, current_app
+from flask import Flask, current_app, has_request_context, request
 from flask_caching import Cache
 
 from atlas.state import View
@@ -46,6 +46,7 @@ CONDITION_NAMES = {
 }
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
+PINNED = "atlas.generation"
 
 
 class Questions:
@@ -66,7 +67,7 @@ class Questions:
         self._lock = threading.Lock()
 
     def generation(self) -> Generation:
-        """The generation to answer from.
+        """The generation to answer from; a request that began with one is answered from it to its end.
 
         Raises
         ------
@@ -77,7 +78,12 @@ class Questions:
             with self._lock:
                 if self._followed is None:
                     self._followed = Generations(self.folder)
-        return self._followed.current()
+        if not has_request_context():
+            return self._followed.current()
+        pinned: Generation | None = request.environ.get(PINNED)
+        if pinned is None:
+            pinned = request.environ[PINNED] = self._followed.current()
+        return pinned
 
     def problem(self) -> AtlasError | None:
         """Why there is nothing to show, or None."""

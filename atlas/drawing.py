@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from dash import Dash, Input, Output, State, dcc
 from dash.development.base_component import Component
 
-from atlas import shell
+from atlas import answers, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.state import View
 from atlas.theme import Theme, template
@@ -103,51 +103,79 @@ def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoo
     return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
 
 
-def redraw(app: Dash, name: str, draw: Callable[[Questions, View], Drawn], **own: Input | State) -> None:
-    """Draw the figure ``name`` again when the header or one of its own choices changes.
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A piece of a page that follows the view.
+
+    Attributes
+    ----------
+    outputs : tuple of Output
+    fill : callable
+        One value an output, for the questions and a settled view.
+    """
+
+    outputs: tuple[Output, ...]
+    fill: Callable[[Questions, View], Sequence[Any]]
+
+
+def figure(name: str, draw: Callable[[Questions, View], Drawn]) -> Part:
+    """The figure ``name``: the graph is ``{name}-graph``; sentence and empty state belong to the figure of that name."""
+    outputs = (
+        Output(f"{name}-graph", "figure"),
+        Output({"type": "sentence", "figure": name}, "children"),
+        Output({"type": "absent", "figure": name}, "children"),
+    )
+    return Part(outputs, lambda asked, view: draw(asked, view).parts())
+
+
+def place(identity: str, fill: Callable[[Questions, View], Any]) -> Part:
+    """The children of the place ``identity``."""
+    return Part((Output(identity, "children"),), lambda asked, view: (fill(asked, view),))
+
+
+def grid(name: str, fill: Callable[[Questions, View], tuple[Component, shell.Children]]) -> Part:
+    """The grid of the figure ``name`` and its sentence."""
+    return Part((Output(f"{name}-place", "children"), Output({"type": "sentence", "figure": name}, "children")), fill)
+
+
+def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
+    """Make parts of a page again, in one request, when the header or one of the page's own choices changes.
+
+    The fewer requests a page makes, the better it is left: the browser runs twelve callbacks at a time, and one that
+    still waits for its turn when its page is replaced finds its outputs gone and complains.
 
     Parameters
     ----------
     app : Dash
-    name : str
-        The graph is ``{name}-graph``; sentence and empty state belong to the figure of that name.
-    draw : callable
+    *parts : Part
+        Parts that depend on the same choices.
     **own : Input or State
         Field of the view to where its value stands in the page.
     """
-    outputs = [
-        Output(f"{name}-graph", "figure"),
-        Output({"type": "sentence", "figure": name}, "children"),
-        Output({"type": "absent", "figure": name}, "children"),
-    ]
+    outputs = [output for part in parts for output in part.outputs]
 
     @app.callback(outputs, *shell.SHARED, *own.values(), prevent_initial_call=True)
-    def drawn(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
+    @answers.pure
+    def followed(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
         view = shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
-        return draw(questions(), view).parts()
+        return [value for part in parts for value in part.fill(questions(), view)]
+
+
+def redraw(app: Dash, name: str, draw: Callable[[Questions, View], Drawn], **own: Input | State) -> None:
+    """:func:`follow` for one figure."""
+    follow(app, figure(name, draw), **own)
 
 
 def refill(app: Dash, identity: str, fill: Callable[[Questions, View], Any], **own: Input | State) -> None:
-    """Fill the place ``identity`` again when the header or one of its own choices changes."""
-
-    @app.callback(Output(identity, "children"), *shell.SHARED, *own.values(), prevent_initial_call=True)
-    def filled(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
-        return fill(
-            questions(), shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
-        )
+    """:func:`follow` for one place."""
+    follow(app, place(identity, fill), **own)
 
 
 def refresh(
     app: Dash, name: str, fill: Callable[[Questions, View], tuple[Component, shell.Children]], **own: Input | State
 ) -> None:
-    """Fill the grid of the figure ``name``, and its sentence, again, as :func:`redraw`."""
-    outputs = [Output(f"{name}-place", "children"), Output({"type": "sentence", "figure": name}, "children")]
-
-    @app.callback(outputs, *shell.SHARED, *own.values(), prevent_initial_call=True)
-    def filled(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
-        return fill(
-            questions(), shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
-        )
+    """:func:`follow` for one grid."""
+    follow(app, grid(name, fill), **own)
 
 
 def remembered(page: str) -> Component:

@@ -160,8 +160,7 @@ def layout(**query: str) -> Component:
             shell.grid_section(
                 "sources",
                 QUESTIONS["sources"],
-                _source_grid(asked, view),
-                _sources_sentence(asked, view),
+                *_sources(asked, view),
                 origin=origin,
                 height=560,
             ),
@@ -172,13 +171,8 @@ def layout(**query: str) -> Component:
 def register(app: Dash) -> None:
     """Callbacks of the page."""
 
-    def outputs(name: str) -> list[Output]:
-        return [
-            Output(f"{name}-graph", "figure"),
-            Output({"type": "sentence", "figure": name}, "children"),
-            Output({"type": "absent", "figure": name}, "children"),
-        ]
-
+    k, metric = Input("k", "value"), Input("metric", "value")
+    truth, named = Input("truth", "value"), Input("named", "value")
     app.clientside_callback(
         ClientsideFunction("atlas", "attribution"),
         Input("k", "value"),
@@ -190,57 +184,32 @@ def register(app: Dash) -> None:
         Input("named", "value"),
     )
 
-    @app.callback(Output("answer", "children"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
-    def answer(reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
-        return _answer(questions(), shell.shared_view(reader, roster, domain, theme, k=k))
-
-    @app.callback(
-        outputs("budget"),
-        *shell.SHARED,
-        Input("k", "value"),
-        Input("metric", "value"),
-        Input("reduction", "value"),
-        Input("others", "value"),
-        prevent_initial_call=True,
+    drawing.follow(app, drawing.figure("layers", _layers), drawing.grid("sources", _sources))
+    drawing.follow(
+        app,
+        drawing.place("answer", _answer),
+        drawing.figure("family", _families),
+        drawing.figure("folds", _folds),
+        k=k,
+        metric=metric,
     )
-    def budget(
-        reader: str, roster: str, domain: str, theme: str, k: str, metric: str, reduction: str, others: str
-    ) -> Any:
-        view = shell.shared_view(reader, roster, domain, theme, k=k, metric=metric, reduction=reduction, others=others)
-        return _budget(questions(), view).parts()
-
-    @app.callback(
-        outputs("confusion"),
-        *shell.SHARED,
-        Input("k", "value"),
-        Input("zoom", "value"),
-        Input("truth", "value"),
-        Input("named", "value"),
-        prevent_initial_call=True,
+    drawing.follow(
+        app,
+        drawing.figure("budget", _budget),
+        k=k,
+        metric=metric,
+        reduction=Input("reduction", "value"),
+        others=Input("others", "value"),
     )
-    def confusion(
-        reader: str,
-        roster: str,
-        domain: str,
-        theme: str,
-        k: str,
-        zoom: str | None,
-        truth: str | None,
-        named: str | None,
-    ) -> Any:
-        view = shell.shared_view(reader, roster, domain, theme, k=k, zoom=zoom, truth=truth, answer=named)
-        return _confusion(questions(), view).parts()
-
-    @app.callback(
-        Output("pair", "children"),
-        *shell.SHARED,
-        Input("k", "value"),
-        Input("truth", "value"),
-        Input("named", "value"),
-        prevent_initial_call=True,
+    drawing.follow(
+        app,
+        drawing.figure("confusion", _confusion),
+        drawing.place("pair", _pair),
+        k=k,
+        zoom=Input("zoom", "value"),
+        truth=truth,
+        answer=named,
     )
-    def pair(reader: str, roster: str, domain: str, theme: str, k: str, truth: str | None, named: str | None) -> Any:
-        return _pair(questions(), shell.shared_view(reader, roster, domain, theme, k=k, truth=truth, answer=named))
 
     @app.callback(
         Output("truth", "value"),
@@ -268,30 +237,6 @@ def register(app: Dash) -> None:
     def offered(roster: str) -> Any:
         options = shell.source_options(questions(), roster)
         return _zooms(figures.confusion_order(questions().ask(queries.sources, roster))), options, options
-
-    @app.callback(outputs("family"), *shell.SHARED, Input("k", "value"), prevent_initial_call=True)
-    def family(reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
-        return _families(questions(), shell.shared_view(reader, roster, domain, theme, k=k)).parts()
-
-    @app.callback(
-        outputs("folds"), *shell.SHARED, Input("k", "value"), Input("metric", "value"), prevent_initial_call=True
-    )
-    def folds(reader: str, roster: str, domain: str, theme: str, k: str, metric: str) -> Any:
-        return _folds(questions(), shell.shared_view(reader, roster, domain, theme, k=k, metric=metric)).parts()
-
-    @app.callback(outputs("layers"), *shell.SHARED, prevent_initial_call=True)
-    def layers(reader: str, roster: str, domain: str, theme: str) -> Any:
-        return _layers(questions(), shell.shared_view(reader, roster, domain, theme)).parts()
-
-    @app.callback(
-        Output("sources-place", "children"),
-        Output({"type": "sentence", "figure": "sources"}, "children"),
-        *shell.SHARED,
-        prevent_initial_call=True,
-    )
-    def sources(reader: str, roster: str, domain: str, theme: str) -> Any:
-        asked, view = questions(), shell.shared_view(reader, roster, domain, theme)
-        return _source_grid(asked, view), _sources_sentence(asked, view)
 
 
 # ---- what is drawn --------------------------------------------------------------------------------------------------
@@ -472,6 +417,10 @@ def _layers(asked: Questions, view: View) -> Drawn:
         f"n = {int(curve['fits'].max())} fits a block.",
     ]
     return Drawn(figure, sentence)
+
+
+def _sources(asked: Questions, view: View) -> tuple[Component, str]:
+    return _source_grid(asked, view), _sources_sentence(asked, view)
 
 
 def _sources_sentence(asked: Questions, view: View) -> str:

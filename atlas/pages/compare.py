@@ -128,18 +128,23 @@ def register(app: Dash) -> None:
     metric, reduction = Input("compare-metric", "value"), Input("compare-reduction", "value")
     condition = Input("condition", "value")
     drawing.remember(app, PAGE.name, readers=readers, k=k, metric=metric, reduction=reduction, condition=condition)
-    drawing.refill(app, "compare-answer", _answer, readers=readers, k=k, condition=condition)
-    drawing.refill(app, "compare-key", _key_of, readers=readers)
+    drawing.follow(app, drawing.place("compare-key", _key_of), drawing.figure("depths", _depths), readers=readers)
+    drawing.follow(
+        app,
+        drawing.place("compare-answer", _answer),
+        drawing.grid("ends", _ends),
+        readers=readers,
+        k=k,
+        condition=condition,
+    )
     choices = {"readers": readers, "k": k, "metric": metric, "reduction": reduction, "condition": condition}
-    drawing.redraw(app, "curves", _curves, **choices)
-    drawing.refresh(app, "ends", _ends, readers=readers, condition=condition)
-    drawing.redraw(app, "elsewhere", _elsewhere, readers=readers, k=k, metric=metric)
-    drawing.redraw(app, "depths", _depths, readers=readers)
-    drawing.refresh(app, "every", _every, k=k, condition=condition)
+    drawing.follow(app, drawing.figure("curves", _curves), **choices)
+    drawing.follow(app, drawing.figure("elsewhere", _elsewhere), readers=readers, k=k, metric=metric)
+    drawing.follow(app, drawing.grid("every", _every), k=k, condition=condition)
 
     @app.callback(
         Output("readers", "value"),
-        Input("every-grid", "selectedRows"),
+        Input("every-grid", "selectedRows", allow_optional=True),
         Input("reader", "value"),
         State("readers", "value"),
         prevent_initial_call=True,

@@ -97,11 +97,16 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     family, k = Input("family-name", "data"), Input("family-k", "value")
     drawing.remember(app, PAGE.name, zoom=family, k=k)
-    drawing.refill(app, "family-facts", _facts, zoom=family)
-    drawing.refill(app, "family-answer", _answer, zoom=family, k=k)
-    for name, draw in (("reach", _reach), ("leave", _leave), ("within", _within)):
-        drawing.redraw(app, name, draw, zoom=family, k=k)
-    drawing.refresh(app, "members", _members, zoom=family)
+    drawing.follow(app, drawing.place("family-facts", _facts), drawing.grid("members", _members), zoom=family)
+    drawing.follow(
+        app,
+        drawing.place("family-answer", _answer),
+        drawing.figure("reach", _reach),
+        drawing.figure("leave", _leave),
+        drawing.figure("within", _within),
+        zoom=family,
+        k=k,
+    )
 
 
 # ---- what is drawn --------------------------------------------------------------------------------------------------

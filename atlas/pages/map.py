@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell
+from atlas import answers, drawing, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.map import map_figure, shown
@@ -183,6 +183,7 @@ def register(app: Dash) -> None:
         State("drawn", "data"),
         prevent_initial_call=True,
     )
+    @answers.pure
     def draw(
         reader: str,
         roster: str,
@@ -224,9 +225,7 @@ def register(app: Dash) -> None:
             _absent(asked, view) if points.empty else None,
         )
 
-    @app.callback(Output("card", "children"), *shell.SHARED, Input("search", "value"), prevent_initial_call=True)
-    def card(reader: str, roster: str, domain: str, theme: str, source: str | None) -> Any:
-        return _card(questions(), shell.shared_view(reader, roster, domain, theme, source=source))
+    drawing.follow(app, drawing.place("card", _card), source=Input("search", "value"))
 
     @app.callback(Output("search", "data"), Input("roster", "value"), prevent_initial_call=True)
     def suggestions(roster: str) -> Any:

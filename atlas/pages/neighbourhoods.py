@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
 from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, Part
 from atlas.figures import neighbourhoods as figures
 from atlas.figures.attribution import Line, rate_text
 from atlas.state import PROJECTIONS, View
@@ -150,25 +150,33 @@ def register(app: Dash) -> None:
     source = Input("near-source", "value")
     other = Input("pair-second", "value")
     drawing.remember(app, PAGE.name, source=source, other=other)
-    drawing.refill(app, "near-answer", _answer)
-    drawing.redraw(app, "purity", _purity)
-    drawing.redraw(app, "nearest", _nearest, source=source)
-    drawing.refill(app, "near-links", _pages, source=source)
-    drawing.refill(app, "pair-answer", _asked_pair, source=source, other=other)
-    for name, draw in (
-        ("agreement", _agreement),
-        ("stability", _stability),
-        ("trust", _trust),
-        ("domains", _domains),
-    ):
-        drawing.redraw(app, name, draw)
-    drawing.redraw(app, "tree", _tree, source=source)
-    for name, fill in (("neighbours", _neighbours), ("pairs", _pairs)):
-        drawing.refresh(app, name, fill)
-
-    @app.callback(Output({"type": "body", "figure": "tree"}, "style"), *shell.SHARED, prevent_initial_call=True)
-    def tall(reader: str, roster: str, domain: str, theme: str) -> Any:
-        return {"height": _tree_height(questions(), shell.shared_view(reader, roster, domain, theme))}
+    tall = Part(
+        (Output({"type": "body", "figure": "tree"}, "style"),),
+        lambda asked, view: ({"height": _tree_height(asked, view)},),
+    )
+    drawing.follow(
+        app,
+        drawing.place("near-answer", _answer),
+        drawing.figure("purity", _purity),
+        drawing.grid("neighbours", _neighbours),
+        drawing.grid("pairs", _pairs),
+    )
+    drawing.follow(
+        app,
+        drawing.figure("agreement", _agreement),
+        drawing.figure("stability", _stability),
+        drawing.figure("trust", _trust),
+        drawing.figure("domains", _domains),
+        tall,
+    )
+    drawing.follow(
+        app,
+        drawing.figure("nearest", _nearest),
+        drawing.place("near-links", _pages),
+        drawing.figure("tree", _tree),
+        source=source,
+    )
+    drawing.follow(app, drawing.place("pair-answer", _asked_pair), source=source, other=other)
 
     # A row, a leaf, either of the two fields: all of them set the one selected source.
     @app.callback(
@@ -177,8 +185,8 @@ def register(app: Dash) -> None:
         Output("pair-second", "value"),
         Input("near-source", "value"),
         Input("pair-first", "value"),
-        Input("neighbours-grid", "selectedRows"),
-        Input("pairs-grid", "selectedRows"),
+        Input("neighbours-grid", "selectedRows", allow_optional=True),
+        Input("pairs-grid", "selectedRows", allow_optional=True),
         Input("tree-graph", "clickData"),
         prevent_initial_call=True,
     )

@@ -107,13 +107,17 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     source, k, other = Input("source-label", "data"), Input("source-k", "value"), Input("source-other", "value")
     drawing.remember(app, PAGE.name, source=source, k=k, other=other)
-    drawing.refill(app, "source-facts", _facts, source=source)
-    drawing.refill(app, "source-answer", _answer, source=source, k=k)
-    drawing.refill(app, "versus", _versus, source=source, k=k, other=other)
-    drawing.redraw(app, "soon", _soon, source=source, k=k, other=other)
-    drawing.redraw(app, "taken", _taken, source=source, k=k)
-    drawing.redraw(app, "beside", _beside, source=source)
-    drawing.refresh(app, "again", _again, source=source)
+    drawing.follow(
+        app,
+        drawing.place("source-facts", _facts),
+        drawing.figure("beside", _beside),
+        drawing.grid("again", _again),
+        source=source,
+    )
+    drawing.follow(app, drawing.place("source-answer", _answer), drawing.figure("taken", _taken), source=source, k=k)
+    drawing.follow(
+        app, drawing.figure("soon", _soon), drawing.place("versus", _versus), source=source, k=k, other=other
+    )
 
     @app.callback(Output("source-other", "data"), Input("roster", "value"), prevent_initial_call=True)
     def offered(roster: str) -> Any:

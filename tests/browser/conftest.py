@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +25,33 @@ PATIENCE = 60
 """Seconds to wait for something on a busy machine; an idle one needs a second or two."""
 
 
+class Slowed:
+    """A server that lets callbacks wait, each another while, as a loaded machine does.
+
+    Attributes
+    ----------
+    seconds : float
+        The longest wait; 0 for none.
+    """
+
+    def __init__(self, application: Callable[..., Any]) -> None:
+        self.application = application
+        self.seconds = 0.0
+        self._waits = random.Random(0)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if self.seconds and environ["PATH_INFO"].endswith("/_dash-update-component"):
+            time.sleep(self._waits.uniform(0.1, 1) * self.seconds)
+        return self.application(environ, start_response)
+
+
 @dataclass(frozen=True)
 class Served:
     """A running atlas."""
 
     url: str
     data: Path
+    slowed: Slowed
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +59,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("atlas")
     publish_invented(folder / "data")
     app = create_application(folder / "data", folder / "cache")
-    server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)
+    slowed = Slowed(app.server)
+    server = waitress.create_server(slowed, host="127.0.0.1", port=0, threads=6)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    yield Served(f"http://127.0.0.1:{server.effective_port}", folder / "data")
+    yield Served(f"http://127.0.0.1:{server.effective_port}", folder / "data", slowed)
     server.close()
 
 
@@ -91,6 +115,12 @@ class Browser:
         self.until("return document.querySelector('.js-plotly-plot .main-svg, .prose, .column > [role=note]') !== null")
         self.settled()
 
+    def go(self, path: str) -> None:
+        """Follow a link inside the atlas: no page is loaded, and nothing is waited for."""
+        self.run(
+            "history.pushState({}, '', arguments[0]); dispatchEvent(new CustomEvent('_dashprivate_pushstate'))", path
+        )
+
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
@@ -129,6 +159,14 @@ class Browser:
     def complaints(self) -> list[str]:
         """Console errors since the last question. Warnings of the software renderer are no errors."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture
+def slow(served: Served) -> Iterator[None]:
+    """Callbacks of this test wait."""
+    served.slowed.seconds = 0.4
+    yield
+    served.slowed.seconds = 0.0
 
 
 @pytest.fixture

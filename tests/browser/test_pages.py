@@ -47,8 +47,45 @@ def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     assert browser.run("return document.querySelector('#pair-first').value") == first
     assert browser.query()["other"]
     assert len(browser.run("return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext")) == 12
-    link = browser.run("return document.querySelector('#near-links a').getAttribute('href')")
-    assert link.startswith("/source/")
+    browser.settled()
+    browser.run("document.querySelector('#near-links a').click()")
+    browser.until("return document.querySelector('.source-title') !== null")
+    browser.settled()
+
+
+LANDMARKS = {
+    "/": "#map",
+    "/neighbourhoods": "#near-answer",
+    "/attribution": "#answer",
+    "/compare": "#compare-answer",
+    "/source/gpt_1": "#source-answer",
+    "/family/GPT": "#family-answer",
+    "/methods": ".prose",
+}
+
+
+def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: None) -> None:
+    """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
+    browser.open("/?theme=dark&roster=12-way")
+    tour = [0]
+    for here in range(len(LANDMARKS)):  # from every page to all later ones and back
+        tour += [place for there in range(here + 1, len(LANDMARKS)) for place in (there, here)]
+        tour.append(here + 1)
+    paths = list(LANDMARKS)
+    for place in tour[1:-1]:
+        browser.click("#theme-toggle")
+        browser.go(f"{paths[place]}?roster=12-way")
+        browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[paths[place]])
+    browser.settled()
+    assert browser.complaints() == []
+
+
+def test_a_page_without_its_grids_still_takes_a_source(browser: Any) -> None:
+    browser.open("/neighbourhoods?theme=dark&roster=12-way&reader=reader-paper/vast/ur")
+    assert browser.run("return document.querySelector('#neighbours-grid')") is None
+    browser.run("window.dash_clientside.set_props('near-source', {value: 'gpt_1'})")
+    browser.wait(lambda: browser.query().get("source") == "gpt_1", "the source in the link")
+    browser.until("return document.querySelector('#pair-first').value === 'gpt-org/gpt-1'")
 
 
 def test_a_link_opens_the_page_of_a_source(browser: Any) -> None:

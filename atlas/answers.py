@@ -1,0 +1,113 @@
+"""Finished answers, kept as the bytes that were sent: a view that was drawn once is sent again without being drawn.
+
+Only callbacks marked with :func:`pure` are kept. What such a callback answers follows from its request and from the
+generation, so both are the key, and a newly published generation is answered anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dash import Dash
+from flask import Response, g, request
+
+from atlas.data import Questions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LIMIT = 96 * 2**20
+"""Bytes of answers in memory; the least recently sent go first."""
+LONGEST_REQUEST = 64 * 2**10
+HEADERS = ("Content-Type", "Content-Encoding", "Vary")
+
+
+def pure(callback: F) -> F:
+    """Mark a callback whose answer follows from its arguments and the generation alone."""
+    callback.pure = True  # type: ignore[attr-defined]
+    return callback
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Body of an answer as it was sent, and how it was encoded."""
+
+    body: bytes
+    headers: tuple[tuple[str, str], ...]
+
+
+class Answers:
+    """The most recently sent answers, at most ``limit`` bytes of them. Threads may share it."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._size = 0
+        self._held: OrderedDict[str, Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Answer | None:
+        """The answer under a key, or None."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def keep(self, key: str, answer: Answer) -> None:
+        """Keep an answer, and let go of old ones where there is no room."""
+        with self._lock:
+            old = self._held.pop(key, None)
+            self._size += len(answer.body) - (len(old.body) if old else 0)
+            self._held[key] = answer
+            while self._size > self._limit:
+                self._size -= len(self._held.popitem(last=False)[1].body)
+
+
+def refuse() -> None:
+    """Do not keep the answer of this request: it tells of a failure."""
+    g.failed = True
+
+
+def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
+    """Answer repeated requests for pure callbacks from memory.
+
+    Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
+
+    Parameters
+    ----------
+    app : Dash
+    asked : Questions
+        They name the generation.
+    held : Answers, optional
+    """
+    held = held or Answers()
+
+    @app.server.before_request
+    def recall() -> Response | None:
+        g.answer_key = g.failed = None
+        if not request.path.endswith("/_dash-update-component") or (request.content_length or 0) > LONGEST_REQUEST:
+            return None
+        told = request.get_json(silent=True) or {}
+        callback = app.callback_map.get(told.get("output"), {}).get("callback")
+        if not getattr(callback, "pure", False) or asked.problem() is not None:
+            return None
+        encodings = request.headers.get("Accept-Encoding", "")
+        parts = (asked.generation().name.encode(), encodings.encode(), request.get_data())
+        key = hashlib.sha256(b"\0".join(parts)).hexdigest()
+        found = held.get(key)
+        if found is None:
+            g.answer_key = key
+            return None
+        return Response(found.body, headers=list(found.headers))
+
+    @app.server.after_request
+    def remember(response: Response) -> Response:
+        key = g.get("answer_key")
+        if key and response.status_code == 200 and not g.get("failed") and not response.is_streamed:
+            headers = tuple((name, response.headers[name]) for name in HEADERS if name in response.headers)
+            held.keep(key, Answer(response.get_data(), headers))
+        return response
