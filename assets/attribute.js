@@ -1,0 +1,52 @@
+// The page "Attribute these traces": refuses a file that is too large before it is read, and writes the choices that are no
+// secret into the link. Traces never leave through the link.
+(function () {
+  "use strict";
+  const LARGEST = 25e6;
+  const none = () => window.dash_clientside.no_update;
+
+  function tooLarge(files) {
+    return Array.from(files || []).find((file) => file.size > LARGEST);
+  }
+
+  function refuse(event, files) {
+    const file = tooLarge(files);
+    const place = event.target.closest && event.target.closest(".drop");
+    if (!file || !place) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const told = place.dataset.problem || "attr-problem";
+    window.dash_clientside.set_props(told, {
+      children: {
+        namespace: "dash_html_components",
+        type: "Div",
+        props: {
+          className: "problem",
+          role: "alert",
+          children: file.name + " is larger than 25 MB. Run it by command line, which has no such limit: python -m jobs attribute FILE",
+        },
+      },
+    });
+    if (event.target.type === "file") event.target.value = "";
+  }
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    attribute: {
+      watch: function () {
+        if (!window.atlasDropsWatched) {
+          window.atlasDropsWatched = true;
+          document.addEventListener("drop", (event) => refuse(event, event.dataTransfer && event.dataTransfer.files), true);
+          document.addEventListener("change", (event) => {
+            if (event.target.type === "file") refuse(event, event.target.files);
+          }, true);
+        }
+        return none();
+      },
+      choices: function (ecosystem, claim, mode) {
+        return window.dash_clientside.atlas.choices(
+          ["ecosystem", "claim", "mode"], [null, null, "one"], ecosystem || "", claim || "", mode,
+        );
+      },
+    },
+  });
+})();

@@ -1,0 +1,459 @@
+"""Evidence of one audit: how it grows with the traces, what each trace adds, where they land, what drift test can see.
+
+Pure functions of a report (the dict that an audit writes) or of tidy rows; live numbers come in, figures go out.
+Evidence for the named source is drawn in the accent upwards, evidence for a rival in amber downwards, so that the
+sign can be read without the colour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from atlas.figures.attribution import apart
+from atlas.figures.map import map_figure
+from atlas.theme import READER_COLOURS, TOKENS, Mark, Theme, plain, template, translucent
+
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+MOST_BARS = 400
+"""Traces that a figure shows one by one; of more, those that weigh most."""
+DRIFT_KINDS = {
+    "same": "same source (false alarms)",
+    "sibling": "sibling of the family",
+    "family": "another family",
+}
+
+
+def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
+    """log10 likelihood ratio of the named source after every trace, in the order of arrival.
+
+    Parameters
+    ----------
+    report : mapping
+        From the audit. Behind the line lies the 5–95 % band over random orders (against the best other source), the
+        rule's thresholds are dashed, the calibrated ratio stands at the end, and the sequential stop is marked.
+    theme : {'dark', 'light'}
+    """
+    token, results = TOKENS[theme], report["results"]
+    running, points = results["running"], results["spread"]["points"]
+    decided = float(report["method"]["rule"]["decided_log10"])
+    subject = plain(results["subject"], 40)
+    n = int(results["traces"])
+    figure = go.Figure()
+    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
+    for level in (decided, -decided):
+        figure.add_hline(y=level, line={"color": token["soft"], "width": 1, "dash": "dash"})
+    if points:
+        budgets = [point["traces"] for point in points]
+        figure.add_trace(
+            go.Scatter(
+                name="5–95 % of random orders",
+                x=[*budgets, *budgets[::-1]],
+                y=[*(point["high"] for point in points), *(point["low"] for point in reversed(points))],
+                fill="toself",
+                fillcolor=translucent(token["accent"], 0.16),
+                line={"width": 0},
+                mode="lines",
+                hoverinfo="skip",
+            )
+        )
+    leads = [row["leader"] == results["subject"] for row in running]
+    dense = len(running) > 60
+    figure.add_trace(
+        go.Scatter(
+            name="in the order of arrival",
+            x=[row["traces"] for row in running],
+            y=[row["log10_ratio_others"] for row in running],
+            mode="lines+markers",
+            line={"color": token["accent"], "width": 2.5},
+            marker={
+                "size": [0 if dense and lead else 8 for lead in leads],
+                "color": [token["accent"] if lead else token["ground"] for lead in leads],
+                "line": {"color": token["accent"], "width": 2},
+            },
+            text=[
+                f"<b>{_count(row['traces'], 'trace')}</b><br>log10 ratio {_number(row['log10_ratio_others'])}"
+                f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
+                for row in running
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+    values = [row["log10_ratio_others"] for row in running] + [p[key] for p in points for key in ("low", "high")]
+    ends: list[tuple[float, str, str]] = []
+    if results["calibrated"]:
+        ratio = float(results["log10_ratio_others"])
+        values.append(ratio)
+        words = "calibrated, its family" if results["level"] == "family" else "calibrated"
+        figure.add_trace(
+            go.Scatter(
+                name="calibrated",
+                x=[n],
+                y=[ratio],
+                mode="markers",
+                marker={
+                    "symbol": "diamond",
+                    "size": 14,
+                    "color": token["ink"],
+                    "line": {"color": token["ground"], "width": 2},
+                },
+                hovertemplate=f"<b>{words}</b><br>log10 ratio {_number(ratio)} for {subject}<extra></extra>",
+            )
+        )
+        ends.append((ratio, f"<b>{words} {_number(ratio)}</b>", token["ink"]))
+    if running:
+        ends.append((float(running[-1]["log10_ratio_others"]), "plain sum", token["accent-ink"]))
+    low, high = min([*values, -decided]), max([*values, decided])
+    room = 0.08 * (high - low)
+    low, high = low - room, high + room
+    ends += [(decided, "supports from here", token["soft"]), (-decided, "against from here", token["soft"])]
+    heights = apart([end[0] for end in ends], 0.062 * (high - low), high)
+    for (_, text, colour), height in zip(ends, heights, strict=True):
+        figure.add_annotation(
+            x=1, xref="paper", y=height, text=text, showarrow=False, xanchor="left", xshift=14,
+            font={"size": 13, "color": colour},
+        )  # fmt: skip
+    _mark_stop(figure, results.get("stop"), n, token)
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 188, "t": 28, "b": 52}, hovermode="closest")
+    ticks = [tick for tick in TICKS if tick <= 0.8 * n] + [n]
+    figure.update_xaxes(
+        title="Traces in the order of arrival, log scale" if n > 1 else "Traces",
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{tick:,}" for tick in ticks],
+        range=[-0.03 * max(math.log10(n), 0.3), 1.03 * max(math.log10(n), 0.3)],
+        showgrid=False,
+        minor={"ticks": ""},
+    )
+    figure.update_yaxes(title=f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
+    return figure
+
+
+def _mark_stop(figure: go.Figure, stop: Mapping[str, Any] | None, n: int, token: Mapping[str, str]) -> None:
+    after = stop.get("enough_after") if stop else None
+    if not after or after > n:
+        return
+    figure.add_vline(x=after, line={"color": token["accent"], "width": 1, "dash": "dot"})
+    late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
+    figure.add_annotation(
+        x=math.log10(after),
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        xanchor="right" if late else "left",
+        text=f"enough after {_count(int(after), 'trace')}",
+        showarrow=False,
+        font={"size": 13, "color": token["accent-ink"]},
+    )
+
+
+def weightiest(traces: Sequence[Mapping[str, Any]], most: int = MOST_BARS) -> list[Mapping[str, Any]]:
+    """Traces of a report that weigh most, in the order of arrival."""
+    chosen = sorted(traces, key=lambda trace: -abs(trace["log10_ratio"]))[:most]
+    return sorted(chosen, key=lambda trace: trace["number"])
+
+
+def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -> go.Figure:
+    """What every trace adds to the log10 ratio of the named source against its strongest rival.
+
+    Parameters
+    ----------
+    report : mapping
+    theme : {'dark', 'light'}
+    chosen : int
+        Number of the trace whose tokens are shown, 0 for none. A bar's customdata is its trace's number.
+    """
+    token = TOKENS[theme]
+    traces = weightiest(report["traces"])
+    values = [float(trace["log10_ratio"]) for trace in traces]
+    picked = [trace["number"] == chosen for trace in traces]
+    figure = go.Figure(
+        go.Bar(
+            name="what a trace adds",
+            x=[_place(trace, traces, at) for at, trace in enumerate(traces)],
+            y=values,
+            width=0.74,
+            marker={
+                "color": [token["accent"] if value >= 0 else token["caution"] for value in values],
+                "line": {"color": token["ink"], "width": [2 if one else 0 for one in picked]},
+            },
+            customdata=[[int(trace["number"])] for trace in traces],
+            hovertext=[_trace_words(trace) for trace in traces],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
+    for y, words, anchor in ((1, report["results"]["subject"], "bottom"), (0, _rival(report), "top")):
+        figure.add_annotation(
+            x=0, xref="paper", y=y, yref="paper", yanchor="top" if anchor == "bottom" else "bottom", xanchor="left",
+            xshift=6, showarrow=False, text=f"{'↑' if y else '↓'} speaks for {plain(words, 32)}",
+            font={"size": 12, "color": token["accent-ink"] if y else token["caution"]},
+        )  # fmt: skip
+    reach = 1.35 * max([abs(value) for value in values], default=1.0) or 1.0
+    low = -reach if min(values, default=0.0) < 0 else -0.4 * reach
+    high = reach if max(values, default=0.0) > 0 else 0.4 * reach
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 52}, hovermode="closest")
+    _trace_axis(figure, traces)
+    figure.update_yaxes(title="adds to log10 ratio", range=[low, high])
+    return figure
+
+
+def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
+    """The log10 ratio against the best other source that is left when one trace is taken away.
+
+    Parameters
+    ----------
+    report : mapping
+    theme : {'dark', 'light'}
+    """
+    token, results = TOKENS[theme], report["results"]
+    traces = weightiest(report["traces"])
+    places = [_place(trace, traces, at) for at, trace in enumerate(traces)]
+    left = [float(trace["log10_without"]) for trace in traces]
+    whole = margin_of_all(report)
+    stems: dict[str, list[float | None]] = {"x": [], "y": []}
+    for place, value in zip(places, left, strict=True):
+        stems["x"] += [place, place, None]
+        stems["y"] += [whole, value, None]
+    figure = go.Figure(
+        go.Scatter(
+            name="change",
+            mode="lines",
+            line={"color": translucent(token["edge"], 0.8), "width": 1.5},
+            hoverinfo="skip",
+            **stems,
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            name="without one trace",
+            x=places,
+            y=left,
+            mode="markers",
+            marker={
+                "size": 8 if len(traces) <= 120 else 5,
+                "color": [token["accent"] if value > 0 else token["ground"] for value in left],
+                "line": {"color": [token["accent"] if value > 0 else token["caution"] for value in left], "width": 2},
+            },
+            customdata=[[int(trace["number"])] for trace in traces],
+            hovertext=[
+                f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {_number(value)}"
+                for trace, value in zip(traces, left, strict=True)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    figure.add_hline(y=whole, line={"color": token["accent"], "width": 1.5})
+    low, high = min([*left, whole, 0.0]), max([*left, whole, 0.0])
+    room = 0.12 * ((high - low) or 1.0)
+    figure.add_hline(y=0, line={"color": token["soft"], "width": 1, "dash": "dash"})
+    for y, words, colour in ((whole, "all traces", token["accent-ink"]), (0.0, "another leads below", token["soft"])):
+        if y or abs(whole) > 0.1 * (high - low):
+            figure.add_annotation(
+                x=1, xref="paper", y=y, text=words, showarrow=False, xanchor="right", yanchor="bottom",
+                font={"size": 12, "color": colour},
+            )  # fmt: skip
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 52}, hovermode="closest")
+    _trace_axis(figure, traces)
+    figure.update_yaxes(
+        title=f"log10 ratio, {plain(results['subject'], 20)} : best other", range=[low - room, high + room]
+    )
+    return figure
+
+
+def margin_of_all(report: Mapping[str, Any]) -> float:
+    """log10 ratio of the named source against the best other one with every trace: where all orders end."""
+    points = report["results"]["spread"]["points"]
+    return float(points[-1]["middle"]) if points else float("nan")
+
+
+def landing(
+    points: pd.DataFrame, nearest: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, claimed: str = ""
+) -> go.Figure:
+    """The map of an ecosystem with the sources marked that lie nearest to the traces in the original space.
+
+    The traces themselves get no point: a place among projected points would be made up.
+
+    Parameters
+    ----------
+    points : DataFrame
+        Columns source, name, family, access, x, y of a projection in two dimensions.
+    nearest : DataFrame
+        Columns source, rank, of the sources to be marked.
+    marks : mapping of family to Mark
+    theme : {'dark', 'light'}
+    claimed : str
+        Label of the claimed source, or empty.
+    """
+    token = TOKENS[theme]
+    none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
+    figure = map_figure(points, none, marks, theme=theme, dimensions=2, selected=claimed)
+    for trace in figure.data:
+        if trace.mode == "markers" and trace.name not in ("selected", "nearest"):
+            trace.opacity = 0.55
+    placed = figure_points(figure).merge(nearest[["source", "rank"]], on="source").sort_values("rank")
+    figure.add_trace(
+        go.Scatter(
+            name="nearest to the traces",
+            x=placed["x"].tolist(),
+            y=placed["y"].tolist(),
+            mode="markers+text",
+            marker={"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
+            text=[f"<b>{rank}</b>" for rank in placed["rank"]],
+            textposition="top center",
+            textfont={"size": 13, "color": token["ink"]},
+            hoverinfo="skip",
+        )
+    )
+    return figure
+
+
+def figure_points(figure: go.Figure) -> pd.DataFrame:
+    """Where a map draws its sources (columns source, x, y)."""
+    rows = [
+        (identity[0], x, y)
+        for trace in figure.data
+        if trace.customdata is not None
+        for identity, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["source", "x", "y"])
+
+
+def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:
+    """Evidence while traces are still being read: the plain log10 ratio after every trace so far.
+
+    Parameters
+    ----------
+    points : sequence of mapping
+        traces, log10_ratio_others, probability and leader after some of the traces.
+    theme : {'dark', 'light'}
+    total : int
+        Traces that will be read: the axis reaches there from the start, so that nothing moves.
+    """
+    token = TOKENS[theme]
+    values = [float(point["log10_ratio_others"]) for point in points]
+    figure = go.Figure(
+        go.Scatter(
+            name="plain sum so far",
+            x=[point["traces"] for point in points],
+            y=values,
+            mode="lines+markers" if len(points) <= 60 else "lines",
+            line={"color": token["accent"], "width": 2.5},
+            marker={"size": 7},
+            text=[
+                f"<b>{_count(point['traces'], 'trace')}</b><br>log10 ratio {_number(point['log10_ratio_others'])}"
+                f"<br>leading: {plain(point['leader'], 40)}"
+                for point in points
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 44})
+    figure.update_xaxes(title="Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
+    figure.update_yaxes(title="log10 ratio, plain", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
+    return figure
+
+
+def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
+    """How often the drift test speaks on real pairs, against the traces of a window.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns scenario (same, sibling, family), k, value, std.
+    window : int
+        Traces of the smaller window that was tested, marked; 0 for none.
+    theme : {'dark', 'light'}
+    """
+    token, colours = TOKENS[theme], READER_COLOURS[theme]
+    looks = {"same": (token["soft"], "dot", "circle-open"), "sibling": (colours[0], "solid", "circle"),
+             "family": (colours[1], "solid", "square")}  # fmt: skip
+    figure = go.Figure()
+    ends: list[tuple[float, str, str]] = []
+    for scenario, words in DRIFT_KINDS.items():
+        held = rows[rows["scenario"] == scenario].sort_values("k")
+        if held.empty:
+            continue
+        colour, dash, symbol = looks[scenario]
+        figure.add_trace(
+            go.Scatter(
+                name=words,
+                x=held["k"].tolist(),
+                y=held["value"].tolist(),
+                error_y={"array": held["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3},
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": dash},
+                marker={"size": 8, "symbol": symbol},
+                hovertemplate=f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
+            )
+        )
+        ends.append((float(held["value"].iloc[-1]), words, colour))
+    if window:
+        figure.add_vline(x=window, line={"color": token["accent"], "width": 1})
+    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], 0.08, 1.0), strict=True):
+        figure.add_annotation(
+            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=12,
+            font={"size": 13, "color": colour},
+        )  # fmt: skip
+    ticks = sorted({int(k) for k in rows["k"]})
+    reach = [*ticks, window] if window else ticks
+    figure.update_layout(template=template(theme), margin={"l": 64, "r": 208, "t": 8, "b": 52})
+    figure.update_xaxes(
+        title="Traces a window, log scale",
+        type="log",
+        tickvals=ticks,
+        ticktext=[str(tick) for tick in ticks],
+        range=[np.log10(min(reach, default=1)) - 0.06, np.log10(max(reach, default=10)) + 0.06],
+        showgrid=False,
+        minor={"ticks": ""},
+    )
+    figure.update_yaxes(title="called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
+    return figure
+
+
+def _place(trace: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], at: int) -> int:
+    """A trace's place on the axis: its number, or, where others were left out, its place among those shown."""
+    return int(trace["number"]) if traces[-1]["number"] - traces[0]["number"] < len(traces) else at + 1
+
+
+def _trace_axis(figure: go.Figure, traces: Sequence[Mapping[str, Any]]) -> None:
+    places = [_place(trace, traces, at) for at, trace in enumerate(traces)]
+    step = max(1, math.ceil(len(traces) / 10))
+    ticks = list(range(0, len(traces), step))
+    figure.update_xaxes(
+        title="Trace, in the order of arrival",
+        tickvals=[places[at] for at in ticks],
+        ticktext=[f"{traces[at]['number']:,}" for at in ticks],
+        range=[places[0] - 0.7, max(places[-1], places[0] + 7) + 0.7] if places else [0, 1],
+        showgrid=False,
+    )
+
+
+def _trace_words(trace: Mapping[str, Any]) -> str:
+    time = f"<br>{plain(trace['time'], 40)}" if trace.get("time") else ""
+    return (
+        f"<b>Trace {trace['number']:,}</b><br>adds {_number(trace['log10_ratio'])} to the log10 ratio"
+        f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{_count(int(trace['tokens']), 'response token')}{time}"
+    )
+
+
+def _rival(report: Mapping[str, Any]) -> str:
+    return str(report["results"]["leave_one_out"]["rival"])
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return f"{value:+,.{digits}f}".replace("-", "−")
+
+
+def _share(value: float) -> str:
+    return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,236 @@
+"""Attribute these traces: whether responses come from a claimed source, another enrolled one, or none; and drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import questions
+from atlas.pages.attribute import (
+    frames,
+    heat,
+    intake,
+    landing,
+    question,
+    result,
+    sections,
+    verdict,
+    visitor,
+    windows,
+    work,
+)
+from atlas.theme import Theme
+from backend.errors import AtlasError
+
+MODES = {"one": "One set of traces", "two": "Two windows"}
+
+
+def layout(**query: str) -> Component:
+    """The page for a query string; traces never are in a link, so every link opens at the first step."""
+    mode = query.get("mode", "one")
+    mode = mode if mode in MODES else "one"
+    wanted = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim")}
+    return html.Div(
+        className="column",
+        children=[
+            *question.stores(wanted),
+            *work.clocks(),
+            *windows.stores(),
+            html.Div(
+                id="attr-root",
+                className="attr",
+                children=[
+                    html.Div(
+                        className="page-head",
+                        children=[
+                            html.Div(
+                                className="head-row",
+                                children=[
+                                    html.H1("Attribute these traces"),
+                                    shell.segmented("attr-mode", MODES, mode, "Compare"),
+                                ],
+                            ),
+                            html.P(
+                                "Which enrolled source made these responses: the one that is claimed, another one, or "
+                                "none? The answer comes with its strength, its error rates, and a report that "
+                                "somebody else can check.",
+                                className="sentence page-lead",
+                            ),
+                            html.Div(
+                                className="again",
+                                children=[
+                                    html.Span(id="attr-again-words", className="long"),
+                                    html.Button("Change traces or question", id="attr-back", className="quiet"),
+                                    html.Button(
+                                        "Forget these traces",
+                                        id="attr-forget",
+                                        className="quiet",
+                                        title="Deletes files and results of this session from the server",
+                                    ),
+                                ],
+                            ),
+                        ],
+                    ),
+                    html.Div(
+                        id="attr-one",
+                        hidden=mode != "one",
+                        children=[intake.step(), question.step(), work.step(), html.Div(id="attr-result")],
+                    ),
+                    html.Div(windows.page(), id="attr-two", hidden=mode != "two"),
+                ],
+            ),
+        ],
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    intake.register(app)
+    question.register(app)
+    work.register(app)
+    windows.register(app)
+    _figures(app)
+    _tokens(app)
+
+    @app.callback(
+        Output("attr-one", "hidden"),
+        Output("attr-two", "hidden"),
+        Input("attr-mode", "value"),
+        prevent_initial_call=True,
+    )
+    def chosen(mode: str) -> Any:
+        return mode != "one", mode != "two"
+
+
+def _report(job: str) -> frames.Report:
+    report: frames.Report = visitor.service().report(visitor.session(), job)
+    return report
+
+
+def _rows(name: str, job: str, choice: dict[str, Any] | None) -> Any:
+    """Rows of a live figure."""
+    service, key = visitor.service(), visitor.session()
+    if name == "lands":
+        return frames.landed(service.lands(key, job))
+    if name == "tokens":
+        held = choice or {}
+        return frames.pieces(service.tokens(key, job, held["row"], held["source"], held["rival"]))
+    return TABLES[name](_report(job))
+
+
+TABLES = {
+    "evidence": frames.evidence,
+    "candidates": frames.candidates,
+    "adds": frames.traces,
+    "without": frames.without,
+    "left": frames.left_out,
+}
+"""Figures of a result whose rows come from its report alone."""
+
+
+def _figures(app: Dash) -> None:
+    app.clientside_callback(
+        ClientsideFunction("atlas", "tableShown"),
+        Output({"type": sections.BODY, "figure": MATCH}, "className"),
+        Output({"type": sections.TABLE, "figure": MATCH}, "aria-pressed"),
+        Input({"type": sections.TABLE, "figure": MATCH}, "n_clicks"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output({"type": sections.ROWS, "figure": ALL}, "children"),
+        Input({"type": sections.TABLE, "figure": ALL}, "n_clicks"),
+        State({"type": sections.TABLE, "figure": ALL}, "id"),
+        State("attr-job", "data"),
+        State("attr-heat-choice", "data"),
+        prevent_initial_call=True,
+    )
+    def rows(
+        clicks: list[int | None], identities: list[dict[str, str]], job: str | None, choice: dict[str, Any] | None
+    ) -> Any:
+        pressed = ctx.triggered_id["figure"] if isinstance(ctx.triggered_id, dict) else ""
+
+        def shown(count: int | None, figure: str) -> Any:
+            if not count or count % 2 == 0 or figure != pressed or not job:
+                return no_update
+            return shell.table(_rows(figure, job, choice), identity={"type": "live-grid", "figure": figure})
+
+        return [shown(count, identity["figure"]) for count, identity in zip(clicks, identities, strict=True)]
+
+    @app.callback(
+        Output({"type": sections.DOWNLOAD, "figure": MATCH}, "data"),
+        Input({"type": sections.CSV, "figure": MATCH}, "n_clicks"),
+        State({"type": sections.CSV, "figure": MATCH}, "id"),
+        State("attr-job", "data"),
+        State("attr-heat-choice", "data"),
+        prevent_initial_call=True,
+    )
+    def csv(clicks: int | None, identity: dict[str, str], job: str | None, choice: dict[str, Any] | None) -> Any:
+        if not clicks or not job or (identity["figure"] == "tokens" and not choice):
+            return no_update
+        text = shell.csv_text(_rows(identity["figure"], job, choice))
+        name = f"{verdict.file_name(_report(job))}_{identity['figure']}.csv"
+        return {"content": text, "filename": name, "type": "text/csv"}
+
+    @app.callback(
+        Output({"type": sections.GRAPH, "figure": ALL}, "figure"),
+        Input("theme", "data"),
+        State({"type": sections.GRAPH, "figure": ALL}, "id"),
+        State("attr-job", "data"),
+        prevent_initial_call=True,
+    )
+    def coloured(theme: Theme, identities: list[dict[str, str]], job: str | None) -> Any:
+        if not job or not identities:
+            return [no_update] * len(identities)
+        report = _report(job)
+
+        def drawn(name: str) -> Any:
+            if name == "lands":
+                where = visitor.service().lands(visitor.session(), job)
+                return landing.figure(questions(), report, where or {}, theme) or no_update
+            return result.redrawn(name, report, theme) or no_update
+
+        return [drawn(identity["figure"]) for identity in identities]
+
+
+def _tokens(app: Dash) -> None:
+    @app.callback(
+        Output("heat", "children"),
+        Output("attr-heat-choice", "data"),
+        Input("heat-trace", "value"),
+        Input("heat-source", "value"),
+        Input("heat-rival", "value"),
+        State("attr-job", "data"),
+    )
+    def heated(trace: str | None, source: str | None, rival: str | None, job: str | None) -> Any:
+        if not (trace and source and rival and job):
+            return no_update, no_update
+        choice = {"row": int(trace), "source": source, "rival": rival}
+        try:
+            evidence = visitor.service().tokens(visitor.session(), job, choice["row"], source, rival)
+        except AtlasError as error:
+            return visitor.said(error), None
+        return heat.heat_map(evidence), choice
+
+    @app.callback(
+        Output("heat-trace", "value"),
+        Input({"type": sections.GRAPH, "figure": "adds"}, "clickData"),
+        prevent_initial_call=True,
+    )
+    def picked(click: dict[str, Any] | None) -> Any:
+        chosen = ((click or {}).get("points") or [{}])[0].get("customdata")
+        return str(chosen[0]) if chosen else no_update
+
+
+PAGE = shell.Page(
+    name="attribute",
+    path="/attribute",
+    title="Attribute",
+    icon="attribute",
+    layout=layout,
+    register=register,
+    figures={},
+)

@@ -1,0 +1,338 @@
+"""Step 1: the traces. A file, pasted text or a sample; what was recognised, every bad line, before anything runs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.pages.attribute import visitor
+from backend.audit.intake import Columns
+from backend.audit.uploads import Preview, Upload
+from backend.errors import AtlasError
+
+ROLES = {
+    "response": ("Response", "The column that holds what the model answered"),
+    "prompt": ("Prompt", "The column that holds what it was asked"),
+    "time": ("Time", "When the response came"),
+    "label": ("Said source", "Whom the file says the response is from; it is noted and never believed"),
+    "name": ("Name", "The file's own name of a trace"),
+}
+KINDS = {
+    "jsonl": "JSON lines",
+    "json": "JSON document",
+    "csv": "CSV",
+    "parquet": "Parquet",
+    "text": "plain text",
+}
+LARGEST = 25_000_000
+"""Bytes of a file by page; the script of this page says so before anything is sent."""
+PASTED = "pasted.txt"
+
+
+def step() -> Component:
+    """The step's layout."""
+    return html.Section(
+        className="step",
+        **{"aria-labelledby": "attr-title-1"},
+        children=[
+            html.H2([html.Span("1", className="step-number"), "Traces"], id="attr-title-1"),
+            html.Div(
+                className="step-body",
+                children=[
+                    html.Div(
+                        className="drops",
+                        children=[
+                            drop("attr-drop", "Drop a file of traces"),
+                            html.Div(
+                                className="paste",
+                                children=[
+                                    dmc.Textarea(
+                                        id="attr-paste",
+                                        value="",
+                                        placeholder="Or paste responses here.\n\nLines of --- part them; a line may "
+                                        "begin with Prompt: or Response:",
+                                        attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
+                                    ),
+                                    html.Button("Use this text", id="attr-use", className="button"),
+                                ],
+                            ),
+                        ],
+                    ),
+                    html.Div(
+                        className="row",
+                        children=[
+                            html.Button("Try a sample", id="attr-sample", className="button"),
+                            html.Span(
+                                "Ten answers of a small model that ships with the atlas; nothing of yours is needed.",
+                                className="hint",
+                            ),
+                            html.Span(id="attr-sample-other"),
+                        ],
+                    ),
+                    html.Div(id="attr-problem", **{"aria-live": "assertive"}),
+                    dcc.Loading(
+                        html.Div(
+                            id="attr-read",
+                            hidden=True,
+                            children=[
+                                html.Div(id="attr-preview-head", **{"aria-live": "polite"}),
+                                html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
+                                html.Div(id="attr-preview"),
+                            ],
+                        ),
+                        delay_show=300,
+                        custom_spinner=html.Div("Reading the file …", className="working"),
+                        overlay_style={"visibility": "visible"},
+                    ),
+                    dcc.Download(id="attr-sample-file"),
+                ],
+            ),
+        ],
+    )
+
+
+def drop(identity: str, words: str) -> Component:
+    """A place to drop a file on, which also opens the file dialogue."""
+    return dcc.Upload(
+        id=identity,
+        className="drop",
+        className_active="dropping",
+        style_active={},
+        style_reject={},
+        style_disabled={},
+        multiple=False,
+        children=html.Div(
+            [
+                shell.icon("drop"),
+                html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
+                html.Small("JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"),
+                html.Small("It stays on this server for your session, 24 hours at most."),
+            ]
+        ),
+    )
+
+
+def _role(role: str) -> Component:
+    word, meaning = ROLES[role]
+    return html.Div(
+        id={"type": "attr-role", "role": role},
+        children=shell.labelled(
+            word,
+            f"attr-column-{role}",
+            dmc.Select(
+                id=f"attr-column-{role}",
+                data=[],
+                size="xs",
+                searchable=True,
+                allowDeselect=False,
+                placeholder="none",
+                comboboxProps={"zIndex": 300},
+                attributes={"input": {"aria-label": f"{word}: {meaning}"}},
+            ),
+        ),
+    )
+
+
+SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
+
+
+def decoded(contents: str) -> bytes:
+    """Bytes of what the browser sent.
+
+    Raises
+    ------
+    AtlasError
+        If they are damaged.
+    """
+    try:
+        return base64.b64decode(contents.partition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AtlasError("The file did not arrive whole", "Choose it again") from error
+
+
+def held(upload: Upload) -> dict[str, Any]:
+    """What the browser keeps of a file: its key, never its content."""
+    return {"key": upload.key, "name": upload.name, "enrolment": upload.enrolment, "label": upload.label}
+
+
+def given(recognised: Mapping[str, str | None] | None, values: Sequence[str | None]) -> Columns:
+    """What a person mapped: only roles that differ from what was recognised, because naming the response switches the
+    reading of chat logs off."""
+    known = recognised or {}
+    told = dict(zip(ROLES, values, strict=True))
+    return Columns(**{role: value for role, value in told.items() if value and value != known.get(role)})
+
+
+def read(key: str, columns: Columns | None = None) -> Preview:
+    """Preview of one of the visitor's files."""
+    return visitor.service().inspect(visitor.session(), key, columns)
+
+
+def head(preview: Preview) -> Component:
+    """What the file is, in one line."""
+    kind = KINDS.get(preview.kind, preview.kind)
+    many, bad, again = preview.traces, len(preview.problems), len(preview.duplicates)
+    facts: list[Any] = [
+        html.Span(
+            [
+                html.Strong(preview.upload.name, className="long", dir="auto"),
+                f" · {kind}"
+                + (", gzip" if preview.packed else "")
+                + (f", {preview.encoding}" if preview.encoding else ""),
+            ]
+        ),
+        html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
+        html.Span(
+            [html.Strong(f"{bad:,}"), f" bad {preview.unit}{'s' if bad != 1 else ''}"],
+            className="caution" if bad else "",
+        ),
+        html.Span(
+            [html.Strong(f"{again:,}"), f" duplicate{'s' if again != 1 else ''}"], className="caution" if again else ""
+        ),
+    ]
+    return html.Div(facts, className="preview-facts")
+
+
+def body(preview: Preview) -> list[Component]:
+    """Notes, bad places with number and reason, duplicates, and the first traces."""
+    parts: list[Component] = []
+    if preview.notes:
+        parts.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
+    if preview.problems:
+        bad = pd.DataFrame(preview.problems)[["place", "column", "reason"]]
+        parts += [
+            html.H3(f"These {preview.unit}s give no trace and will be left out"),
+            html.Div(
+                shell.table(bad, identity="attr-bad"),
+                className="bad-grid",
+                style={"height": min(224, 48 + 34 * len(bad))},
+            ),
+        ]
+    if preview.duplicates:
+        again = pd.DataFrame(preview.duplicates)[["place", "first"]]
+        again["reason"] = [f"repeats {preview.unit} {first}" for first in again["first"]]
+        parts += [
+            html.H3("These repeat an earlier trace word for word"),
+            html.Div(
+                shell.table(again[["place", "reason"]], identity="attr-again"),
+                className="bad-grid",
+                style={"height": min(160, 48 + 34 * len(again))},
+            ),
+        ]
+    rows = pd.DataFrame(preview.rows)
+    if len(rows):
+        rows = rows[["place", "prompt", "response", *(c for c in ("time", "label", "name") if rows[c].notna().any())]]
+        parts += [
+            html.H3(f"The first {len(rows):,} of {preview.traces:,} traces"),
+            html.Div(shell.table(rows, identity="attr-rows"), className="preview-grid"),
+        ]
+    return parts
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the step."""
+    app.clientside_callback(
+        ClientsideFunction("attribute", "watch"), Output("attr-watch", "data"), Input("attr-watch", "id")
+    )
+
+    @app.callback(
+        Output("attr-upload", "data"),
+        Output("attr-problem", "children"),
+        Output("attr-drop", "contents"),
+        Output("attr-sample-other", "children"),
+        Input("attr-drop", "contents"),
+        Input("attr-use", "n_clicks"),
+        Input("attr-sample", "n_clicks"),
+        State("attr-drop", "filename"),
+        State("attr-paste", "value"),
+        prevent_initial_call=True,
+    )
+    def take(contents: str | None, _use: int, clicks: int | None, name: str | None, text: str | None) -> Any:
+        pressed = ctx.triggered_id
+        if pressed == "attr-drop" and not contents:
+            return no_update, no_update, no_update, no_update
+        try:
+            key, service = visitor.opened_session(), visitor.service()
+            if pressed == "attr-sample":
+                names = service.samples()
+                number = ((clicks or 1) - 1) % len(names)
+                upload = service.sample(key, number)
+                other = html.Span(
+                    [
+                        f"Sample {number + 1} of {len(names)}, written by ",
+                        shell.source_name(str(upload.label)),
+                        "; click again for the next. ",
+                        html.Button("Download it", id="attr-sample-save", className="quiet"),
+                    ],
+                    className="hint",
+                )
+                return held(upload), None, no_update, other
+            if pressed == "attr-use":
+                upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
+                return held(upload), None, no_update, None
+            upload = service.upload(key, name or "traces", decoded(str(contents)))
+            return held(upload), None, None, None
+        except AtlasError as error:
+            return no_update, visitor.said(error), None if pressed == "attr-drop" else no_update, None
+
+    @app.callback(
+        Output("attr-sample-file", "data"),
+        Input("attr-sample-save", "n_clicks"),
+        State("attr-upload", "data"),
+        prevent_initial_call=True,
+    )
+    def save(clicks: int | None, upload: dict[str, Any] | None) -> Any:
+        if not clicks or not upload:
+            return no_update
+        kept, path = visitor.service().uploads.get(visitor.session(), upload["key"])
+        return {"content": path.read_text("utf-8"), "filename": kept.name, "type": "application/jsonl"}
+
+    @app.callback(
+        Output("attr-read", "hidden"),
+        Output("attr-preview-head", "children"),
+        Output("attr-preview", "children"),
+        Output("attr-mapping", "hidden"),
+        Output("attr-columns", "data"),
+        [Output(select, "data") for select in SELECTS],
+        [Output(select, "value") for select in SELECTS],
+        Output("attr-problem", "children", allow_duplicate=True),
+        Input("attr-upload", "data"),
+        [Input(select, "value") for select in SELECTS],
+        State("attr-columns", "data"),
+        prevent_initial_call=True,
+    )
+    def looked_at(upload: dict[str, Any] | None, values: list[str | None], known: dict[str, Any] | None) -> Any:
+        nothing: list[Any] = [no_update] * len(SELECTS)
+        if not upload:
+            return True, None, None, True, None, nothing, nothing, no_update
+        fresh = any(entry["prop_id"] == "attr-upload.data" for entry in ctx.triggered)
+        told = known or {}
+        if not fresh and (not known or list(told["shown"].values()) == values):
+            return (no_update,) * 5 + (nothing, nothing, no_update)
+        try:
+            preview = read(upload["key"], None if fresh else given(told["recognised"], values))
+        except AtlasError as error:
+            shown = (True, None, None, True, None) if fresh else (no_update,) * 5
+            return (*shown, nothing, nothing, visitor.said(error))
+        now = {role: getattr(preview.columns, role) for role in ROLES}
+        columns = {"recognised": now if fresh else told["recognised"], "shown": now}
+        offered = [[{"value": field, "label": field} for field in preview.fields]] * len(SELECTS)
+        mappable = bool(preview.fields) and preview.kind != "text"
+        return (
+            False,
+            head(preview),
+            body(preview),
+            not mappable,
+            columns,
+            offered,
+            list(now.values()),
+            None,
+        )

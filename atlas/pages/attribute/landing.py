@@ -1,0 +1,147 @@
+"""Where the traces land: their signature among those of the sources, and those neighbours on the map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import DOMAIN_NAMES, Questions
+from atlas.figures.attribution import rate_text
+from atlas.figures.evidence import landing as draw
+from atlas.pages.attribute import sections
+from atlas.pages.attribute.frames import Report
+from atlas.pages.attribute.result import QUESTIONS, known_sources, marks_of
+from atlas.state import View
+from atlas.theme import Theme
+from backend.store import queries
+
+NEAREST = 8
+METHODS = ("tsne", "umap", "pca")
+"""Projections in two dimensions, the preferred one first."""
+
+
+def points(asked: Questions, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The ecosystem's map in two dimensions; empty where the generation has none.
+
+    Parameters
+    ----------
+    asked : Questions
+    where : mapping
+        reader, roster and domain in which the traces were placed.
+    """
+    none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
+    if not where or asked.problem() is not None:
+        return none
+    view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
+    reader = asked.map_reader(view)
+    for method in METHODS:
+        found = asked.ask(queries.projection, reader, view.roster, view.domain, method, 2)
+        if len(found):
+            return found
+    return none
+
+
+def figure(asked: Questions, report: Report, where: Mapping[str, Any], theme: Theme) -> Any:
+    """The map with the nearest sources marked; None without a map."""
+    placed = points(asked, where)
+    if placed.empty:
+        return None
+    near = pd.DataFrame(where["rows"]).head(NEAREST)
+    marks = marks_of(asked, report["reference"]["families"])
+    return draw(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
+
+
+def section(
+    report: Report, asked: Questions, view: View, rows: pd.DataFrame, where: Mapping[str, Any]
+) -> Component | None:
+    """Table of the nearest sources and the map beside it."""
+    live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
+    if rows.empty:
+        return html.Section(
+            className="figure",
+            id="figure-lands",
+            children=[
+                html.H2(QUESTIONS["lands"]),
+                shell.empty(
+                    "This generation holds no signatures of this ecosystem at the block that was read",
+                    "Make them with: python -m jobs map --roster "
+                    f"{report['method']['facts'].get('roster', report['reference']['enrolment'])}, then publish",
+                ),
+            ],
+        )
+    drawn = figure(asked, report, where, view.theme)
+    table = _table(rows.head(NEAREST), report, asked, view)
+    domain = DOMAIN_NAMES.get(where["domain"], where["domain"])
+    sentence = [
+        "Cosine between the mean fingerprint of these traces and the ",
+        shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
+        f" of every source on {domain}. The traces get no point of their own on a projection: the numbers mark their "
+        f"nearest sources. Nearness says what the traces are like, the ratio above says who made them. n = {len(rows)} "
+        "sources.",
+    ]
+    return sections.section(
+        "lands",
+        QUESTIONS["lands"],
+        sentence,
+        html.Div(
+            [
+                table,
+                *(
+                    [
+                        html.Div(
+                            sections.graph("lands", drawn),
+                            role="img",
+                            **{"aria-label": "Map of the sources, the nearest numbered"},
+                        )
+                    ]
+                    if drawn
+                    else []
+                ),
+            ],
+            className="land" if drawn else "land land-alone",
+        ),
+        made=made,
+        badge=live,
+        height=None,
+        picture=False,
+    )
+
+
+def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> Component:
+    marks, known = marks_of(asked, report["reference"]["families"]), known_sources(asked)
+    view = dataclasses.replace(view, source="")
+    body = [
+        html.Tr(
+            [
+                html.Td(str(row.rank), className="number"),
+                html.Th(
+                    shell.source_link(view, row.source, row.source)
+                    if row.source in known
+                    else shell.source_name(row.source),
+                    scope="row",
+                ),
+                html.Td(
+                    html.Span(
+                        [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
+                        if row.family in marks
+                        else [],
+                        className="marked",
+                    )
+                ),
+                html.Td(rate_text(row.cosine), className="number"),
+            ],
+            className="here" if row.source == report["results"]["subject"] else "",
+        )
+        for row in rows.itertuples(index=False)
+    ]
+    heads = ["rank", "source", "family", "cosine"]
+    return html.Table(
+        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+        className="small wide nearest-sources",
+    )

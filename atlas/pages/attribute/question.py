@@ -1,0 +1,374 @@
+"""Step 2: the question. Ecosystem, claim, prior, names for the report, and what may be kept of the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.pages.attribute import visitor
+from atlas.pages.attribute.result import grouped
+from backend.audit.ecosystems import Ecosystem
+from backend.audit.intake import Columns
+from backend.audit.settings import Settings
+from backend.errors import AtlasError
+
+PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
+KEPT_TEXT = 3
+LONGEST = 300
+"""Characters of a case or a question."""
+
+
+def step() -> Component:
+    """The step's layout; ecosystems and sources are filled in when the page has opened."""
+    return html.Section(
+        className="step",
+        **{"aria-labelledby": "attr-title-2"},
+        children=[
+            html.H2([html.Span("2", className="step-number"), "Question"], id="attr-title-2"),
+            html.Div(
+                className="step-body",
+                children=[
+                    html.Div(
+                        className="asks",
+                        children=[
+                            _field(
+                                "Claim to test",
+                                "attr-claim",
+                                dmc.Select(
+                                    id="attr-claim",
+                                    data=[],
+                                    searchable=True,
+                                    clearable=True,
+                                    size="sm",
+                                    placeholder="No claim: which source is it?",
+                                    limit=200,
+                                    maxDropdownHeight=320,
+                                    nothingFoundMessage="No enrolled source has this name",
+                                    comboboxProps={"zIndex": 300},
+                                    attributes={"input": {"aria-label": "Claim to test"}},
+                                ),
+                                "“This is served by …”; without one the leading source is weighed.",
+                            ),
+                            _field(
+                                "Ecosystem",
+                                "attr-ecosystem",
+                                dmc.Select(
+                                    id="attr-ecosystem",
+                                    data=[],
+                                    size="sm",
+                                    allowDeselect=False,
+                                    placeholder="Looking for ecosystems …",
+                                    comboboxProps={"zIndex": 300},
+                                    attributes={"input": {"aria-label": "Ecosystem and reader"}},
+                                ),
+                                html.Span(id="attr-ecosystem-note"),
+                            ),
+                            _field(
+                                "Case",
+                                "attr-case",
+                                dmc.TextInput(
+                                    id="attr-case",
+                                    value="",
+                                    size="sm",
+                                    placeholder="Untitled case",
+                                    attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
+                                ),
+                                "Goes into the report.",
+                            ),
+                            _field(
+                                "Question",
+                                "attr-question",
+                                dmc.TextInput(
+                                    id="attr-question",
+                                    value="",
+                                    size="sm",
+                                    placeholder="Made from the claim",
+                                    attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
+                                ),
+                                "Goes into the report.",
+                            ),
+                        ],
+                    ),
+                    html.Details(
+                        className="folded",
+                        children=[html.Summary("Prior, duplicates, text in the report, stop"), _more()],
+                    ),
+                ],
+            ),
+        ],
+    )
+
+
+def _more() -> Component:
+    return html.Div(
+        className="asks",
+        children=[
+            html.Div(
+                className="ask-field ask-wide",
+                children=[
+                    shell.segmented("attr-prior", PRIORS, "even", "Prior"),
+                    html.Div(
+                        id="attr-prior-claim",
+                        className="row",
+                        hidden=True,
+                        children=[
+                            dmc.NumberInput(
+                                id="attr-prior-share",
+                                value=50,
+                                min=0.1,
+                                max=99.9,
+                                step=5,
+                                suffix=" %",
+                                w=120,
+                                size="xs",
+                                attributes={"input": {"aria-label": "Prior probability of the claim in percent"}},
+                            ),
+                            html.Span("The other sources share the rest alike.", className="hint"),
+                        ],
+                    ),
+                    html.Div(
+                        id="attr-prior-own",
+                        hidden=True,
+                        children=dmc.Textarea(
+                            id="attr-prior-weights",
+                            value="",
+                            size="xs",
+                            rows=4,
+                            placeholder="One a line: source = weight. Sources that are not named share the smallest.",
+                            attributes={"input": {"aria-label": "Weights of sources"}},
+                        ),
+                    ),
+                    html.Div(
+                        id="attr-prior-why",
+                        hidden=True,
+                        children=dmc.TextInput(
+                            id="attr-prior-statement",
+                            value="",
+                            size="xs",
+                            placeholder="Where this prior comes from",
+                            attributes={"input": {"aria-label": "Where this prior comes from", "maxLength": LONGEST}},
+                        ),
+                    ),
+                    html.Span(
+                        "The prior moves probabilities, never the log10 ratio or the verdict on a claim.",
+                        className="hint",
+                    ),
+                ],
+            ),
+            html.Div(
+                className="ask-field",
+                children=[
+                    dmc.Switch(id="attr-again-count", checked=False, size="sm", label="Count duplicates"),
+                    html.Span("Word-for-word repeats are no new evidence; off leaves them out.", className="hint"),
+                ],
+            ),
+            html.Div(
+                className="ask-field",
+                children=[
+                    html.Div(
+                        className="switch-row",
+                        children=[
+                            dmc.Switch(id="attr-keep", checked=False, size="sm", label="Show text in the report"),
+                            dmc.NumberInput(
+                                id="attr-keep-count",
+                                value=KEPT_TEXT,
+                                min=1,
+                                max=10,
+                                step=1,
+                                w=96,
+                                size="xs",
+                                suffix=" traces",
+                                disabled=True,
+                                allowDecimal=False,
+                                attributes={"input": {"aria-label": "Traces whose text the report shows"}},
+                            ),
+                        ],
+                    ),
+                    html.Span(
+                        "Off: the report holds hashes and numbers, no text. On: it holds the prompts and responses of "
+                        "the traces that weigh most, for whoever gets the file.",
+                        className="hint",
+                    ),
+                ],
+            ),
+            html.Div(
+                className="ask-field",
+                children=[
+                    html.Span(["Stop: ", html.Span(id="attr-stop-note")]),
+                    html.Span("The error rate was fitted with the ecosystem on held-out prompts.", className="hint"),
+                ],
+            ),
+        ],
+    )
+
+
+def _field(word: str, identity: str, field: Component, hint: shell.Children) -> Component:
+    return html.Div(
+        [html.Label(word, htmlFor=identity, className="choice-label"), field, html.Span(hint, className="hint")],
+        className="ask-field",
+    )
+
+
+def ecosystem(name: str | None) -> Ecosystem | None:
+    """An ecosystem by name, or the largest one."""
+    known = visitor.service().ecosystems()
+    named = next((one for one in known if one.name == name), None)
+    return named or max(known, key=lambda one: len(one.sources), default=None)
+
+
+def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
+    """Ecosystems to choose from."""
+    return [
+        {"value": one.name, "label": f"{one.name} · {len(one.sources)} sources · {one.proxy}"}
+        for one in sorted(known, key=lambda one: -len(one.sources))
+    ]
+
+
+def weights(
+    kind: str, one: Ecosystem, claim: str | None, share: float | str | None, text: str | None
+) -> dict[str, float] | None:
+    """The prior that a person chose, None for the same weight for every source.
+
+    Raises
+    ------
+    AtlasError
+        If a line of weights cannot be read, with its number, or a claim's share has no claim.
+    """
+    if kind == "claim":
+        if not claim:
+            raise AtlasError("The prior is about the claim, and no claim is chosen", "Choose a claim or another prior")
+        if not isinstance(share, int | float) or not 0 < share < 100:
+            raise AtlasError("The prior of the claim is no percentage between 0 and 100", "Give a number such as 50")
+        rest = (100 - share) / max(len(one.sources) - 1, 1)
+        return {source: share / 100 if source == claim else rest / 100 for source in one.sources}
+    if kind != "own" or not (text or "").strip():
+        return None
+    out: dict[str, float] = {}
+    for line_number, line in enumerate((text or "").splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, found, value = line.rpartition("=")
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = math.nan
+        if not found or not math.isfinite(weight) or weight <= 0:
+            raise AtlasError(f"Line {line_number} of the prior is no 'source = weight'", "Write for example: gpt_5 = 3")
+        out[name.strip()] = weight
+    return out
+
+
+def settings(
+    one: Ecosystem,
+    columns: Columns,
+    *,
+    claim: str | None,
+    prior: dict[str, float] | None,
+    statement: str | None,
+    case: str | None,
+    question: str | None,
+    duplicates: bool,
+    keep: int,
+) -> Settings:
+    """What the audit is asked for."""
+    return Settings(
+        enrolment=one.name,
+        claimed=claim or None,
+        prior=prior,
+        prior_statement=_line(statement) if prior else None,
+        case=_line(case) or Settings.case,
+        question=_line(question),
+        columns=columns,
+        keep_duplicates=duplicates,
+        show=keep,
+    )
+
+
+def _line(text: str | None) -> str | None:
+    return " ".join((text or "").split())[:LONGEST] or None
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the step."""
+    app.clientside_callback(
+        ClientsideFunction("attribute", "choices"),
+        Output("attr-link", "data"),
+        Input("attr-ecosystem", "value"),
+        Input("attr-claim", "value"),
+        Input("attr-mode", "value"),
+    )
+
+    @app.callback(
+        Output("attr-ecosystem", "data"),
+        Output("attr-ecosystem", "value"),
+        Output("attr-ecosystem", "placeholder"),
+        Input("attr-wanted", "data"),
+        Input("attr-upload", "data"),
+        State("attr-ecosystem", "value"),
+    )
+    def offered(wanted: dict[str, str], upload: dict[str, Any] | None, now: str | None) -> Any:
+        known = visitor.service().ecosystems()
+        names = [one.name for one in known]
+        sample = (upload or {}).get("enrolment")
+        asked = sample or now or wanted.get("ecosystem")
+        chosen = asked if asked in names else max(known, key=lambda one: len(one.sources)).name if known else None
+        return ecosystem_options(known), chosen, "Nothing is enrolled here" if not known else "Choose an ecosystem"
+
+    @app.callback(
+        Output("attr-claim", "data"),
+        Output("attr-claim", "value"),
+        Output("attr-ecosystem-note", "children"),
+        Output("attr-stop-note", "children"),
+        Input("attr-ecosystem", "value"),
+        State("attr-claim", "value"),
+        State("attr-wanted", "data"),
+    )
+    def sources(name: str | None, claim: str | None, wanted: dict[str, str]) -> Any:
+        if not name:
+            return [], None, "Make one: python -m jobs enroll --sample", "–"
+        one = ecosystem(name)
+        if one is None:
+            return no_update, no_update, no_update, no_update
+        kept = claim or wanted.get("claim")
+        read = {"ur": "prompt and response", "r": "responses alone"}.get(one.view, one.view)
+        families = len(set(one.families))
+        note = f"{one.proxy} reads {read}; {len(one.sources)} sources of {families} families."
+        return (
+            grouped(one.sources, one.families),
+            kept if kept in one.sources else None,
+            note,
+            "stated with the result, where the ecosystem has a stopping rule",
+        )
+
+    @app.callback(
+        Output("attr-prior-claim", "hidden"),
+        Output("attr-prior-own", "hidden"),
+        Output("attr-prior-why", "hidden"),
+        Input("attr-prior", "value"),
+    )
+    def prior_fields(kind: str) -> Any:
+        return kind != "claim", kind != "own", kind == "even"
+
+    @app.callback(Output("attr-keep-count", "disabled"), Input("attr-keep", "checked"))
+    def keeps(checked: bool) -> bool:
+        return not checked
+
+
+def stores(wanted: dict[str, str]) -> list[Component]:
+    """What the page remembers between its callbacks; no text of a trace."""
+    return [
+        dcc.Store(id="attr-wanted", data=wanted),
+        dcc.Store(id="attr-upload"),
+        dcc.Store(id="attr-columns"),
+        dcc.Store(id="attr-link"),
+        dcc.Store(id="attr-watch"),
+        dcc.Store(id="attr-job", storage_type="session"),
+        dcc.Store(id="attr-ended"),
+        dcc.Store(id="attr-heat-choice"),
+    ]

@@ -1,0 +1,331 @@
+"""The result of one attribution, from the answer to the detail: everything is read from its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import Questions
+from atlas.figures import evidence as figures
+from atlas.figures.attribution import rate_text
+from atlas.pages.attribute import frames, sections
+from atlas.pages.attribute.frames import Report
+from atlas.pages.attribute.heat import number
+from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
+from atlas.state import View
+from atlas.theme import Mark, Theme, family_marks
+from backend.store import queries
+
+QUESTIONS = {
+    "evidence": "How does the evidence grow with the traces?",
+    "candidates": "Which sources explain the traces?",
+    "adds": "What does every trace add?",
+    "without": "What if one trace were left out?",
+    "tokens": "Which words carry the evidence?",
+    "lands": "Where do the traces land?",
+    "left": "What was left out?",
+}
+SHOWN = 10
+"""Candidates, neighbours and families that are listed at once; the table holds all."""
+
+
+def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: frozenset[str]) -> Component:
+    """The most probable sources with their probability as a bar; names lead to their pages where they have one."""
+    results = report["results"]
+    rows = results["candidates"][:SHOWN]
+    subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
+    if subject not in rows:
+        rows = [*rows[:-1], subject]
+    body = []
+    for row in rows:
+        role = (
+            "claimed"
+            if row["source"] == results["claimed"]
+            else "leading"
+            if row["source"] == results["leader"]
+            else ""
+        )
+        body.append(
+            html.Tr(
+                className="here" if row["source"] == results["subject"] else "",
+                children=[
+                    html.Th(
+                        html.Span(
+                            [
+                                shell.source_link(view, row["source"], row["source"])
+                                if row["source"] in known
+                                else shell.source_name(row["source"]),
+                                *([html.Span(role, className="role")] if role else []),
+                            ],
+                            className="marked",
+                        ),
+                        scope="row",
+                    ),
+                    html.Td(
+                        html.Span(
+                            [
+                                shell.symbol(marks[row["family"]], view.theme),
+                                html.Span(row["family"], dir="auto", className="legend-name"),
+                            ],
+                            className="marked",
+                        )
+                    ),
+                    html.Td(
+                        html.Span(
+                            html.Span(className="share-fill", style={"width": f"{100 * row['probability']:.2f}%"}),
+                            className="share-track",
+                            **{"aria-hidden": "true"},
+                        ),
+                        className="share-cell",
+                    ),
+                    html.Td(_share(row["probability"]), className="number"),
+                    html.Td(
+                        "–" if row["source"] == results["subject"] else number(row["log10_ratio"], 2),
+                        className="number",
+                    ),
+                ],
+            )
+        )
+    heads = ["source", "family", "", "probability", f"log10 ratio, {results['subject']} : it"]
+    return html.Table(
+        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+        className="small wide candidates",
+    )
+
+
+def _share(value: float) -> str:
+    return "< .001" if value < 0.001 else "> .999" if value > 0.999 else rate_text(value)
+
+
+def sensitivity(report: Report) -> str:
+    """What the answer hangs on, in sentences."""
+    results = report["results"]
+    out, points = results["leave_one_out"], results["spread"]["points"]
+    half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
+    changes = int(out["leader_changes"])
+    text = (
+        f"Without any one trace the log10 ratio against the best other source lies between "
+        f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; "
+        + (
+            "the leading source never changes."
+            if not changes
+            else f"the leading source changes for {changes:,} of {results['traces']:,} traces."
+        )
+    )
+    if half:
+        text += (
+            f" With a random half of the traces, {results['subject']} leads in {100 * half[0]['leads']:.0f} % of "
+            f"{results['spread']['orders']} orders."
+        )
+    return text
+
+
+def result(report: Report, asked: Questions, view: View, landing: Component | None) -> Component:
+    """The whole result.
+
+    Parameters
+    ----------
+    report : mapping
+    asked : Questions
+    view : View
+        With the header's choices and theme.
+    landing : Component or None
+        From :func:`atlas.pages.attribute.landing.section`.
+    """
+    results = report["results"]
+    live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
+    marks = marks_of(asked, report["reference"]["families"])
+    n = int(results["traces"])
+    many = f"n = {n:,} trace{'s' if n != 1 else ''}"
+    calibrated = "calibrated" if results["calibrated"] else "not calibrated"
+    shown = len(figures.weightiest(report["traces"]))
+    rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
+    return html.Div(
+        children=[
+            verdict(report),
+            exports(report),
+            sections.section(
+                "evidence",
+                QUESTIONS["evidence"],
+                [
+                    shell.term("log10 ratio", RATIO_HELP),
+                    f" of {results['subject']} against the other enrolled sources: the line adds the traces up in the "
+                    "order of arrival (hollow where another source leads), the band holds 90 % of "
+                    f"{results['spread']['orders']} random orders against the best other source. Dashed: where the "
+                    f"rule decides, on the {calibrated} ratio. {many}.",
+                ],
+                sections.graph("evidence", figures.evidence_curve(report, theme=view.theme)),
+                made=made,
+                badge=live,
+                height=380,
+            ),
+            sections.section(
+                "candidates",
+                QUESTIONS["candidates"],
+                [
+                    shell.term("Probability", PROBABILITY_HELP),
+                    f" {calibrated} for {n:,} trace{'s' if n != 1 else ''}; prior: "
+                    f"{report['reference']['prior_statement']} {family_answer(report)} "
+                    f"n = {len(results['candidates'])} enrolled sources.",
+                ],
+                candidates(report, marks, view, known_sources(asked)),
+                made=made,
+                badge=live,
+                height=None,
+                picture=False,
+            ),
+            html.Div(
+                className="two",
+                children=[
+                    sections.section(
+                        "adds",
+                        QUESTIONS["adds"],
+                        f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. "
+                        f"Click a bar for its words. {many}.{rest}",
+                        sections.graph("adds", figures.contributions(report, theme=view.theme)),
+                        made=made,
+                        badge=live,
+                        height=320,
+                    ),
+                    sections.section(
+                        "without",
+                        QUESTIONS["without"],
+                        sensitivity(report),
+                        sections.graph("without", figures.leave_one_out(report, theme=view.theme)),
+                        made=made,
+                        badge=live,
+                        height=320,
+                    ),
+                ],
+            ),
+            tokens(report, live, made),
+            landing,
+            left_out(report, live, made),
+            verify(report),
+        ],
+    )
+
+
+def tokens(report: Report, live: Component, made: Component) -> Component:
+    """The place of the heat map, with the choice of a trace and of two candidates."""
+    results = report["results"]
+    traces = sorted(report["traces"], key=lambda trace: -abs(trace["log10_ratio"]))[:500]
+    offered = [
+        {
+            "value": str(trace["number"]),
+            "label": f"Trace {trace['number']:,} · adds {number(trace['log10_ratio'], 2)} · {trace['tokens']:,} tokens",
+        }
+        for trace in traces
+    ]
+    sources = grouped(report["reference"]["sources"], report["reference"]["families"])
+    return sections.section(
+        "tokens",
+        QUESTIONS["tokens"],
+        [
+            "The probe is linear in the proxy's states, so the ",
+            shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
+            " of two candidates split exactly over the words of a response. Hover a word for its share.",
+        ],
+        dcc.Loading(
+            html.Div(
+                id="heat",
+                className="heat-place",
+                children=shell.empty("No trace is chosen yet", "Choose one above, or click a bar"),
+            ),
+            delay_show=300,
+            custom_spinner=html.Div("Reading the trace once more …", className="working"),
+            overlay_style={"visibility": "visible"},
+            parent_className="loading",
+        ),
+        made=made,
+        badge=live,
+        height=None,
+        picture=False,
+        controls=[
+            _choose("heat-trace", "Trace", offered, offered[0]["value"] if offered else None, "Trace to look into"),
+            _choose("heat-source", "For", sources, results["subject"], "Candidate that the words may speak for"),
+            _choose(
+                "heat-rival", "Against", sources, results["leave_one_out"]["rival"], "Candidate to hold it against"
+            ),
+        ],
+    )
+
+
+def left_out(report: Report, live: Component, made: Component) -> Component | None:
+    """Bad places and duplicates, where there are any."""
+    frame = frames.left_out(report)
+    notes = [html.P(note, className="sentence") for note in report["input"]["notes"]]
+    if frame.empty:
+        return html.Div(notes) if notes else None
+    return sections.section(
+        "left",
+        QUESTIONS["left"],
+        f"Places of {report['input']['name']} that were not scored. n = {len(frame):,}.",
+        html.Div([shell.table(frame.head(2_000), identity="left-grid"), *notes], style={"height": "100%"}),
+        made=made,
+        badge=live,
+        height=min(360, 96 + 34 * len(frame)),
+        picture=False,
+        table=False,
+    )
+
+
+def grouped(sources: Sequence[str], families: Sequence[str]) -> list[dict[str, Any]]:
+    """Sources to choose from, grouped by family, large families first; flat where every source is its own family."""
+    frame = pd.DataFrame({"source": sources, "family": families})
+    sizes = frame["family"].value_counts(sort=False)
+    if (sizes == 1).all():
+        return [{"value": source, "label": source} for source in frame["source"]]
+    return [
+        {
+            "group": str(family),
+            "items": [{"value": s, "label": s} for s in frame.loc[frame["family"] == family, "source"]],
+        }
+        for family in sizes.sort_values(ascending=False, kind="stable").index
+    ]
+
+
+def marks_of(asked: Questions, families: Sequence[str]) -> dict[str, Mark]:
+    """Marks of an ecosystem's families: those of the generation keep theirs."""
+    known = [] if asked.problem() is not None else list(asked.marks())
+    return family_marks([*known, *families])
+
+
+def known_sources(asked: Questions) -> frozenset[str]:
+    """Sources that have a page in the served generation."""
+    if asked.problem() is not None:
+        return frozenset()
+    rosters = asked.ask(queries.rosters)["roster"]
+    return frozenset(source for roster in rosters for source in asked.ask(queries.sources, roster)["source"])
+
+
+def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | None, meaning: str) -> Component:
+    return shell.labelled(
+        label,
+        identity,
+        dmc.Select(
+            id=identity,
+            data=data,
+            value=value,
+            searchable=True,
+            allowDeselect=False,
+            size="xs",
+            maxDropdownHeight=320,
+            limit=200,
+            comboboxProps={"zIndex": 300},
+            nothingFoundMessage="Nothing has this name",
+            attributes={"input": {"aria-label": meaning}},
+        ),
+    )
+
+
+def redrawn(name: str, report: Report, theme: Theme) -> Any:
+    """A live figure in another theme; None for those that are no drawing of the report alone."""
+    draws = {"evidence": figures.evidence_curve, "adds": figures.contributions, "without": figures.leave_one_out}
+    return draws[name](report, theme=theme) if name in draws else None

@@ -1,0 +1,242 @@
+"""The answer of one attribution: verdict, numbers behind it, what to take along, how somebody else checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.figures.attribution import rate_text
+from atlas.pages.attribute.frames import Report
+from atlas.pages.attribute.heat import number
+
+SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
+MEANS = {
+    "SUPPORTS": "the evidence points to it",
+    "AGAINST": "the evidence points away from it",
+    "UNKNOWN": "no enrolled source fits",
+    "INCONCLUSIVE": "nothing is decided",
+}
+RATIO_HELP = (
+    "How many times more probable these traces are if the source made them than if another enrolled one did, as a "
+    "power of ten: 2 is a hundred to one, −2 one to a hundred. It needs no prior."
+)
+PROBABILITY_HELP = (
+    "Posterior probability under the stated prior, calibrated for this number of traces on prompts that the probe had "
+    "never seen. It knows the enrolled sources only."
+)
+UNKNOWN_HELP = (
+    "How often traces of an enrolled source fit the enrolled sources as badly as these do. At .05 or below the answer "
+    "is that none of them made the traces."
+)
+STOP_HELP = (
+    "The number of traces, in the order of arrival, after which the answer could have been given at the stated error "
+    "rate; looking on does not change that rate."
+)
+
+
+def family_answer(report: Report) -> str:
+    """The answer a family at a time, in a sentence."""
+    results = report["results"]
+    families = results["families"]
+    if not families:
+        return ""
+    first = f"{families[0]['family']} {rate_text(families[0]['probability'])}"
+    if results["siblings"]:
+        return (
+            f"The family {families[0]['family']} is clear ({rate_text(families[0]['probability'])}); its members "
+            f"{', '.join(results['siblings'])} are not told apart."
+        )
+    if len(families) == len(results["candidates"]):
+        return "Every enrolled source is a family of its own."
+    others = ", ".join(f"{row['family']} {rate_text(row['probability'])}" for row in families[1:3])
+    return f"By family: {first}{', then ' + others if others else ''}."
+
+
+def verdict(report: Report) -> Component:
+    """The answer: sign, word, sentence, strength, and the numbers behind it."""
+    results = report["results"]
+    word = results["verdict"]
+    partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
+    return html.Section(
+        className=f"verdict verdict-{word}",
+        **{"aria-labelledby": "verdict-word", "aria-live": "polite"},
+        children=[
+            html.P(
+                [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
+                className="kicker long",
+            ),
+            html.H2(
+                [
+                    html.Span(SIGNS[word], className="verdict-sign", **{"aria-hidden": "true"}),
+                    word,
+                    html.Span(MEANS[word], className="verdict-means"),
+                ],
+                id="verdict-word",
+                className="verdict-word",
+            ),
+            html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
+            html.Dl(_facts(report), className="facts"),
+            *[html.P([html.Strong("Shift. "), flag], className="flag") for flag in results["flags"] or ()],
+            *(
+                [
+                    html.P(
+                        [
+                            html.Strong("Not calibrated. "),
+                            "This ecosystem has no calibration, so ratios are plain sums and no claim is decided.",
+                        ],
+                        className="flag",
+                    )
+                ]
+                if not results["calibrated"]
+                else []
+            ),
+        ],
+    )
+
+
+def _facts(report: Report) -> list[Component]:
+    results = report["results"]
+    subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
+    who = "claimed source" if results["claimed"] else "leading source"
+    level = "its family : others" if results["level"] == "family" else f"{who} : others"
+    stop = results["stop"]
+    facts = [
+        ("log10 ratio", RATIO_HELP, number(results["log10_ratio_others"], 2), f"{level}; {results['in_words']}"),
+        ("Probability", PROBABILITY_HELP, rate_text(subject["probability"]), who),
+        (
+            "Unknown source",
+            UNKNOWN_HELP,
+            "–" if results["unknown_p"] is None else f"p = {rate_text(results['unknown_p'])}",
+            "not tested: the ecosystem has no reference"
+            if results["unknown_p"] is None
+            else "an enrolled source could have made them"
+            if results["unknown_p"] > report["method"]["rule"]["unknown_p"]
+            else "unlike every enrolled source",
+        ),
+        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"])),
+        ("Traces", "", f"{results['traces']:,}", _left_words(report)),
+    ]
+    return [
+        html.Div(
+            [
+                html.Dt(shell.term(word, meaning) if meaning else word),
+                html.Dd([html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]),
+            ]
+        )
+        for word, meaning, value, note in facts
+    ]
+
+
+def _stop_words(stop: Mapping[str, Any] | None, n: int) -> tuple[str, str]:
+    if stop is None:
+        return "–", "not tested: the ecosystem has no stopping rule"
+    rate = f"at an error rate of {100 * stop['error_rate']:g} %"
+    if stop["enough_after"] is None:
+        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}"
+    what = stop.get("decided") or f"for {stop.get('named')}"
+    return f"{stop['enough_after']:,}", f"{what}, {rate}"
+
+
+def _left_words(report: Report) -> str:
+    bad, again = len(report["input"]["problems"]), len(report["exclusions"])
+    parts = [f"{bad:,} bad {report['input']['unit']}{'s' if bad != 1 else ''}"] if bad else []
+    parts += [f"{again:,} duplicate{'s' if again != 1 else ''}"] if again else []
+    return f"{' and '.join(parts)} left out" if parts else "nothing was left out"
+
+
+def exports(report: Report) -> Component:
+    """Report, data and table to take along, and the command that computes them again."""
+
+    def button(kind: str, word: str, meaning: str) -> Component:
+        return html.Button(
+            [shell.icon("download"), word],
+            id={"type": "attr-export", "kind": kind},
+            className="button",
+            title=meaning,
+        )
+
+    return html.Div(
+        className="exports",
+        children=[
+            button("html", "Report (HTML)", "One self-contained page; prints to PDF"),
+            button("json", "Report (JSON)", "Everything that is needed to compute it again"),
+            button("csv", "Traces (CSV)", "One row a trace"),
+            html.Span(
+                "The report shows the text of the traces that were chosen for it."
+                if report["text_kept"]
+                else "No text of any trace is in these files.",
+                className="soft",
+            ),
+            dcc.Download(id="attr-download"),
+        ],
+    )
+
+
+def verify(report: Report) -> Component:
+    """How somebody else checks the report: hash, chain of steps, command."""
+    command = f"python -m jobs verify {file_name(report)}.json --traces {_quoted(str(report['input']['name']))}"
+    steps = [
+        html.Tr(
+            [
+                html.Td(f"{step['number']}", className="number"),
+                html.Td(step["step"]),
+                html.Td(step["at"][:19]),
+                html.Td(html.Code(step["sha256"][:16] + "…", title=step["sha256"])),
+            ]
+        )
+        for step in report["steps"]
+    ]
+    return html.Section(
+        className="figure",
+        id="figure-verify",
+        **{"aria-labelledby": "title-verify"},
+        children=[
+            html.H2("Can somebody else check it?", id="title-verify"),
+            html.P(
+                "The JSON report and the same file of traces give the same numbers again; this command says equal or "
+                "not. Keep the report's hash elsewhere to show later that nothing was changed.",
+                className="sentence",
+            ),
+            html.Div(
+                className="copyable",
+                children=[
+                    html.Code(command, className="command", id="attr-verify", dir="ltr"),
+                    dcc.Clipboard(
+                        target_id="attr-verify", title="Copy the command", className="copy", **{"aria-label": "Copy"}
+                    ),
+                ],
+            ),
+            html.P(["Report ", html.Code(f"sha256 {report['sha256']}", className="long")], className="sentence"),
+            html.Details(
+                [
+                    html.Summary("Steps of this attribution, each with the hash of the one before"),
+                    html.Table(
+                        [
+                            html.Thead(
+                                html.Tr([html.Th(head, scope="col") for head in ("No.", "step", "at (UTC)", "sha256")])
+                            ),
+                            html.Tbody(steps),
+                        ],
+                        className="small wide",
+                    ),
+                ],
+                className="folded",
+            ),
+            html.H3("Limits"),
+            html.Ul([html.Li(limit) for limit in report["limits"]], className="limits"),
+        ],
+    )
+
+
+def file_name(report: Report) -> str:
+    """Name of an exported file without its ending: the beginning of the report's hash makes it one of a kind."""
+    return f"attribution-{report['sha256'][:8]}"
+
+
+def _quoted(name: str) -> str:
+    safe = "".join(c if c.isalnum() or c in "._-" else "?" for c in name)
+    return safe if safe == name and not name.startswith("-") else "TRACES"

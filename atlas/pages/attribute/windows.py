@@ -1,0 +1,430 @@
+"""Two windows of traces from one endpoint: has it changed? (paper, Limitations: drift is not detected there)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import Questions, questions
+from atlas.figures.attribution import rate_text
+from atlas.figures.evidence import DRIFT_KINDS, drift_power
+from atlas.pages.attribute import intake, question, visitor
+from atlas.theme import Theme
+from backend.audit.progress import Snapshot
+from backend.audit.settings import Settings
+from backend.audit.uploads import MissingError
+from backend.errors import AtlasError
+from backend.store import drift_queries
+
+LEVEL = 0.05
+POLL_MS = 700
+SIDES = {"before": "First window", "after": "Second window"}
+P_HELP = (
+    "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
+    "windows are called different."
+)
+
+
+def stores() -> list[Component]:
+    """What this part of the page remembers, and its clock."""
+    return [
+        *[dcc.Store(id=f"win-{side}-upload") for side in SIDES],
+        dcc.Store(id="win-jobs"),
+        dcc.Store(id="win-done"),
+        dcc.Interval(id="win-tick", interval=POLL_MS, disabled=True),
+    ]
+
+
+def page() -> Component:
+    """The steps of this part."""
+    return html.Div(
+        [
+            html.Section(
+                className="step",
+                **{"aria-labelledby": "win-title-1"},
+                children=[
+                    html.H2([html.Span("1", className="step-number"), "Windows"], id="win-title-1"),
+                    html.Div(
+                        className="step-body",
+                        children=[
+                            html.P(
+                                "Traces of one endpoint from two times, best with the same prompts: the test cannot "
+                                "tell another model from other questions. It needs no enrolled source. One file alone "
+                                "is split into its first and second half.",
+                                className="sentence",
+                            ),
+                            html.Div([_window(side) for side in SIDES], className="drops windows"),
+                            html.Div(id="win-problem", **{"aria-live": "assertive"}),
+                        ],
+                    ),
+                ],
+            ),
+            html.Section(
+                className="step",
+                **{"aria-labelledby": "win-title-2"},
+                children=[
+                    html.H2([html.Span("2", className="step-number"), "Test"], id="win-title-2"),
+                    html.Div(
+                        className="step-body",
+                        children=[
+                            html.Div(
+                                className="row",
+                                children=[
+                                    dmc.Select(
+                                        id="win-ecosystem",
+                                        data=[],
+                                        size="sm",
+                                        w=360,
+                                        allowDeselect=False,
+                                        placeholder="Looking for ecosystems …",
+                                        comboboxProps={"zIndex": 300},
+                                        attributes={"input": {"aria-label": "Proxy and block that read the traces"}},
+                                    ),
+                                    html.Button(
+                                        "Compare the windows",
+                                        id="win-go",
+                                        className="button button-main",
+                                        disabled=True,
+                                    ),
+                                ],
+                            ),
+                            html.Div(
+                                id="win-progress",
+                                className="progress",
+                                hidden=True,
+                                children=[
+                                    html.Div(
+                                        className="progress-line",
+                                        children=[
+                                            html.Span(id="win-words", role="status"),
+                                            html.Button("Cancel", id="win-cancel", className="button"),
+                                        ],
+                                    ),
+                                    html.Div(
+                                        html.Div(id="win-bar", className="progress-fill", style={"width": "0%"}),
+                                        className="progress-track",
+                                        **{"aria-hidden": "true"},
+                                    ),
+                                ],
+                            ),
+                        ],
+                    ),
+                ],
+            ),
+            html.Div(id="win-result", **{"aria-live": "polite"}),
+        ]
+    )
+
+
+def _window(side: str) -> Component:
+    word = SIDES[side]
+    return html.Div(
+        [
+            intake.drop(f"win-{side}", f"{word}: drop a file"),
+            html.Div(id=f"win-{side}-head", className="hint", **{"aria-live": "polite"}),
+        ]
+    )
+
+
+def power(asked: Questions, reader: str, roster: str) -> pd.DataFrame:
+    """How often the test spoke on real pairs (columns k, scenario, statistic, value, std, n); empty where not measured.
+
+    The measurements are those of fingerprints, energy distance, in the ecosystem's roster, else in the largest one.
+    """
+    none = pd.DataFrame(columns=["k", "scenario", "statistic", "value", "std", "n", "roster"])
+    if asked.problem() is not None:
+        return none
+    rows = asked.ask(drift_queries.drift, reader)
+    if rows.empty:
+        return none
+    rows = rows[rows["space"] == "fingerprints"]
+    here = rows[rows["roster"] == roster]
+    return here if len(here) else rows[rows["roster"] == rows["roster"].head(1).squeeze()]
+
+
+def sentence(test: Mapping[str, Any]) -> str:
+    """The test's answer for people."""
+    windows = f"{test['before']:,} and {test['after']:,} traces"
+    how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
+    p = f"p = {rate_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
+    if test["p_value"] <= LEVEL:
+        return (
+            f"The two windows of {windows} differ by more than chance: {p}. "
+            "Something between prompt and answer changed."
+        )
+    return (
+        f"The two windows of {windows} do not differ by more than chance: {p}. That is no proof that nothing changed; "
+        "below is what a test of this size would have seen."
+    )
+
+
+def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], theme: Theme) -> Component:
+    """Verdict of the drift test, and what it could have seen.
+
+    Parameters
+    ----------
+    test : mapping
+        From :meth:`backend.audit.service.Service.drift`.
+    rows : DataFrame
+        From :func:`power`.
+    names : two str
+        Of the files.
+    theme : {'dark', 'light'}
+    """
+    differs = test["p_value"] <= LEVEL
+    word, tone, sign = ("DIFFERENT", "AGAINST", "≠") if differs else ("NO DIFFERENCE SEEN", "INCONCLUSIVE", "=")
+    notes: list[Component] = []
+    if not test["paired"]:
+        notes.append(
+            html.P(
+                "The windows do not answer the same prompts one by one. Other questions look like another model: "
+                "compare windows with the same prompts where you can.",
+                className="flag",
+            )
+        )
+    kind = "energy-paired" if test["paired"] else "energy"
+    held = rows[rows["statistic"] == kind] if len(rows) else rows
+    window = min(int(test["before"]), int(test["after"]))
+    return html.Div(
+        [
+            html.Section(
+                className=f"verdict verdict-{tone}",
+                children=[
+                    html.P(
+                        [html.Span(names[0], dir="auto"), " against ", html.Span(names[1], dir="auto")],
+                        className="kicker long",
+                    ),
+                    html.H2(
+                        [html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"}), word],
+                        className="verdict-word",
+                        id="win-verdict",
+                    ),
+                    html.P(sentence(test), className="verdict-sentence"),
+                    html.Dl(
+                        className="facts",
+                        children=[
+                            _fact(
+                                "p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"
+                            ),
+                            _fact(
+                                "Energy distance",
+                                "Distance of the two windows' fingerprints; 0 for equal windows",
+                                f"{test['statistic']:.3g}",
+                                "standardised fingerprints",
+                            ),
+                            _fact(
+                                "Same prompts",
+                                "",
+                                "yes" if test["paired"] else "no",
+                                "side by side" if test["paired"] else "windows dealt anew",
+                            ),
+                        ],
+                    ),
+                    *notes,
+                ],
+            ),
+            _power_section(held, window, theme),
+        ]
+    )
+
+
+def _power_section(rows: pd.DataFrame, window: int, theme: Theme) -> Component:
+    title = "What would a test of this size have seen?"
+    if rows.empty:
+        return html.Section(
+            [
+                html.H2(title),
+                shell.empty(
+                    "The power of the test has not been measured for this reader",
+                    "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish",
+                ),
+            ],
+            className="figure",
+        )
+    roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
+    return html.Section(
+        className="figure",
+        id="figure-power",
+        children=[
+            html.H2(title),
+            html.P(
+                "Share of real pairs of windows that the same test called different at 5 %, out of "
+                f"{roster} on Agent500: an unchanged source, a sibling of its family, a source of another family. "
+                f"n = {pairs} pairs a point; the line marks your smaller window.",
+                className="sentence",
+            ),
+            html.Div(
+                dcc.Graph(
+                    id="win-power",
+                    figure=drift_power(rows, window, theme=theme),
+                    responsive=True,
+                    className="graph",
+                    config={"displayModeBar": False},
+                ),
+                style={"height": 320},
+                className="figure-body",
+                role="img",
+                **{"aria-label": title},
+            ),
+            shell.table(
+                rows[["k", "scenario", "value", "std", "n"]]
+                .assign(scenario=[DRIFT_KINDS.get(name, name) for name in rows["scenario"]])
+                .sort_values(["scenario", "k"]),
+                identity="win-power-rows",
+                domLayout="autoHeight",
+            ),
+        ],
+    )
+
+
+def _fact(word: str, meaning: str, value: str, note: str) -> Component:
+    return html.Div(
+        [
+            html.Dt(shell.term(word, meaning) if meaning else word),
+            html.Dd([html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]),
+        ]
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of this part."""
+    for side in SIDES:
+        _receiving(app, side)
+    _testing(app)
+
+    @app.callback(
+        Output("win-ecosystem", "data"),
+        Output("win-ecosystem", "value"),
+        Input("attr-ecosystem", "data"),
+        State("attr-ecosystem", "value"),
+    )
+    def offered(options: list[dict[str, str]] | None, chosen: str | None) -> Any:
+        return options or [], chosen
+
+    @app.callback(
+        Output("win-go", "disabled"),
+        Input("win-before-upload", "data"),
+        Input("win-ecosystem", "value"),
+        Input("win-jobs", "data"),
+    )
+    def may_go(before: dict[str, Any] | None, ecosystem: str | None, jobs: list[str] | None) -> bool:
+        return not before or not ecosystem or bool(jobs)
+
+
+def _receiving(app: Dash, side: str) -> None:
+    @app.callback(
+        Output(f"win-{side}-upload", "data"),
+        Output(f"win-{side}-head", "children"),
+        Output(f"win-{side}", "contents"),
+        Output("win-problem", "children", allow_duplicate=True),
+        Input(f"win-{side}", "contents"),
+        State(f"win-{side}", "filename"),
+        prevent_initial_call=True,
+    )
+    def take(contents: str | None, name: str | None) -> Any:
+        if not contents:
+            return (no_update,) * 4
+        try:
+            upload = visitor.service().upload(visitor.opened_session(), name or side, intake.decoded(contents))
+            preview = visitor.service().inspect(visitor.opened_session(), upload.key)
+        except AtlasError as error:
+            return None, None, None, visitor.said(error)
+        bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
+        more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
+        return intake.held(upload), [intake.head(preview), html.Ul(bad + more)], None, None
+
+
+def _testing(app: Dash) -> None:
+    @app.callback(
+        Output("win-jobs", "data"),
+        Output("win-problem", "children"),
+        Output("win-tick", "disabled"),
+        Input("win-go", "n_clicks"),
+        State("win-before-upload", "data"),
+        State("win-after-upload", "data"),
+        State("win-ecosystem", "value"),
+        prevent_initial_call=True,
+    )
+    def start(
+        clicks: int | None, before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None
+    ) -> Any:
+        if not clicks or not before:
+            return no_update, no_update, no_update
+        try:
+            one = question.ecosystem(ecosystem)
+            if one is None:
+                raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+            asked = Settings(enrolment=one.name, case="Two windows", keep_duplicates=True, orders=20)
+            jobs = [
+                visitor.service().start(visitor.session(), upload["key"], asked, fingerprints=True)
+                for upload in (before, after)
+                if upload
+            ]
+        except AtlasError as error:
+            return None, visitor.said(error), True
+        return jobs, None, False
+
+    @app.callback(
+        Output("win-progress", "hidden"),
+        Output("win-words", "children"),
+        Output("win-bar", "style"),
+        Output("win-tick", "disabled", allow_duplicate=True),
+        Output("win-done", "data"),
+        Output("win-jobs", "data", allow_duplicate=True),
+        Output("win-problem", "children", allow_duplicate=True),
+        Input("win-tick", "n_intervals"),
+        Input("win-cancel", "n_clicks"),
+        State("win-jobs", "data"),
+        prevent_initial_call=True,
+    )
+    def tick(_ticks: int | None, _cancel: int | None, jobs: list[str] | None) -> Any:
+        empty = {"width": "0%"}
+        if not jobs:
+            return True, None, empty, True, no_update, no_update, no_update
+        service, key = visitor.service(), visitor.session()
+        try:
+            if ctx.triggered_id == "win-cancel":
+                for job in jobs:
+                    service.cancel(key, job)
+            seen = [service.progress(key, job) for job in jobs]
+        except MissingError as error:
+            return True, None, empty, True, None, None, visitor.said(error)
+        wrong = next((one for one in seen if one.state in ("failed", "cancelled")), None)
+        if wrong is not None:
+            return True, None, empty, True, None, None, visitor.said(_why(wrong))
+        done, total = sum(one.done for one in seen), sum(one.total for one in seen)
+        if all(one.state == "done" for one in seen):
+            return True, None, empty, True, jobs, None, None
+        words = f"{done:,} of {total:,} traces read." if done else "Waiting for the proxy."
+        return False, words, {"width": f"{100 * done / max(total, 1):.1f}%"}, False, no_update, no_update, None
+
+    @app.callback(
+        Output("win-result", "children"),
+        Input("win-done", "data"),
+        Input("theme", "data"),
+        prevent_initial_call=True,
+    )
+    def shown(jobs: list[str] | None, theme: Theme) -> Any:
+        if not jobs:
+            return None
+        service, key = visitor.service(), visitor.session()
+        try:
+            test = service.drift(key, *jobs)
+            report = service.report(key, jobs[0])
+        except AtlasError as error:
+            return visitor.said(error)
+        roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
+        rows = power(questions(), report["method"]["reader"], roster)
+        return answer(test, rows, (test["names"][0], test["names"][1]), theme or "dark")
+
+
+def _why(snapshot: Snapshot) -> AtlasError:
+    return AtlasError(
+        snapshot.problem or "The comparison was cancelled", snapshot.remedy or "Press the button to start again"
+    )

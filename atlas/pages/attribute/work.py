@@ -1,0 +1,332 @@
+"""Step 3: the work. Start, progress with the first evidence after the first batch, cancel, and on to the result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import questions
+from atlas.drawing import blank
+from atlas.figures.attribution import rate_text
+from atlas.figures.evidence import running_evidence
+from atlas.pages.attribute import intake, landing, question, result, verdict, visitor
+from atlas.state import View
+from atlas.theme import Theme
+from backend.audit.progress import Snapshot
+from backend.audit.uploads import MissingError
+from backend.errors import AtlasError
+
+POLL_MS = 600
+WARM_MS = 2_000
+ENDED = ("done", "cancelled", "failed")
+STATES = {
+    "absent": "No ecosystem is enrolled on this server",
+    "loading": "The proxy {proxy} is being loaded; you can choose traces meanwhile",
+    "ready": "The proxy {proxy} is in memory",
+    "failed": "The proxy {proxy} cannot be loaded",
+}
+
+
+def step() -> Component:
+    """The step's layout."""
+    return html.Section(
+        className="step",
+        **{"aria-labelledby": "attr-title-3"},
+        children=[
+            html.H2([html.Span("3", className="step-number"), "Evidence"], id="attr-title-3"),
+            html.Div(
+                className="step-body",
+                children=[
+                    html.Div(
+                        className="row",
+                        children=[
+                            html.Button(
+                                "Weigh the evidence", id="attr-go", className="button button-main", disabled=True
+                            ),
+                            html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
+                        ],
+                    ),
+                    html.Div(id="attr-go-problem", **{"aria-live": "assertive"}),
+                    html.Div(
+                        id="attr-progress",
+                        className="progress",
+                        hidden=True,
+                        children=[
+                            html.Div(
+                                className="progress-line",
+                                children=[
+                                    html.Span(id="attr-words", role="status"),
+                                    html.Button("Cancel", id="attr-cancel", className="button"),
+                                    html.Span(id="attr-cancel-said", className="hint"),
+                                ],
+                            ),
+                            html.Div(
+                                html.Div(id="attr-bar", className="progress-fill", style={"width": "0%"}),
+                                className="progress-track",
+                                **{"aria-hidden": "true"},
+                            ),
+                            html.P(id="attr-so-far", className="sentence"),
+                            html.Div(
+                                dcc.Graph(
+                                    id="attr-live",
+                                    figure=blank("dark"),
+                                    responsive=True,
+                                    className="graph",
+                                    config={"displayModeBar": False},
+                                ),
+                                className="live-graph",
+                                role="img",
+                                **{"aria-label": "Evidence so far"},
+                            ),
+                        ],
+                    ),
+                ],
+            ),
+        ],
+    )
+
+
+def clocks() -> list[Component]:
+    """What asks the server again: for the proxy until it is there, for a job until it has ended."""
+    return [
+        dcc.Interval(id="attr-warm", interval=WARM_MS),
+        dcc.Interval(id="attr-tick", interval=POLL_MS, disabled=True),
+    ]
+
+
+def words(snapshot: Snapshot) -> str:
+    """How far a job is, in a sentence."""
+    many = f"{snapshot.total:,} trace{'s' if snapshot.total != 1 else ''}"
+    if snapshot.state == "queued":
+        ahead = f"; {snapshot.waiting:,} in front" if snapshot.waiting else ""
+        return f"Waiting for the proxy{ahead}. {many} to read."
+    rate = snapshot.done / snapshot.seconds if snapshot.seconds > 0 and snapshot.done else 0.0
+    left = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
+    return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{left}."
+
+
+def so_far(snapshot: Snapshot) -> str:
+    """What the traces so far say, in a sentence."""
+    if not snapshot.posterior:
+        return "The first evidence appears after the first batch."
+    leaders = ", ".join(f"{source} {rate_text(share)}" for source, share in snapshot.posterior[:3])
+    return f"So far, by the plain sum and not yet calibrated: {leaders}."
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the step and of the result."""
+    _warming(app)
+    _running(app)
+    _results(app)
+
+
+def _warming(app: Dash) -> None:
+    @app.callback(
+        Output("attr-ready", "children"),
+        Output("attr-ready", "className"),
+        Output("attr-warm", "disabled"),
+        Input("attr-warm", "n_intervals"),
+    )
+    def warm(_ticks: int | None) -> Any:
+        state = visitor.service().state()
+        told = STATES[state.status].format(proxy=state.proxy or "").replace("  ", " ")
+        parts: list[Any] = [told, "."]
+        if state.status in ("failed", "absent"):
+            before, start, command = (state.remedy or "").partition("python -m ")
+            why = f" {state.problem}." if state.problem and state.status == "failed" else ""
+            parts += [f"{why} {before}", *([html.Code(start + command)] if start else [])]
+        return html.Span(parts), f"ready ready-{state.status}", state.status == "ready"
+
+    @app.callback(
+        Output("attr-go", "disabled"),
+        Output("attr-go", "title"),
+        Input("attr-upload", "data"),
+        Input("attr-ecosystem", "value"),
+        Input("attr-job", "data"),
+    )
+    def may_go(upload: dict[str, Any] | None, ecosystem: str | None, job: str | None) -> Any:
+        if job:
+            return True, "These traces are being weighed"
+        missing = [word for word, there in (("traces", upload), ("an ecosystem", ecosystem)) if not there]
+        return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
+
+
+def _running(app: Dash) -> None:
+    @app.callback(
+        Output("attr-job", "data"),
+        Output("attr-go-problem", "children"),
+        Output("attr-cancel-said", "children"),
+        Input("attr-go", "n_clicks"),
+        State("attr-upload", "data"),
+        State("attr-columns", "data"),
+        [State(select, "value") for select in intake.SELECTS],
+        State("attr-ecosystem", "value"),
+        State("attr-claim", "value"),
+        State("attr-prior", "value"),
+        State("attr-prior-share", "value"),
+        State("attr-prior-weights", "value"),
+        State("attr-prior-statement", "value"),
+        State("attr-case", "value"),
+        State("attr-question", "value"),
+        State("attr-again-count", "checked"),
+        State("attr-keep", "checked"),
+        State("attr-keep-count", "value"),
+        prevent_initial_call=True,
+    )
+    def start(
+        clicks: int | None,
+        upload: dict[str, Any] | None,
+        columns: dict[str, Any] | None,
+        mapped: list[str | None],
+        ecosystem: str | None,
+        claim: str | None,
+        prior: str,
+        share: float | str | None,
+        weights: str | None,
+        statement: str | None,
+        case: str | None,
+        asked: str | None,
+        duplicates: bool,
+        keep: bool,
+        count: int | str | None,
+    ) -> Any:
+        if not clicks or not upload:
+            return no_update, no_update, no_update
+        try:
+            one = question.ecosystem(ecosystem)
+            if one is None:
+                raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+            chosen = question.settings(
+                one,
+                intake.given((columns or {}).get("recognised"), mapped),
+                claim=claim,
+                prior=question.weights(prior, one, claim, share, weights),
+                statement=statement,
+                case=case,
+                question=asked,
+                duplicates=duplicates,
+                keep=int(count or question.KEPT_TEXT) if keep else 0,
+            )
+            return visitor.service().start(visitor.session(), upload["key"], chosen), None, None
+        except AtlasError as error:
+            return no_update, visitor.said(error), no_update
+
+    @app.callback(
+        Output("attr-progress", "hidden"),
+        Output("attr-words", "children"),
+        Output("attr-so-far", "children"),
+        Output("attr-bar", "style"),
+        Output("attr-live", "figure"),
+        Output("attr-tick", "disabled"),
+        Output("attr-ended", "data"),
+        Output("attr-job", "data", allow_duplicate=True),
+        Output("attr-go-problem", "children", allow_duplicate=True),
+        Input("attr-tick", "n_intervals"),
+        Input("attr-job", "modified_timestamp"),
+        State("attr-job", "data"),
+        State("attr-so-far", "children"),
+        State("theme", "data"),
+        prevent_initial_call="initial_duplicate",
+    )
+    def tick(_ticks: int | None, _changed: int | None, job: str | None, before: str | None, theme: Theme) -> Any:
+        if not job:
+            return True, None, None, {"width": "0%"}, no_update, True, None, no_update, no_update
+        try:
+            snapshot = visitor.service().progress(visitor.session(), job)
+        except MissingError:
+            return True, None, None, {"width": "0%"}, no_update, True, None, None, no_update
+        share = 100 * snapshot.done / max(snapshot.total, 1)
+        told = so_far(snapshot)
+        drawn: Any = no_update
+        if told != before:
+            points = [asdict(point) for point in snapshot.points]
+            drawn = running_evidence(points, theme=theme or "dark", total=snapshot.total)
+        ended = snapshot.state in ENDED
+        if ended and not snapshot.reported:
+            why = AtlasError(
+                snapshot.problem or "The work was cancelled before the first batch",
+                snapshot.remedy or "Press the button to start again",
+            )
+            return True, None, None, {"width": "0%"}, no_update, True, None, None, visitor.said(why)
+        style = {"width": f"{share:.1f}%"}
+        return ended, words(snapshot), told, style, drawn, ended, job if ended else None, no_update, None
+
+    @app.callback(
+        Output("attr-cancel-said", "children", allow_duplicate=True),
+        Input("attr-cancel", "n_clicks"),
+        State("attr-job", "data"),
+        prevent_initial_call=True,
+    )
+    def cancel(clicks: int | None, job: str | None) -> Any:
+        if not clicks or not job:
+            return no_update
+        try:
+            visitor.service().cancel(visitor.session(), job)
+        except AtlasError as error:
+            return str(error)
+        return "Stopping after this batch; what has been read is kept and weighed."
+
+
+def _results(app: Dash) -> None:
+    @app.callback(
+        Output("attr-result", "children"),
+        Output("attr-root", "className"),
+        Output("attr-again-words", "children"),
+        Input("attr-ended", "data"),
+        State("reader", "value"),
+        State("roster", "value"),
+        State("domain", "value"),
+        State("theme", "data"),
+    )
+    def shown(job: str | None, reader: str, roster: str, domain: str, theme: Theme) -> Any:
+        if not job:
+            return None, "attr", None
+        service, key = visitor.service(), visitor.session()
+        try:
+            report = service.report(key, job)
+        except AtlasError as error:
+            return visitor.said(error), "attr", None
+        asked = questions()
+        view = View(theme=theme or "dark")
+        if asked.problem() is None:
+            view = shell.shared_view(reader, roster, domain, theme)
+        lands = service.lands(key, job)
+        rows = pd.DataFrame(lands["rows"] if lands else [], columns=["source", "family", "cosine", "rank"])
+        place = landing.section(report, asked, view, rows, lands or {})
+        what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
+        return result.result(report, asked, view, place), "attr stage-result", what
+
+    @app.callback(
+        Output("attr-job", "data", allow_duplicate=True),
+        Output("attr-upload", "data", allow_duplicate=True),
+        Output("attr-cancel-said", "children", allow_duplicate=True),
+        Input("attr-back", "n_clicks"),
+        Input("attr-forget", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def again(back: int | None, forget: int | None) -> Any:
+        if ctx.triggered_id == "attr-forget" and forget:
+            if key := visitor.session():
+                visitor.service().forget(key)
+            return None, None, None
+        return (None, no_update, None) if back else (no_update, no_update, no_update)
+
+    @app.callback(
+        Output("attr-download", "data"),
+        Input({"type": "attr-export", "kind": ALL}, "n_clicks"),
+        State("attr-job", "data"),
+        prevent_initial_call=True,
+    )
+    def export(clicks: list[int | None], job: str | None) -> Any:
+        if not any(clicks) or not job or not isinstance(ctx.triggered_id, dict):
+            return no_update
+        kind = str(ctx.triggered_id["kind"])
+        text = visitor.service().export(visitor.session(), job, kind)
+        name = verdict.file_name(visitor.service().report(visitor.session(), job))
+        media = {"html": "text/html", "json": "application/json", "csv": "text/csv"}[kind]
+        return {"content": text, "filename": f"{name}.{kind}", "type": media}

@@ -1,0 +1,111 @@
+"""Two windows of traces from one endpoint, brought to a form that the drift test compares (paper, Limitations).
+
+Fingerprints are standardised as the enrolment's probe does, so that no coordinate speaks louder for its scale. Where
+both windows answer the same prompts, answers are put side by side and swapped within prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.drift import DriftTest, Method, drift_test
+from backend.audit.enrolment import Enrolment
+from backend.audit.intake import Columns, Limits, Problem, inspect, walk
+from backend.errors import AtlasError
+
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+FEWEST = 5
+"""Traces that a window must have at least: with fewer, no permutation is rare enough."""
+MOST = 1_000
+"""Traces of a window that are compared; of a longer one, as many in even steps."""
+
+
+def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
+    """Fingerprints (n, 2 d) at the enrolment's deepest block as its probe sees them, (n, D)."""
+    probe = next(head.probe for head in enrolment.heads if head.layer == enrolment.layers[-1])
+    out: Doubles = (enrolment.columns(fingerprints.astype(np.float64)) - probe.mean) / probe.scale
+    return out
+
+
+def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
+    """Order of the second window that puts the same prompts side by side.
+
+    Parameters
+    ----------
+    before, after : sequence of str
+        Prompts.
+
+    Returns
+    -------
+    ndarray of shape (n,) or None
+        None where the windows do not answer the same prompts, or answer one twice.
+    """
+    place = {prompt: i for i, prompt in enumerate(after)}
+    if len(place) != len(after) or len(set(before)) != len(before) or set(place) != set(before) or "" in place:
+        return None
+    return np.array([place[prompt] for prompt in before], dtype=np.intp)
+
+
+def compare(
+    before: Floating,
+    after: Floating,
+    prompts: tuple[Sequence[str], Sequence[str]],
+    enrolment: Enrolment,
+    method: Method = "energy",
+) -> DriftTest:
+    """Test two windows for drift.
+
+    Parameters
+    ----------
+    before, after : ndarray of shape (n, 2 d) and (m, 2 d)
+        Fingerprints at the enrolment's deepest block.
+    prompts : two sequences of str, lengths n and m
+    enrolment : Enrolment
+    method : {'energy', 'mmd'}
+
+    Returns
+    -------
+    DriftTest
+
+    Raises
+    ------
+    AtlasError
+        If a window has fewer than :data:`FEWEST` traces.
+    """
+    for name, window in (("first", before), ("second", after)):
+        if len(window) < FEWEST:
+            raise AtlasError(
+                f"The {name} window has {len(window)} trace{'s' if len(window) != 1 else ''}",
+                f"Give at least {FEWEST} traces in each window",
+            )
+    order = side_by_side(*prompts) if max(len(before), len(after)) <= MOST else None
+    first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
+    return drift_test(first, second if order is None else second[order], method, paired=order is not None)
+
+
+def thinned(window: Floating) -> Floating:
+    """At most :data:`MOST` rows, in even steps."""
+    if len(window) <= MOST:
+        return window
+    return window[np.linspace(0, len(window) - 1, MOST).astype(np.intp)]
+
+
+def prompts_of(
+    path: Path, name: str, columns: Columns, limits: Limits, traces: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Prompts of the traces that a report lists, in its order, out of their file."""
+    wanted = {(trace["place"], trace["turn"]) for trace in traces}
+
+    def found() -> Iterator[str]:
+        with path.open("rb") as stream:
+            for entry in walk(stream, inspect(stream, name, columns, limits), limits):
+                if not isinstance(entry, Problem) and (entry.place, entry.turn) in wanted:
+                    yield entry.prompt
+
+    return list(found())

@@ -1,0 +1,287 @@
+"""Figures, tables and words of a live result, as pure functions of a report that the audit's own code wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from atlas.figures import evidence
+from atlas.pages.attribute import frames, heat, question, verdict
+from atlas.pages.attribute.result import grouped
+from atlas.theme import TOKENS, family_marks
+from backend.audit.attributor import Scored
+from backend.audit.case import Companions, find, stated_prior
+from backend.audit.chain import Chain
+from backend.audit.drift import drift_test
+from backend.audit.ecosystems import Ecosystem
+from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
+from backend.audit.judgement import Judgement
+from backend.audit.report import Question, Seen, build_report
+from backend.audit.windows import compare, side_by_side, standardised, thinned
+from backend.errors import AtlasError
+from backend.probe import LinearProbe
+
+SOURCES = ("a-one", "<b>two</b>", "c=three", "d four")
+FAMILIES = ("A", "A", "C", "<i>D</i>")
+D = 3
+JUDGED = Judgement("SUPPORTS", "source", "the traces point to this source", 2.5)
+
+
+@pytest.fixture(scope="module")
+def enrolment() -> Enrolment:
+    rng = np.random.default_rng(1)
+    probe = LinearProbe(
+        rng.normal(size=2 * D).astype(np.float32), np.full(2 * D, 2.0, np.float32),
+        rng.normal(size=(2 * D, 4)).astype(np.float32), np.zeros(4, np.float32),
+    )  # fmt: skip
+    hashes, folds = prompt_table(["p"], [0])
+    return Enrolment(
+        name="invented", reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=SOURCES,
+        families=FAMILIES, heads=(Head(probe, 2),), log_prior=np.full(4, -np.log(4)), prompts=hashes, folds=folds,
+    )  # fmt: skip
+
+
+def written(
+    enrolment: Enrolment, n: int = 12, claimed: str | None = SOURCES[1], calibrated: bool = True, after: int | None = 4
+) -> dict[str, Any]:
+    """A report about n invented traces that point to the second source, the third trace excepted."""
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0, 0.4, (n, 4)) + np.array([0.9, 1.6, 0, 0])
+    if n > 2:
+        logits[2] = [0, -3, 0, 2]
+    scores = (logits - np.log(np.exp(logits).sum(1, keepdims=True))).astype(np.float32)
+    scored = Scored(scores, np.full(n, 40), (None,) * n, np.ones(2 * D), None, True, 1.0, "tiny, float32, cpu")
+    companions = Companions(
+        calibrate=(lambda likelihoods, k, stated: _normal(likelihoods / 2 + stated)) if calibrated else None,
+        judge=(lambda *_: Judgement("SUPPORTS", "source", "the traces point to this source", 2.5))
+        if calibrated
+        else None,
+        unknown_p=lambda _: 0.4,
+        stop=lambda _rows, who: {"error_rate": 0.05, "enough_after": after, "decided": "for the claim"},
+        flags=lambda _: ["The responses are shorter than any that were validated."],
+    )
+    prior = stated_prior(enrolment)
+    findings = find(scored, enrolment, claimed, prior=prior, companions=companions, orders=20)
+    seen = [Seen(i + 1, 0, trace_hash("p", str(i)), 1, 1, None, None, None) for i in range(n)]
+    layout = Layout("=x.jsonl", "jsonl", "line", "UTF-8", "utf-8", 10, "0" * 64, columns=Columns(response="response"))
+    return build_report(
+        Question("A <case>", "Who?"), layout, [Problem(99, "response", "there is no response")], ["A note."], seen,
+        [{"place": 98, "turn": 0, "sha256": "x", "reason": "the same as line 1"}], enrolment, scored, findings,
+        [float(p) for p in prior], Chain().append("file", {}), code_version="test", command="attribute X",
+    )  # fmt: skip
+
+
+def _normal(rows: Any) -> Any:
+    return rows - np.log(np.exp(rows - rows.max()).sum()) - rows.max()
+
+
+@pytest.fixture(scope="module")
+def report(enrolment: Enrolment) -> dict[str, Any]:
+    return written(enrolment)
+
+
+def texts(figure: Any) -> list[str]:
+    return [note.text for note in figure.layout.annotations]
+
+
+def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, Any]) -> None:
+    figure = evidence.evidence_curve(report, theme="dark")
+    band, line, diamond = figure.data
+    running = report["results"]["running"]
+    assert list(line.x) == [row["traces"] for row in running] and line.x[-1] == 12
+    assert list(line.y) == [row["log10_ratio_others"] for row in running]
+    half = len(band.x) // 2
+    assert len(band.x) == 2 * len(report["results"]["spread"]["points"])
+    assert all(high >= low for high, low in zip(band.y[:half], band.y[half:][::-1], strict=True))
+    assert (list(diamond.x), list(diamond.y)) == ([12], [report["results"]["log10_ratio_others"]])
+    assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [0, 2.0, -2.0]
+    assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [4]
+    assert "enough after 4 traces" in texts(figure) and "<b>calibrated +2.50</b>" in texts(figure)
+    assert figure.layout.xaxis.tickvals[-1] == 12
+    # Where another source leads, the marker is hollow.
+    hollow = [row["leader"] != SOURCES[1] for row in running]
+    assert [colour == TOKENS["dark"]["ground"] for colour in line.marker.color] == hollow
+    assert "<b>two</b>" not in figure.to_json().replace("\\u003c", "<").replace("\\u003e", ">")
+
+
+def test_the_curve_of_one_trace_and_of_what_is_not_calibrated(enrolment: Enrolment) -> None:
+    figure = evidence.evidence_curve(written(enrolment, n=1, calibrated=False, after=None), theme="light")
+    assert [trace.name for trace in figure.data] == ["5–95 % of random orders", "in the order of arrival"]
+    low, high = figure.layout.xaxis.range
+    assert low < 0 < high and list(figure.layout.xaxis.tickvals) == [1]
+    assert not any("enough" in text for text in texts(figure))
+
+
+def test_bars_say_what_every_trace_adds(report: dict[str, Any]) -> None:
+    figure = evidence.contributions(report, theme="dark", chosen=3)
+    (bars,) = figure.data
+    added = [trace["log10_ratio"] for trace in report["traces"]]
+    assert list(bars.y) == added and [entry[0] for entry in bars.customdata] == list(range(1, 13))
+    token = TOKENS["dark"]
+    assert list(bars.marker.color) == [token["accent"] if value >= 0 else token["caution"] for value in added]
+    assert list(bars.marker.line.width) == [2 if number == 3 else 0 for number in range(1, 13)]
+    rival = report["results"]["leave_one_out"]["rival"]
+    assert any(rival in text for text in texts(figure)) and any("&lt;b&gt;two" in text for text in texts(figure))
+    assert max(added) < figure.layout.yaxis.range[1] and min(added) > figure.layout.yaxis.range[0]
+
+
+def test_of_many_traces_the_weightiest_are_drawn(report: dict[str, Any]) -> None:
+    chosen = evidence.weightiest(report["traces"], most=4)
+    least = min(abs(trace["log10_ratio"]) for trace in chosen)
+    rest = [t for t in report["traces"] if t["number"] not in {trace["number"] for trace in chosen}]
+    assert len(chosen) == 4 and all(abs(trace["log10_ratio"]) <= least for trace in rest)
+    assert [trace["number"] for trace in chosen] == sorted(trace["number"] for trace in chosen)
+
+
+def test_leaving_one_out_starts_from_all_traces(report: dict[str, Any]) -> None:
+    figure = evidence.leave_one_out(report, theme="light")
+    stems, dots = figure.data
+    whole = evidence.margin_of_all(report)
+    added = report["traces"]
+    assert list(dots.y) == [trace["log10_without"] for trace in added]
+    assert stems.y[0] == whole and stems.y[1] == added[0]["log10_without"] and stems.y[2] is None
+    # The margin against the best other source, from the scores themselves.
+    ranked = {row["source"]: row["score"] for row in report["results"]["candidates"]}
+    best = max(score for source, score in ranked.items() if source != SOURCES[1])
+    assert whole == pytest.approx((ranked[SOURCES[1]] - best) / np.log(10))
+    frame = frames.without(report)
+    assert frame["change"].tolist() == pytest.approx([trace["log10_without"] - whole for trace in added])
+
+
+def test_evidence_so_far_keeps_its_axis() -> None:
+    points = [{"traces": k, "log10_ratio_others": k / 4, "probability": 0.5, "leader": "<x>"} for k in (1, 2, 8)]
+    figure = evidence.running_evidence(points, theme="dark", total=100)
+    assert list(figure.data[0].y) == [0.25, 0.5, 2.0] and figure.layout.xaxis.range[1] == 102
+    assert "&lt;x&gt;" in figure.data[0].text[0]
+    assert evidence.running_evidence([], theme="dark", total=5).layout.yaxis.range == pytest.approx((-1.1, 1.1))
+
+
+def test_the_nearest_sources_are_numbered_on_the_map() -> None:
+    points = pd.DataFrame(
+        {"source": ["a", "b", "c"], "name": ["A", "B", "C"], "family": ["GPT", "Phi", "GPT"], "access": "local",
+         "x": [0.0, 1.0, 2.0], "y": [0.0, 2.0, 0.0], "z": np.nan}
+    )  # fmt: skip
+    nearest = pd.DataFrame({"source": ["c", "b"], "rank": [1, 2]})
+    figure = evidence.landing(points, nearest, family_marks(["GPT", "Phi"]), theme="dark", claimed="a")
+    marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
+    placed = evidence.figure_points(figure).set_index("source")
+    assert list(marked.text) == ["<b>1</b>", "<b>2</b>"]
+    assert list(marked.x) == [placed.at["c", "x"], placed.at["b", "x"]] and len(placed) == 3
+    halo = next(trace for trace in figure.data if trace.name == "selected")
+    assert list(halo.x) == [placed.at["a", "x"]]
+
+
+def test_power_of_the_drift_test_marks_the_window() -> None:
+    rows = pd.DataFrame(
+        {"scenario": ["family", "family", "same", "same"], "k": [10, 50, 10, 50], "value": [0.3, 0.9, 0.04, 0.05],
+         "std": [0.04, 0.03, 0.02, np.nan]}
+    )  # fmt: skip
+    figure = evidence.drift_power(rows, 20, theme="light")
+    same, family = figure.data
+    assert list(same.y) == [0.04, 0.05] and list(family.y) == [0.3, 0.9] and same.line.dash == "dot"
+    assert [shape.x0 for shape in figure.layout.shapes] == [20]
+    assert texts(figure) == ["same source (false alarms)", "another family"]
+
+
+def test_tables_hold_every_source_and_trace(report: dict[str, Any]) -> None:
+    candidates = frames.candidates(report)
+    assert set(candidates["source"]) == set(SOURCES) and candidates["probability"].is_monotonic_decreasing
+    assert candidates["probability"].sum() == pytest.approx(1)
+    grown = frames.evidence(report)
+    assert grown["traces"].tolist() == [row["traces"] for row in report["results"]["running"]]
+    assert (grown["orders_low"] <= grown["orders_high"]).all() and grown["log10_ratio"].notna().all()
+    assert len(frames.traces(report)) == 12
+    left = frames.left_out(report)
+    assert left["place"].tolist() == [98, 99] and left["reason"].tolist()[1] == "there is no response"
+
+
+def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
+    script = "<script>alert(1)</script>"
+    shown = {
+        "source": "a", "rival": "<b>", "log_odds": 0.75, "stored": 0.7499, "rest": "beyond",
+        "pieces": [
+            {"text": script, "start": 0, "stop": 25, "value": 1.0},
+            {"text": " \n", "start": 25, "stop": 27, "value": -0.25},
+        ],
+    }  # fmt: skip
+    drawn = heat.heat_map(shown).to_plotly_json()
+    text = drawn["props"]["children"][1].children
+    assert [span.children for span in text] == [script, " \n", "beyond"]
+    assert [span.style["--weight"] for span in text[:2]] == ["1.000", "0.250"]
+    assert "token-against" in text[1].className and text[0].title == "+1.0000 nats"
+    said = "".join(getattr(part, "children", part) for part in heat.sum_words(shown))
+    assert said.count("+0.7500 nats") == 2
+    assert heat.visible(" \n") == "␣↵" and heat.number(-1.5, 2) == "−1.50"
+    assert frames.pieces(shown)["log_odds"].sum() == pytest.approx(0.75)
+
+
+def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrolment: Enrolment) -> None:
+    told = json.dumps(verdict.verdict(report), default=lambda part: part.to_plotly_json(), ensure_ascii=False)
+    for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "p = .400", "at an error rate of 5 %", "A <case>",
+                  "1 bad line and 1 duplicate left out", "shorter than any"):  # fmt: skip
+        assert words in told, words
+    assert "prove" not in told.lower()
+    plain = json.dumps(
+        verdict.verdict(written(enrolment, n=3, claimed=None, calibrated=False)),
+        default=lambda part: part.to_plotly_json(), ensure_ascii=False,
+    )  # fmt: skip
+    assert "INCONCLUSIVE" in plain and "Not calibrated" in plain and "leading source" in plain
+    # '=x.jsonl' is no name that a command line may be given unseen.
+    command = json.dumps(verdict.verify(report), default=lambda part: part.to_plotly_json())
+    assert (
+        f"verify attribution-{report['sha256'][:8]}.json --traces TRACES" in command
+    )  # '=x.jsonl' is no safe argument
+
+
+ONE = Ecosystem("e", "r", "p", "ur", SOURCES, FAMILIES, "0" * 64, {})
+
+
+def test_priors_are_weights_or_a_sentence_with_the_line() -> None:
+    assert question.weights("even", ONE, None, 50, None) is None
+    held = question.weights("claim", ONE, SOURCES[2], 40, None)
+    assert held is not None and held[SOURCES[2]] == pytest.approx(0.4)
+    assert held["a-one"] == pytest.approx(0.2) and sum(held.values()) == pytest.approx(1)
+    assert question.weights("own", ONE, None, 50, "a-one = 3\n\nc=three = 1.5") == {"a-one": 3, "c=three": 1.5}
+    with pytest.raises(AtlasError, match="no claim is chosen"):
+        question.weights("claim", ONE, None, 50, None)
+    with pytest.raises(AtlasError, match="no percentage"):
+        question.weights("claim", ONE, SOURCES[0], "", None)
+    for line in ("a-one", "a-one = x", "a-one = -1", "a-one = inf"):
+        with pytest.raises(AtlasError, match="Line 2"):
+            question.weights("own", ONE, None, 50, f"a-one = 1\n{line}")
+
+
+def test_sources_are_offered_by_family() -> None:
+    groups = grouped(SOURCES, FAMILIES)
+    assert [group["group"] for group in groups] == ["A", "C", "<i>D</i>"]
+    assert [item["value"] for item in groups[0]["items"]] == ["a-one", "<b>two</b>"]
+    assert grouped(["x", "y"], ["x", "y"]) == [{"value": "x", "label": "x"}, {"value": "y", "label": "y"}]
+
+
+# Two windows
+
+
+def test_windows_with_the_same_prompts_are_put_side_by_side(enrolment: Enrolment) -> None:
+    assert side_by_side(["p", "q"], ["q", "p"]) is not None
+    assert np.array_equal(side_by_side(["p", "q"], ["q", "p"]), [1, 0])
+    for before, after in ((["p"], ["q"]), (["p", "p"], ["p", "q"]), (["p"], ["p", "p"]), ([""], [""])):
+        assert side_by_side(before, after) is None
+    rng = np.random.default_rng(3)
+    before, after = rng.normal(size=(2, 12, 2 * D)).astype(np.float16)
+    after = after + np.float16(1.5)
+    prompts = [f"p{i}" for i in range(12)]
+    order = rng.permutation(12)
+    test = compare(before, after[order], (prompts, [prompts[i] for i in order]), enrolment)
+    first, second = standardised(before, enrolment), standardised(after, enrolment)
+    naive = drift_test(first, second, "energy", paired=True)
+    assert test.paired and test.p_value == naive.p_value <= 0.01 and test.statistic == pytest.approx(naive.statistic)
+    alone = compare(before, after, (prompts, [""] * 12), enrolment)
+    assert not alone.paired and (alone.before, alone.after) == (12, 12)
+    with pytest.raises(AtlasError, match="second window has 1 trace"):
+        compare(before, after[:1], (prompts, ["x"]), enrolment)
+    assert len(thinned(np.zeros((2_500, 2)))) == 1_000 and len(thinned(before)) == 12
