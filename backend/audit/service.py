@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -474,3 +474,47 @@ class Service:
                 for ending in ("report.json", "npz"):
                     self._place(*held, ending).unlink(missing_ok=True)
         self.uploads.sweep(now)
+
+    # ---- two windows ------------------------------------------------------------------------------------------------
+
+    def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
+        """Test whether two windows of traces differ, out of the fingerprints of jobs that kept them.
+
+        Parameters
+        ----------
+        session, before : str
+        after : str, optional
+            Without it the first half of ``before`` is held against its second half.
+
+        Returns
+        -------
+        dict
+            statistic, p_value, method, paired, before and after (traces), permutations, names (of the files).
+
+        Raises
+        ------
+        AtlasError
+            MissingError; or a window is too short; or the jobs were read by different ecosystems.
+        """
+        from backend.audit.windows import compare, prompts_of
+
+        held, parts, prompts, names = [], [], [], []
+        for name in (before, after) if after else (before,):
+            job, report = self._job(session, name), self.report(session, name)
+            upload, path = self.uploads.get(session, job.key)
+            with np.load(self._place(session, name, "npz"), allow_pickle=False) as kept:
+                if "fingerprints" not in kept:
+                    raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
+                parts.append(kept["fingerprints"])
+            prompts.append(prompts_of(path, upload.name, job.settings.columns, self.limits, report["traces"]))
+            names.append(upload.name)
+            held.append(job)
+        if len({job.enrolment_sha256 for job in held}) > 1:
+            raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
+        if not after:
+            middle = len(parts[0]) // 2
+            parts = [parts[0][:middle], parts[0][middle:]]
+            prompts = [prompts[0][:middle], prompts[0][middle:]]
+            names = [f"{names[0]}, first half", f"{names[0]}, second half"]
+        test = compare(parts[0], parts[1], (prompts[0], prompts[1]), self._same(held[0]))
+        return asdict(test) | {"names": names}
