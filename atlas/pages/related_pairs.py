@@ -1,0 +1,410 @@
+"""Pairs of models on the page of relationships: their scores, what every reader says of one, the most misleading."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import PAPER_METHOD, Questions
+from atlas.drawing import Drawn
+from atlas.figures import pairs
+from atlas.figures.attribution import rate_text
+from atlas.figures.relationships import signed
+from atlas.state import PROTOCOLS, View
+from backend.store import relationships as store
+
+SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
+DECISIONS = {"pair": "decision", "model": "decision_model", "family": "decision_family"}
+SCORE_WORDS = {
+    "match": "Share of 600 answers that begin alike",
+    "distance": "Distance of the two models' embeddings",
+    "ac": "First-AC cosine: how alike the drift is",
+}
+MAKERS = {
+    "Qwen": "Qwen",
+    "google": "Gemma",
+    "meta-llama": "Llama",
+    "deepseek-ai": "DeepSeek",
+    "microsoft": "Phi",
+}
+"""Family of the atlas for the organisation that a parent model is published by."""
+METHODS = {PAPER_METHOD: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
+COUNT_MISTAKEN = 40
+
+
+def reader_names(asked: Questions) -> dict[str, str]:
+    """Names of the readers with relationships, measured ones first."""
+    names = {}
+    for row in asked.ask(store.relationship_readers).itertuples(index=False):
+        method = str(row.method).removeprefix("published-")
+        name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
+        if name and isinstance(row.proxy_name, str) and row.proxy_name:
+            name += f" · {row.proxy_name}"
+            name += " · response" if row.view == "r" and method == PAPER_METHOD else ""
+        names[row.reader] = name or str(row.name)
+    return names
+
+
+def row_of(reader: str) -> str:
+    """Line of a reader: a published one shares that of the same method measured here."""
+    return reader.removeprefix("published-")
+
+
+def shown_reader(asked: Questions, view: View) -> str:
+    """Reader whose scores of pairs are shown: the chosen one, that of the header, else the first measured; or ''."""
+    readers = asked.ask(store.relationship_readers)
+    held = list(readers.loc[readers["pairs"] > 0, "reader"])
+    return next((name for name in (view.relates, view.reader) if name in held), held[0] if held else "")
+
+
+def reader_field(asked: Questions, view: View) -> Component:
+    """A field for the reader whose scores are shown, measured ones first."""
+    readers, names = asked.ask(store.relationship_readers), reader_names(asked)
+    groups = [
+        {
+            "group": words,
+            "items": [
+                {"value": row.reader, "label": names[row.reader]}
+                for row in readers[(readers["origin"] == origin) & (readers["pairs"] > 0)].itertuples(index=False)
+            ],
+        }
+        for origin, words in shell.ORIGINS.items()
+    ]
+    return dmc.Select(
+        id="relates",
+        data=[group for group in groups if group["items"]],
+        value=shown_reader(asked, view) or None,
+        allowDeselect=False,
+        searchable=True,
+        size="sm",
+        maxDropdownHeight=360,
+        nothingFoundMessage="No reader has this name",
+        comboboxProps={"zIndex": 300},
+        attributes={"input": {"aria-label": "Reader whose scores of pairs are shown"}},
+    )
+
+
+def model_field(asked: Questions, identity: str, value: str, label: str) -> Component:
+    """A field that finds a model by its name, grouped by parent."""
+    models = asked.ask(store.relationship_models)
+    data = [
+        {"group": str(parent), "items": [{"value": model, "label": model} for model in rows["model"]]}
+        for parent, rows in models.groupby("parent_family", sort=False)
+    ]
+    return dmc.Select(
+        id=identity,
+        data=data,
+        value=value if value in set(models["model"]) else None,
+        searchable=True,
+        clearable=True,
+        placeholder="A model",
+        nothingFoundMessage="No model has this name",
+        limit=80,
+        maxDropdownHeight=320,
+        size="sm",
+        comboboxProps={"zIndex": 300},
+        attributes={"input": {"aria-label": label}},
+    )
+
+
+def scored(asked: Questions, view: View, reader: str) -> tuple[pd.DataFrame, str]:
+    """Pairs with a reader's scores, and the protocol that they belong to.
+
+    The released files hold the scores of the pair split's pairs alone, so a published reader shows those whatever the
+    protocol. Under the strict protocols only pairs that some split tested are shown.
+    """
+    truth = asked.ask(store.relationship_pairs)
+    for protocol in dict.fromkeys((view.protocol, "pair")):
+        scores = asked.ask(store.relationship_scores, SETS[protocol], reader)
+        if not scores.empty:
+            frame = truth[truth["pair_set"] == SETS[protocol]].merge(scores, on="pair_id")
+            frame = frame.assign(decision=frame[DECISIONS[protocol]])
+            if protocol != "pair" and frame["decision"].notna().any():
+                frame = frame[frame["decision"].notna()]
+            return frame.reset_index(drop=True), protocol
+    return truth.iloc[:0].assign(**dict.fromkeys(("dc", "ac", "match", "distance", "decision"), 0.0)), view.protocol
+
+
+def unmeasured(view: View, what: str, ways: list[tuple[str, str]] | None = None) -> Drawn:
+    """What stands where relationships would be."""
+    return drawing.nothing(
+        view, f"There is no {what}", "Measure it with: python -m jobs relate, then publish it", ways or []
+    )
+
+
+def badge(asked: Questions, reader: str) -> Component:
+    """Whether a reader was measured here."""
+    readers = asked.ask(store.relationship_readers).set_index("reader")
+    return shell.origin_badge(str(readers.at[reader, "origin"]))
+
+
+def kinship(asked: Questions, view: View) -> Drawn:
+    """Pairs in the scores of one reader."""
+    reader = shown_reader(asked, view)
+    frame, protocol = scored(asked, view, reader)
+    if frame.empty:
+        return unmeasured(view, "score of a pair yet")
+    focus = {"model": view.left if not view.right else "", "chosen": (view.left, view.right)}
+    name = pairs.leading(frame)
+    two = name == "ac" and frame["dc"].notna().any()
+    if two:
+        figure = pairs.pair_scatter(frame, theme=view.theme, **focus)
+    else:
+        figure = pairs.score_stacks(frame.assign(score=frame[name]), theme=view.theme, title=SCORE_WORDS[name], **focus)
+    decisions = frame["decision"].notna()
+    right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
+    told: list[Component | str] = [
+        badge(asked, reader),
+        " One mark a pair, in the two scores that the readout sees. "
+        if two
+        else " One mark a pair: related ones stand up, unrelated ones hang down. ",
+    ]
+    if decisions.any():
+        told.append(f"{int(right.sum())} of {len(right)} mean decisions are right")
+        told.append("; the dashed line is where they turn. " if two else ". ")
+    else:
+        told.append("The released files hold scores and no decisions. ")
+    if protocol != view.protocol:
+        told.append("They hold the pairs of the pair split alone, which are shown. ")
+    told.append(
+        f"Click a pair to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+    )
+    return Drawn(figure, told)
+
+
+def shown_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """The pairs that are drawn, with the shown reader's scores."""
+    return scored(asked, view, shown_reader(asked, view))[0]
+
+
+def pair_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Every reader's scores of the chosen pair; empty for a pair that is in no set."""
+    truth = asked.ask(store.relationship_pairs)
+    wanted = {view.left, view.right}
+    held = truth[[{a, b} == wanted for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
+    parts = []
+    for row in held.itertuples(index=False):
+        scores = asked.ask(store.relationship_scores, row.pair_set)
+        pairs_of = truth[truth["pair_set"] == row.pair_set][["pair_id", "related"]]
+        for reader, rows in scores.groupby("reader", sort=False):
+            own = rows[rows["pair_id"] == row.pair_id]
+            if own.empty:
+                continue
+            name = pairs.leading(rows)
+            others = rows.merge(pairs_of, on="pair_id")
+            sign = -1.0 if name == "distance" else 1.0
+            strangers = sign * others.loc[~others["related"].astype(bool) & (others["pair_id"] != row.pair_id), name]
+            parts.append(
+                own.assign(
+                    reader=reader,
+                    pair_set=row.pair_set,
+                    related=bool(row.related),
+                    above=float((strangers < sign * own[name].iloc[0]).mean()),
+                )
+            )
+    if not parts:
+        return pd.DataFrame()
+    frame = pd.concat(parts, ignore_index=True)
+    # A pair may be in both sets: scores are the same, decisions are of one protocol each.
+    decision = frame.groupby("reader")[list(DECISIONS.values())].max()
+    frame = frame.sort_values("pair_set", ascending=False, kind="stable").drop_duplicates("reader")
+    order = {reader: place for place, reader in enumerate(reader_names(asked))}
+    frame = frame.drop(columns=list(DECISIONS.values())).join(decision, on="reader")
+    return frame.sort_values("reader", key=lambda column: column.map(order)).reset_index(drop=True)
+
+
+def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    """One pair: both models, the truth, and every reader; or all pairs of one model."""
+    models = asked.ask(store.relationship_models).set_index("model")
+    left, right = (model if model in models.index else "" for model in (view.left, view.right))
+    if not models.size:
+        return drawing.absent(unmeasured(view, "pair of models yet"))
+    if not left and not right:
+        return (
+            shell.empty("No pair is chosen", "Click a mark above, select a row below, or type the name of a model"),
+            f"Two of {len(models)} models, and what every reader makes of them.",
+        )
+    if left == right or not (left and right):
+        return _partners(asked, view, left or right)
+    frame = pair_rows(asked, view)
+    names = reader_names(asked)
+    card = html.Div([_model_card(asked, view, models, model) for model in (left, right)], className="kin-models")
+    if frame.empty:
+        same = models.at[left, "parent_family"] == models.at[right, "parent_family"]
+        why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
+        return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
+    related = bool(frame["related"].iloc[0])
+    shown = shown_reader(asked, view)
+    body = [
+        html.Tr(
+            [
+                html.Th(
+                    html.Span([html.Span(names[row.reader], className="reader-name"), badge(asked, row.reader)],
+                              className="marked"),
+                    scope="row",
+                ),
+                html.Td(rate_text(row.dc)),
+                html.Td(rate_text(row.ac)),
+                html.Td(rate_text(row.match)),
+                html.Td(rate_text(row.distance)) if pd.isna(row.distance) else html.Td(f"{row.distance:.3g}"),
+                html.Td(f"{100 * row.above:.0f} %"),
+                html.Td(_decision(getattr(row, DECISIONS[view.protocol]), related)),
+            ],
+            className=" ".join(
+                filter(None, ("here" if row.reader == shown else "", _published_class(asked, row.reader)))
+            ),
+        )
+        for row in frame.itertuples(index=False)
+    ]  # fmt: skip
+    heads = ["Reader", "DC cosine", "AC cosine", "Match", "Distance", "Above strangers", "Read as"]
+    table = html.Table(
+        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+        className="small wide kin-table",
+    )
+    decided = frame[DECISIONS[view.protocol]].dropna()
+    correct = int(((decided > 0) == related).sum())
+    verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
+    sentence = [
+        html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{pairs.TRUTH_WORDS[related]}"),
+        f" in truth. {verdict}",
+        shell.term(
+            "Above strangers",
+            "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an "
+            "unrelated one in their midst",
+        ),
+        f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
+        f"{PROTOCOLS[view.protocol].lower()} split.",
+    ]
+    return html.Div([card, html.Div(table, className="scroll-x")], className="kin"), sentence
+
+
+def _published_class(asked: Questions, reader: str) -> str:
+    readers = asked.ask(store.relationship_readers).set_index("reader")
+    return "published-row" if readers.at[reader, "origin"] == "published" else ""
+
+
+def _decision(value: float, related: bool) -> list[Component | str]:
+    if pd.isna(value):
+        return ["–"]
+    says = bool(value > 0)
+    right = says == related
+    return [
+        html.Span(
+            f"{pairs.TRUTH_WORDS[says]}, {'right' if right else 'wrong'}",
+            className="kin-right" if right else "kin-wrong",
+        ),
+        html.Span(f" ({signed(value)})", className="soft"),
+    ]
+
+
+def _model_card(asked: Questions, view: View, models: pd.DataFrame, model: str) -> Component:
+    row = models.loc[model]
+    mark = asked.marks().get(MAKERS.get(str(row["parent_family"]).partition("/")[0], ""))
+    empty = int(row["empty_responses"])
+    facts: list[Component | str] = [
+        "a parent"
+        if row["is_parent"]
+        else html.Span(["derived from ", shell.source_name(row["parent_family"])], className="marked")
+    ]
+    if empty:
+        facts.append(html.Span(f"{empty} of its 600 answers are empty", className="caution"))
+    return html.Div(
+        [
+            html.Div(
+                [*([shell.symbol(mark, view.theme)] if mark else []), shell.source_name(model)], className="marked"
+            ),
+            html.Div(facts, className="card-facts"),
+        ],
+        className="kin-model",
+    )
+
+
+def _partners(asked: Questions, view: View, model: str) -> tuple[Component, shell.Children]:
+    """All pairs of one model, as the shown reader scores them."""
+    models = asked.ask(store.relationship_models).set_index("model")
+    reader = shown_reader(asked, view)
+    frame, _ = scored(asked, view, reader)
+    own = frame[(frame["model_a"] == model) | (frame["model_b"] == model)]
+    card = html.Div(_model_card(asked, view, models, model), className="kin-models")
+    scorer = reader_names(asked).get(reader, "a reader")
+    sentence = f"Pairs of this model that {scorer} has scored, the closest first; choose one. n = {len(own)}."
+    if own.empty:
+        return html.Div(
+            [card, shell.empty("No pair of this model is in this split", "Choose another split above")]
+        ), sentence
+    name = pairs.leading(own)
+    own = own.assign(other=own["model_b"].where(own["model_a"] == model, own["model_a"]))
+    own = own.sort_values(["related", name], ascending=[False, name == "distance"], kind="stable").head(COUNT_MISTAKEN)
+    rows = [
+        html.Button(
+            [
+                shell.source_name(row.other),
+                html.Span(
+                    pairs.TRUTH_WORDS[bool(row.related)],
+                    className=f"kin-truth kin-{pairs.TRUTH_WORDS[bool(row.related)]}",
+                ),
+                html.Span(rate_text(getattr(row, name)), className="number"),
+            ],
+            id={"type": "partner", "model": row.other},
+            className="kin-partner",
+        )
+        for row in own.itertuples(index=False)
+    ]
+    return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
+
+
+def mistaken_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Pairs of the shown reader, the most misleading first."""
+    frame = shown_rows(asked, view)
+    columns = ["model_a", "model_b", "truth", "parent_a", "parent_b", "dc", "ac", "match", "distance"]
+    columns += ["decision", "passed_by"]
+    if frame.empty:
+        return pd.DataFrame(columns=columns)
+    frame = frame.assign(passed_by=pairs.passed_by(frame), truth=frame["related"].map(pairs.TRUTH_WORDS))
+    frame = frame.sort_values("passed_by", ascending=False, kind="stable")
+    return frame[columns].dropna(axis="columns", how="all").reset_index(drop=True)
+
+
+def mistaken(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    """The grid of the most misleading pairs."""
+    frame = mistaken_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(unmeasured(view, "score of a pair yet"))
+    columns = [
+        tables.words("model_a", "First model", 150, 1, cellClass="mono"),
+        tables.words("model_b", "Second model", 150, 1, cellClass="mono"),
+        tables.words("truth", "Truth", 96),
+        *[
+            tables.number(name, title, "cosine", 76)
+            for name, title in (("dc", "DC"), ("ac", "AC"), ("match", "Match"), ("distance", "Distance"))
+            if name in frame
+        ],
+        *([tables.number("decision", "Decision", "number", 88)] if "decision" in frame else []),
+        tables.number("passed_by", "Passed by", "rate", 92),
+    ]
+    reader = shown_reader(asked, view)
+    sentence = [
+        badge(asked, reader),
+        f" {reader_names(asked)[reader]}; the most wrong first: ",
+        shell.term(
+            "passed by",
+            "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right",
+        ),
+        f" counts unrelated pairs that look closer than a related one, and the reverse. n = {len(frame)} pairs. Select "
+        "a row to ask every reader.",
+    ]
+    return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
+
+
+def scores_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the scores of the shown reader."""
+    return "relationship_features", {"reader": shown_reader(asked, view)}
+
+
+def pair_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the chosen pair."""
+    frame = pair_rows(asked, view)
+    return "relationship_features", {"pair_id": frame["pair_id"].iloc[0] if len(frame) else ""}

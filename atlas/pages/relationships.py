@@ -1,0 +1,458 @@
+"""Relationships: which reader tells a derived model from a stranger, and what every reader says of a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import PAPER_METHOD, Questions, questions
+from atlas.drawing import Drawn
+from atlas.figures import relationships
+from atlas.figures.attribution import rate_text
+from atlas.figures.relationships import READOUTS, signed
+from atlas.pages import related_pairs
+from atlas.state import MEASURES, PROTOCOLS, View
+from backend.store import relationships as store
+
+QUESTIONS = {
+    "readouts": "Which reader tells relatives from strangers?",
+    "rates": "What are the numbers?",
+    "kinship": "How far apart do related and unrelated pairs lie?",
+    "verdicts": "What does every reader say of one pair?",
+    "mistaken": "Which pairs mislead it most?",
+    "contrasts": "Do both halves of the fingerprint help?",
+    "tested": "Which differences are more than luck?",
+}
+PROTOCOL_WORDS = {
+    "pair": "Test pairs are new, but either model may be known from another pair.",
+    "model": "Both models of a test pair are new; other children of their parents may be known.",
+    "family": "The test pairs' whole families are new: nothing of them was seen in training.",
+}
+MEASURE_HELP = {
+    "accuracy": "share of pairs told right",
+    "precision": "share of pairs called related that are",
+    "recall": "share of related pairs that are found",
+    "f1": "harmonic mean of precision and recall",
+    "auc": "how often a related pair scores above an unrelated one",
+}
+COINS = {"accuracy": 0.5, "precision": 0.5, "auc": 0.5}
+"""What a coin gets where as many test pairs are related as not."""
+COMPARED = ("accuracy", "f1", "auc")
+"""Measures that were tested in pairs."""
+
+
+def layout(**query: str) -> Component:
+    """The page for a query string."""
+    asked = questions()
+    problem = asked.problem()
+    if problem is not None:
+        return shell.no_generation(problem)
+    view = asked.settle(View.parse(query))
+
+    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+        plot = shell.graph(f"{name}-graph", drawn.figure)
+        return shell.figure_section(
+            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin="", **more
+        )
+
+    return html.Div(
+        className="column",
+        children=[
+            drawing.remembered(PAGE.name),
+            html.Div(
+                className="page-head",
+                children=[
+                    html.H1("Relationships"),
+                    html.Div(
+                        _answer(asked, view), id="related-answer", className="answer alone", **{"aria-live": "polite"}
+                    ),
+                    html.Div(
+                        className="controls",
+                        children=[
+                            shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out"),
+                            shell.segmented("measure", MEASURES, view.measure, "Metric"),
+                        ],
+                    ),
+                    html.P(_protocol_sentence(asked, view), id="protocol-told", className="sentence"),
+                ],
+            ),
+            section("readouts", _readouts(asked, view), _readouts_height(asked, view)),
+            section(
+                "kinship",
+                related_pairs.kinship(asked, view),
+                460,
+                controls=[shell.labelled("Reader of pairs", "relates", related_pairs.reader_field(asked, view))],
+            ),
+            shell.grid_section(
+                "verdicts",
+                QUESTIONS["verdicts"],
+                *related_pairs.verdicts(asked, view),
+                origin="",
+                height=None,
+                controls=[
+                    shell.labelled("First", "left", related_pairs.model_field(asked, "left", view.left, "First model")),
+                    shell.labelled(
+                        "Second", "right", related_pairs.model_field(asked, "right", view.right, "Second model")
+                    ),
+                ],
+            ),
+            shell.grid_section(
+                "mistaken", QUESTIONS["mistaken"], *related_pairs.mistaken(asked, view), origin="", height=400
+            ),
+            section("contrasts", _contrasts(asked, view), _contrasts_height(asked, view)),
+            shell.grid_section("tested", QUESTIONS["tested"], *_tested(asked, view), origin="", height=400),
+            shell.grid_section("rates", QUESTIONS["rates"], *_rates(asked, view), origin="", height=480),
+        ],
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    protocol, measure = Input("protocol", "value"), Input("measure", "value")
+    relates, left, right = Input("relates", "value"), Input("left", "value"), Input("right", "value")
+    drawing.remember(app, PAGE.name, protocol=protocol, measure=measure, relates=relates, left=left, right=right)
+    drawing.follow(
+        app,
+        drawing.place("related-answer", _answer),
+        drawing.place("protocol-told", _protocol_sentence),
+        drawing.figure("readouts", _readouts),
+        _tall("readouts", _readouts_height),
+        drawing.figure("contrasts", _contrasts),
+        _tall("contrasts", _contrasts_height),
+        drawing.grid("tested", _tested),
+        protocol=protocol,
+        measure=measure,
+    )
+    drawing.follow(app, drawing.grid("rates", _rates), protocol=protocol)
+    drawing.follow(app, drawing.grid("mistaken", related_pairs.mistaken), protocol=protocol, relates=relates)
+    drawing.follow(
+        app,
+        drawing.figure("kinship", related_pairs.kinship),
+        drawing.grid("verdicts", related_pairs.verdicts),
+        protocol=protocol,
+        relates=relates,
+        left=left,
+        right=right,
+    )
+
+    # A point, a row, a partner in the list: all of them choose the pair.
+    @app.callback(
+        Output("left", "value"),
+        Output("right", "value"),
+        Input("kinship-graph", "clickData"),
+        Input("mistaken-grid", "selectedRows", allow_optional=True),
+        Input({"type": "partner", "model": ALL}, "n_clicks"),
+        State("left", "value"),
+        prevent_initial_call=True,
+    )
+    def chosen(
+        point: dict[str, Any] | None, row: list[dict[str, Any]] | None, clicks: list[int | None], left: str | None
+    ) -> Any:
+        trigger = ctx.triggered_id
+        points = (point or {}).get("points") or []
+        if trigger == "kinship-graph" and points and points[0].get("customdata"):
+            return tuple(points[0]["customdata"])
+        if trigger == "mistaken-grid" and row:
+            return row[0]["model_a"], row[0]["model_b"]
+        if isinstance(trigger, dict) and any(clicks):
+            return left, trigger["model"]
+        return no_update, no_update
+
+
+def _tall(name: str, height: Callable[[Questions, View], int]) -> drawing.Part:
+    """The height of a figure that has a line a reader."""
+    return drawing.Part(
+        (Output({"type": "body", "figure": name}, "style"),), lambda asked, view: ({"height": height(asked, view)},)
+    )
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def _summaries(asked: Questions, view: View) -> pd.DataFrame:
+    """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
+    frame = asked.ask(store.relationship_summaries, view.protocol)
+    frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
+    readers = asked.ask(store.relationship_readers).set_index("reader")
+    method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
+    aside = (frame["origin"] == "published") & (method == PAPER_METHOD) & (reads == "r")
+    return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
+
+
+def _best(frame: pd.DataFrame, origin: str) -> pd.Series | None:
+    rows = frame[(frame["origin"] == origin) & frame["readout"].isin(relationships.USUAL)]
+    return None if rows.empty else rows.loc[rows["value"].idxmax()]
+
+
+def _answer(asked: Questions, view: View) -> list[Component | str]:
+    frame = _summaries(asked, view)
+    measured, published = _best(frame, "measured"), _best(frame, "published")
+    if measured is None and published is None:
+        return ["No reader has been asked yet which of two models is derived from the other."]
+    names = related_pairs.reader_names(asked)
+    unit = f"{MEASURES[view.measure]} " if view.measure != "accuracy" else ""
+
+    def rate(row: pd.Series) -> list[Component | str]:
+        if view.measure == "accuracy":
+            return [html.Strong(f"{100 * row['value']:.1f} %")]
+        return [unit, html.Strong(rate_text(row["value"]))]
+
+    told: list[Component | str] = []
+    if measured is not None:
+        told += (
+            [f"{names[measured['reader']]} tells ", *rate(measured)]
+            if view.measure == "accuracy"
+            else [f"{names[measured['reader']]} reaches ", *rate(measured)]
+        )
+        told.append(
+            " of the pairs right, the best measured here. " if view.measure == "accuracy" else ", the best here. "
+        )
+    if published is not None:
+        told.append(
+            html.Span([f"Best published: {names[published['reader']]}, ", *rate(published), ". "], className="soft")
+        )
+    if view.measure in COINS:
+        told.append(
+            html.Span("A coin gets 50 %." if view.measure == "accuracy" else "A coin gets .500.", className="soft")
+        )
+    return told
+
+
+def _protocol_sentence(asked: Questions, view: View) -> list[Component | str]:
+    models = asked.ask(store.relationship_models)
+    return [
+        f"{len(models)} small models of {models['parent_family'].nunique()} ",
+        shell.term("parent families", "A parent model and the models that were derived from it by further training"),
+        ": is the second model of a pair ",
+        shell.term(
+            "derived", "A parent and a model made from it by further training; unrelated pairs have two parents"
+        ),
+        f" from the first? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
+    ]
+
+
+def _lines(asked: Questions, frame: pd.DataFrame) -> dict[str, str]:
+    """Names of the lines, best first; lines with something measured here come before published ones."""
+    names = related_pairs.reader_names(asked)
+    usual = frame.assign(usual=frame["readout"].isin(relationships.USUAL))
+    order = (
+        usual.sort_values(["usual", "value"], ascending=False, kind="stable")
+        .groupby("row", sort=False)
+        .agg(value=("value", "first"), here=("origin", lambda origins: bool((origins == "measured").any())))
+        .sort_values(["here", "value"], ascending=False, kind="stable")
+    )
+    by_row = {related_pairs.row_of(reader): name for reader, name in list(names.items())[::-1]}
+    return {str(row): by_row[str(row)] for row in order.index}
+
+
+def _readouts_height(asked: Questions, view: View) -> int:
+    return relationships.dots_height(_summaries(asked, view)["row"].nunique())
+
+
+def _readouts(asked: Questions, view: View) -> Drawn:
+    frame = _summaries(asked, view)
+    if frame.empty:
+        return related_pairs.unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships")
+    names = _lines(asked, frame)
+    axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
+    figure = relationships.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
+    thin = (
+        " Thin bars with caps: one standard deviation, where no interval is stored."
+        if frame["low"].isna().any()
+        else ""
+    )
+    here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
+    sentence = [
+        "A linear ",
+        shell.term(
+            "readout", "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
+        ),
+        f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
+        f"over the splits.{thin} Filled: measured here; hollow: published. n = {len(names)} readers, {len(here)} of "
+        "them measured here.",
+    ]
+    return Drawn(figure, sentence)
+
+
+def _tests(asked: Questions, view: View) -> pd.DataFrame:
+    measure = view.measure if view.measure in COMPARED else "accuracy"
+    frame = asked.ask(store.relationship_tests, view.protocol)
+    return frame[frame["measure"] == measure]
+
+
+def _contrast_rows(asked: Questions, view: View) -> pd.DataFrame:
+    frame = _tests(asked, view)
+    own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
+    own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
+    return own.assign(row=own["subject"]).reset_index(drop=True)
+
+
+def _contrasts_height(asked: Questions, view: View) -> int:
+    return relationships.dots_height(_contrast_rows(asked, view)["row"].nunique())
+
+
+def _untested(view: View, what: str) -> Drawn:
+    ways = [
+        (f"Hold out {words.lower()}", f"{PAGE.path}?{_with(view, protocol)}")
+        for protocol, words in PROTOCOLS.items()
+        if protocol != "pair"
+    ]
+    if view.protocol == "pair":
+        return drawing.nothing(view, f"The pair split has no {what}", "Choose a split that holds out more", ways)
+    return related_pairs.unmeasured(view, f"{what} yet")
+
+
+def _with(view: View, protocol: str) -> str:
+    shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
+    return View(**shared, protocol=protocol, measure=view.measure, relates=view.relates).query()
+
+
+def _contrasts(asked: Questions, view: View) -> Drawn:
+    frame = _contrast_rows(asked, view)
+    if frame.empty:
+        return _untested(view, "tested differences of the blocks")
+    names = related_pairs.reader_names(asked)
+    lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
+    measure = MEASURES[view.measure if view.measure in COMPARED else "accuracy"].lower()
+    figure = relationships.contrast_dots(frame, lines, theme=view.theme, measure=measure)
+    sentence = [
+        "What the readout of ",
+        shell.term("both blocks", "DC is the mean of the proxy's states over a response, the first AC how they drift"),
+        " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
+        "is ",
+        shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
+        f". n = {int(frame['n'].max())} splits; they share pairs, so a p value tells how sensitive a difference is to "
+        "the split.",
+    ]
+    return Drawn(figure, sentence)
+
+
+def _tested_rows(asked: Questions, view: View) -> pd.DataFrame:
+    frame = _tests(asked, view)
+    names = related_pairs.reader_names(asked)
+
+    return pd.DataFrame(
+        {
+            "subject": [names.get(reader, reader) for reader in frame["subject"]],
+            "subject_readout": frame["subject_readout"],
+            "reference": [names.get(reader, reader) for reader in frame["reference"]],
+            "reference_readout": frame["reference_readout"],
+            "measure": frame["measure"],
+            "difference": frame["difference"],
+            "low": frame["low"],
+            "high": frame["high"],
+            "p_value": frame["p_value"],
+            "p_holm": frame["p_holm"],
+            "corrected_with": frame["hypotheses"].str.extract(r"relationships/([^/]+)/", expand=False),
+            "splits": frame["n"],
+            "origin": frame["origin"],
+        }
+    ).reset_index(drop=True)
+
+
+def _tested(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _tested_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(_untested(view, "paired tests"))
+    told = frame.assign(
+        interval=[f"{signed(low)} to {signed(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)]
+    )
+    columns = [
+        tables.words("subject", "Reader", 150, 1),
+        tables.words("subject_readout", "Readout", 84),
+        tables.words("reference", "less reader", 150, 1),
+        tables.words("reference_readout", "Readout", 84),
+        tables.number("difference", "Difference", "number", 90),
+        tables.words("interval", "95 % interval", 128, floatingFilter=False),
+        tables.number("p_holm", "Holm p", "number", 78),
+        tables.words("corrected_with", "Corrected with", 110),
+        tables.words("origin", "Origin", 92),
+    ]
+    real = int((frame["p_holm"] < 0.05).sum())
+    measure = MEASURES[view.measure if view.measure in COMPARED else "accuracy"].lower()
+    sentence = (
+        f"Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and "
+        f"three metrics of its set. {real} of {len(frame)} stay below .05. n = {int(frame['splits'].max())} splits."
+    )
+    return tables.grid("tested-grid", told, columns), sentence
+
+
+def _rate_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Every readout of every reader under the protocol, its five metrics beside each other."""
+    frame = asked.ask(store.relationship_summaries, view.protocol)
+    names = related_pairs.reader_names(asked)
+    wide = frame.pivot(
+        index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
+    )
+    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in wide.columns]
+    order = [name for metric in MEASURES for name in (metric, *(f"{metric}_{kind}" for kind in ("std", "low", "high")))]
+    wide = wide.reindex(columns=order).reset_index().rename(columns={"n": "splits"})
+    wide.insert(0, "name", [names[reader] for reader in wide["reader"]])
+    return wide.sort_values("accuracy", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _rate_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(related_pairs.unmeasured(view, "relationship measured yet"))
+    columns = [
+        tables.words("name", "Reader", 180, 1),
+        tables.words("readout", "Readout", 112),
+        tables.words("origin", "Origin", 96),
+        tables.number("accuracy", "Accuracy", "rate", 84),
+        tables.number("accuracy_std", "± Std", "rate", 66),
+        tables.number("accuracy_low", "Low", "rate", 62),
+        tables.number("accuracy_high", "High", "rate", 62),
+        tables.number("precision", "Precision", "rate", 84),
+        tables.number("recall", "Recall", "rate", 70),
+        tables.number("f1", "F1", "rate", 60),
+        tables.number("auc", "AUC", "rate", 60),
+    ]
+    sentence = (
+        "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
+        f"has spread and interval of every metric. n = {len(frame)} readouts."
+    )
+    return tables.grid("rates-grid", frame, columns), sentence
+
+
+# ---- what the figures say of themselves -----------------------------------------------------------------------------
+
+
+def _tests_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    frame = asked.ask(store.relationship_tests, view.protocol)
+    return "comparisons", {"method": frame["method"].iloc[0] if len(frame) else ""}
+
+
+def _metrics_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    del asked
+    return "relationship_metrics", {"protocol": view.protocol}
+
+
+PAGE = shell.Page(
+    name="relationships",
+    path="/relationships",
+    title="Relationships",
+    icon="relationships",
+    layout=layout,
+    register=register,
+    figures={
+        "readouts": shell.Told(
+            lambda asked, view: _summaries(asked, view).drop(columns=["build_id", "row"]),
+            _metrics_told,
+            related_pairs.shown_reader,
+        ),
+        "kinship": shell.Told(related_pairs.shown_rows, related_pairs.scores_told),
+        "verdicts": shell.Told(related_pairs.pair_rows, related_pairs.pair_told),
+        "mistaken": shell.Told(related_pairs.mistaken_rows, related_pairs.scores_told),
+        "contrasts": shell.Told(
+            lambda asked, view: _contrast_rows(asked, view).drop(columns=["build_id", "row"]), _tests_told
+        ),
+        "tested": shell.Told(_tested_rows, _tests_told),
+        "rates": shell.Told(_rate_rows, _metrics_told),
+    },
+)
