@@ -27,6 +27,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", default=None, help="hub id or folder of the model that a fine-tuned baseline starts from"
     )
+    parser.add_argument(
+        "--readout", default=None, choices=("fused",), help="a readout beside the paper's, in place of --stage"
+    )
+    parser.add_argument(
+        "--members",
+        default="",
+        help="members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)",
+    )
     _common.add_limit(parser)
     _common.add_release(parser)
     _common.add_work(parser)
@@ -42,8 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
         methods=tuple(part.strip() for part in arguments.method.split(",") if part.strip()),
         model=arguments.model,
+        members=arguments.members,
     )
-    stages = stages_of(arguments.stage)
+    stages = ["readouts"] if arguments.readout else stages_of(arguments.stage)
     release = _common.release_of(arguments)
     with contextlib.closing(_common.work_of(arguments)) as connection:
         _common.write_release_sources(connection, release)

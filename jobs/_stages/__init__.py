@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from backend.traces import View
 
-STAGES = ("attribution", "controls", "baselines", "stress", "audit", "statistics", "cost")
+STAGES = ("attribution", "controls", "baselines", "readouts", "stress", "audit", "statistics", "cost")
 """In the order in which one builds on another."""
 
 
@@ -28,6 +28,8 @@ class Asked:
         Baselines or readouts, where a stage has several; empty for all.
     model : str or None
         Hub id or folder of the model that a fine-tuned baseline starts from.
+    members : str
+        Members of a fused readout, empty for the default ones.
     """
 
     proxy: str
@@ -37,3 +39,4 @@ class Asked:
     limit: int | None = None
     methods: tuple[str, ...] = ()
     model: str | None = None
+    members: str = ""

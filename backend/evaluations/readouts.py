@@ -1,0 +1,179 @@
+"""Fused readouts under the paper's folds: who is fitted without what, and how members become one posterior.
+
+The paper selects a block on four inner folds (paper, Proxy Readers and Layer Selection). Here the inner folds weigh the
+members of a stack. A model that saw neither of two folds validates each of them for the other one; each outer fold
+takes the fold before and the fold after it for this, so that five such models stand beside the five outer ones and
+every row is scored three times. Nothing that is fitted for an outer fold has seen a row of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.protocol import FOLDS
+from backend.readouts.stack import Stack, fit_stack
+
+Ints = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float32]
+
+MODELS: tuple[frozenset[int], ...] = (
+    *(frozenset({fold}) for fold in range(FOLDS)),
+    *(frozenset({fold, (fold + 1) % FOLDS}) for fold in range(FOLDS)),
+)
+"""Folds that every model has not seen: the outer models, then the inner ones."""
+SLOTS = 3
+"""Scores of a row: by its outer model, by the inner model shared with the fold before, and by that with the next."""
+
+
+def models_of(fold: int) -> tuple[int, int, int]:
+    """Models that may score the rows of a fold, slot by slot."""
+    return fold, FOLDS + (fold - 1) % FOLDS, FOLDS + fold
+
+
+def training_folds(model: int) -> list[int]:
+    """Folds that a model is fitted on."""
+    return [fold for fold in range(FOLDS) if fold not in MODELS[model]]
+
+
+def validation(outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Slot and fold of the rows that validate for an outer fold: those of the next fold and of the one before."""
+    return (1, (outer + 1) % FOLDS), (2, (outer - 1) % FOLDS)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What a stack of members says.
+
+    Attributes
+    ----------
+    posteriors : dict of str to ndarray of shape (n, C), float32
+        Out-of-fold log-posteriors under every condition.
+    stacks : dict of int to Stack
+        Of every outer fold.
+    """
+
+    posteriors: dict[str, Floats]
+    stacks: dict[int, Stack]
+
+
+Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
+"""Condition, then member: log-posteriors of shape (SLOTS, n, C)."""
+
+
+def fuse(
+    scores: Scores,
+    labels: Ints,
+    folds: Ints,
+    cells: Mapping[str, Ints],
+    cell_count: int,
+    members: Sequence[str],
+    validated: Callable[[int, dict[str, Floats]], None] | None = None,
+) -> Fused:
+    """Weigh members on validation rows, and fuse them on the rows of every outer fold.
+
+    Parameters
+    ----------
+    scores : mapping of condition to mapping of member to ndarray of shape (SLOTS, n, C)
+    labels, folds : ndarray of shape (n,)
+    cells : mapping of condition to ndarray of shape (n,)
+        Cell of every row as it looks under that condition.
+    cell_count : int
+    members : sequence of str
+        Those that are used.
+    validated : callable, optional
+        Called for every outer fold with the fused scores of its validation rows under every condition, (n, C) and NaN
+        elsewhere; what is calibrated for that fold is calibrated on them.
+
+    Returns
+    -------
+    Fused
+    """
+    conditions = list(scores)
+    shape = scores[conditions[0]][members[0]].shape[1:]
+    posteriors = {condition: np.empty(shape, dtype=np.float32) for condition in conditions}
+    stacks = {}
+    for outer in range(FOLDS):
+        parts = [(slot, np.flatnonzero(folds == fold)) for slot, fold in validation(outer)]
+        truth = np.concatenate([labels[rows] for _ in conditions for _, rows in parts])
+        seen = np.concatenate([cells[condition][rows] for condition in conditions for _, rows in parts])
+        columns = [
+            np.concatenate(
+                [_part(scores[condition][member], slot, rows) for condition in conditions for slot, rows in parts]
+            )
+            for member in members
+        ]
+        stacks[outer] = fit_stack(columns, truth, seen, cell_count)
+        test, held_out = np.flatnonzero(folds == outer), {}
+        for condition in conditions:
+            given = scores[condition]
+            posteriors[condition][test] = stacks[outer].log_posterior(
+                [_part(given[member], 0, test) for member in members], cells[condition][test]
+            )
+            if validated is None:
+                continue
+            inner = np.full(shape, np.nan, dtype=np.float32)
+            for slot, rows in parts:
+                inner[rows] = stacks[outer].log_posterior(
+                    [_part(given[member], slot, rows) for member in members], cells[condition][rows]
+                )
+            held_out[condition] = inner
+        if validated:
+            validated(outer, held_out)
+    return Fused(posteriors, stacks)
+
+
+def transfer(
+    scores: Mapping[str, npt.NDArray[np.floating]], stacks: Mapping[int, Stack], cells: Ints, members: Sequence[str]
+) -> Floats:
+    """Fused log-posteriors of another domain, by every fold model.
+
+    Parameters
+    ----------
+    scores : mapping of member to ndarray of shape (FOLDS, n, C)
+        By the outer models.
+    stacks : mapping of int to Stack
+    cells : ndarray of shape (n,)
+    members : sequence of str
+
+    Returns
+    -------
+    ndarray of shape (FOLDS, n, C), float32
+    """
+    fused = [
+        stacks[fold].log_posterior([_part(scores[member], fold, slice(None)) for member in members], cells)
+        for fold in range(FOLDS)
+    ]
+    return np.stack(fused)
+
+
+def centred(log_posteriors: Floats, pool_of: Ints) -> Floats:
+    """Scores minus what an unlabelled pool of the same domain gets on average, source by source.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (..., n, C)
+    pool_of : ndarray of shape (n,)
+        Part of every row; its pool are the rows of all other parts, so that no row helps to centre itself.
+
+    Returns
+    -------
+    ndarray of the same shape, float32, normalised
+    """
+    out = np.empty_like(log_posteriors, dtype=np.float32)
+    for part in np.unique(pool_of):
+        inside = pool_of == part
+        pool = log_posteriors[..., ~inside, :].mean(-2, keepdims=True, dtype=np.float64)
+        moved = log_posteriors[..., inside, :] - pool
+        moved -= np.log(np.exp(moved - moved.max(-1, keepdims=True)).sum(-1, keepdims=True)) + moved.max(
+            -1, keepdims=True
+        )
+        out[..., inside, :] = moved
+    return out
+
+
+def _part(array: npt.NDArray[np.floating], slot: int, rows: Ints | slice) -> Floats:
+    return np.asarray(array[slot, rows], dtype=np.float32)

@@ -1,0 +1,105 @@
+"""Calibrated probabilities of fused scores at every budget: one factor a budget and length of the texts.
+
+Fitted for every outer fold on the validation rows of that fold. A group of traces belongs to the length that the median
+of its response tokens lies next to, which an auditor sees too, so that no condition has to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.audit.calibration import fit_scale, normalised
+from backend.evaluations.attribution import reduce_metrics
+from backend.evaluations.readouts import validation
+from backend.evidence import accumulate
+from backend.metrics import expected_calibration_error, negative_log_likelihood
+from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+LENGTH_EDGES = (48, 96, 192)
+"""First median tokens of every length class but the shortest."""
+FEWEST_GROUPS = 100
+"""A class of length with fewer groups takes the factor of all lengths together."""
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """Factors of every outer fold, budget and length class.
+
+    Attributes
+    ----------
+    prompt_folds : ndarray of shape (P,)
+    classes : int
+    tokens : mapping of condition to ndarray of shape (n,)
+        Response tokens of every row under every condition.
+    factors : dict of (fold, budget) to ndarray of shape (length classes,)
+    """
+
+    prompt_folds: Ints
+    classes: int
+    tokens: Mapping[str, Ints]
+    factors: dict[tuple[int, int], Doubles] = field(default_factory=dict)
+
+    @property
+    def budgets(self) -> list[int]:
+        """Budgets that fit into every fold."""
+        smallest = min(int((self.prompt_folds == fold).sum()) for fold in range(FOLDS))
+        return [k for k in BUDGETS if k <= smallest]
+
+    def fit(self, outer: int, held_out: Mapping[str, Floats]) -> None:
+        """Fit the factors of an outer fold on its validation rows, (n, C) under every condition."""
+        for k in self.budgets:
+            parts = [
+                self._scored(log_posteriors, condition, k, seed, fold)
+                for condition, log_posteriors in held_out.items()
+                for _, fold in validation(outer)
+                for seed in (GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1])
+            ]
+            scores, truth, length = (np.concatenate(part) for part in zip(*parts, strict=True))
+            shared = fit_scale(scores, truth)
+            factors = np.full(len(LENGTH_EDGES) + 1, shared)
+            for place in range(len(factors)):
+                inside = length == place
+                if inside.sum() >= FEWEST_GROUPS:
+                    factors[place] = fit_scale(scores[inside], truth[inside])
+            self.factors[outer, k] = factors
+
+    def measure(self, condition: str, log_posteriors: Floats) -> pd.DataFrame:
+        """Calibration error and negative log-likelihood of calibrated scores, as rows of attribution_metrics."""
+        rows: list[dict[str, object]] = []
+        for k in self.budgets:
+            pooled: dict[int, dict[str, float]] = {}
+            folded: dict[tuple[int, int], dict[str, float]] = {}
+            for seed in GROUPING_SEEDS:
+                parts = []
+                for fold in range(FOLDS):
+                    scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)
+                    calibrated = normalised(self.factors[fold, k][length][:, None] * scores)
+                    parts.append((calibrated, truth))
+                    folded[seed, fold] = _measures(calibrated, truth)
+                calibrated, truth = (np.concatenate(part) for part in zip(*parts, strict=True))
+                pooled[seed] = _measures(calibrated, truth)
+            rows += reduce_metrics(k, pooled, folded, len(truth), len(truth) // FOLDS)
+        return pd.DataFrame(rows).astype({"seed": "Int64", "fold": "Int64"})
+
+    def _scored(
+        self, log_posteriors: Floats, condition: str, k: int, seed: int, fold: int
+    ) -> tuple[Doubles, Ints, Ints]:
+        rows = grid_rows(self.classes, len(self.prompt_folds), self.prompt_folds == fold)
+        groups, truth = budget_groups(rows, k, seed, fold)
+        median = np.median(self.tokens[condition][groups], axis=1)
+        return normalised(accumulate(log_posteriors, groups)), truth, np.searchsorted(LENGTH_EDGES, median, "right")
+
+
+def _measures(calibrated: Doubles, truth: Ints) -> dict[str, float]:
+    return {
+        "ece_calibrated": expected_calibration_error(calibrated, truth),
+        "nll_calibrated": negative_log_likelihood(calibrated, truth),
+    }

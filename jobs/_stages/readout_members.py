@@ -1,0 +1,300 @@
+"""What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
+
+A member is fitted once a response length; what it says of every row under every condition is kept as float16 arrays of
+shape (3, n, C), so that another stack of the same members fits nothing again. An interrupted run goes on with the
+first member and length that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from backend.baselines.texts import whole_text
+from backend.evaluations.readout_members import (
+    fit_discriminants,
+    fit_gram_models,
+    fold_moments,
+    score_discriminants,
+    score_grams,
+    score_transfer,
+    scores_shape,
+)
+from backend.evaluations.readouts import MODELS
+from backend.protocol import FOLDS
+from backend.proxies.encoding import MAX_TOKENS
+from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
+from backend.readouts.grams import count_grams
+from backend.readouts.softmax import SoftmaxSettings
+from backend.readouts.stack import EDGES, cells_of
+from backend.traces import Trace, View, view_text
+from jobs import _common
+from jobs._stages.baseline_methods import truncation_tokenizer
+from jobs._stages.baselines import MATH, Material
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+CLEAN = "clean"
+LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
+"""Conditions, which are also the lengths of a bank, and the response tokens that they leave."""
+CELLS = 2 * (len(EDGES) + 1)
+
+
+@dataclass(frozen=True)
+class GramKind:
+    """N-grams of one kind."""
+
+    kind: Any
+    lengths: tuple[int, ...]
+    bits: int
+    settings: SoftmaxSettings
+
+
+GRAMS: Mapping[str, GramKind] = {
+    "word": GramKind("word", (1, 2, 3), 22, SoftmaxSettings()),
+    "char": GramKind("char", (2, 3, 4), 21, SoftmaxSettings()),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fused readout is made of.
+
+    Attributes
+    ----------
+    blocks : dict of str to tuple of int
+        Blocks of every proxy whose discriminants are members.
+    grams : tuple of str
+        Kinds of n-grams, from :data:`GRAMS`.
+    view : {'ur', 'r'}
+    shrinkage : float
+    """
+
+    blocks: Mapping[str, tuple[int, ...]]
+    grams: tuple[str, ...] = ("word", "char")
+    view: View = "ur"
+    shrinkage: float = 0.1
+
+    def members(self, what: str) -> list[str]:
+        """Members of a bank: a proxy or a kind of n-grams, at every length."""
+        return [f"{what}@{length}" for length in LENGTHS]
+
+    @property
+    def banks(self) -> list[str]:
+        """Proxies, then kinds of n-grams."""
+        return [*self.blocks, *self.grams]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Members' scores of one roster, computed or kept.
+
+    Attributes
+    ----------
+    rows : dict of str to Slice
+        Fingerprints of every proxy, Agent500.
+    others : dict of str to Slice
+        The same of Math100.
+    material : Material
+        Texts of all conditions.
+    plan : Plan
+    folder : Path
+    identity : str
+        Everything that the scores depend on, beside the plan's part for a member.
+    """
+
+    rows: Mapping[str, _common.Slice]
+    others: Mapping[str, _common.Slice]
+    material: Material
+    plan: Plan
+    folder: Path
+    identity: str
+    costs: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def any_rows(self) -> _common.Slice:
+        """Some slice, for what all have in common."""
+        return next(iter(self.rows.values()))
+
+    @cached_property
+    def labels(self) -> Ints:
+        """Source number of every row."""
+        return self.any_rows.labels
+
+    @cached_property
+    def folds(self) -> Ints:
+        """Outer fold of every row."""
+        return np.tile(self.any_rows.prompt_folds, self.classes)
+
+    @property
+    def classes(self) -> int:
+        """Number of sources."""
+        return len(self.any_rows.sources)
+
+    def size(self, condition: str) -> int:
+        """Rows of a condition."""
+        return self.classes * len(self.material.prompts(MATH)) if condition == MATH else len(self.labels)
+
+    def scores(self, condition: str, member: str) -> npt.NDArray[np.float16]:
+        """Kept scores of a member under a condition, mapped into memory."""
+        array: npt.NDArray[np.float16] = np.load(self._path(condition, member), mmap_mode="r")
+        return array
+
+    def has_transfer(self, bank: str) -> bool:
+        """Whether a bank can score Math100 here."""
+        if bank not in self.others:
+            return True
+        held = self.others[bank].layers()
+        return set(self.plan.blocks[bank]) <= set(held)
+
+    def complete(self) -> None:
+        """Fit and score whatever is not kept."""
+        for proxy in self.plan.blocks:
+            self._discriminants(proxy)
+        for kind in self.plan.grams:
+            self._grams(kind)
+
+    def cells(self, condition: str) -> Ints:
+        """Cell of every row as it looks under a condition."""
+        tokens = np.minimum(self._tokens(MATH if condition == MATH else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+        return cells_of(tokens, self._texts(condition))
+
+    def tokens(self, condition: str) -> Ints:
+        """Response tokens of every row under a condition."""
+        return np.minimum(self._tokens(MATH if condition == MATH else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+
+    def _discriminants(self, proxy: str) -> None:
+        conditions = [*LENGTHS, *([MATH] if self.has_transfer(proxy) else [])]
+        wanted = {
+            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)] for length in LENGTHS
+        }
+        if not any(wanted.values()):
+            return
+        bank = {}
+        for length in tqdm([name for name in LENGTHS if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
+            started = time.perf_counter()
+            load, width = self._load(self.rows[proxy], proxy, length)
+            moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+            bank[f"{proxy}@{length}"] = fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+            self.costs[f"{proxy}@{length}"] = round(time.perf_counter() - started, 1)
+        for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
+            names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
+            some = {name: bank[name] for name in names}
+            out = {name: self._empty(condition) for name in names}
+            if condition == MATH:
+                load, _ = self._load(self.others[proxy], proxy, CLEAN)
+                score_transfer(load, self.size(MATH), some, out)
+            else:
+                load, _ = self._load(self.rows[proxy], proxy, condition)
+                score_discriminants(load, self.folds, some, out)
+            for name in names:
+                self._keep(condition, name, proxy, out[name])
+
+    def _grams(self, kind: str) -> None:
+        conditions = [*LENGTHS, MATH]
+        wanted = {length: [c for c in conditions if not self._done(c, f"{kind}@{length}", kind)] for length in LENGTHS}
+        if not any(wanted.values()):
+            return
+        held = GRAMS[kind]
+        counts = {
+            condition: count_grams(self._texts(condition), held.kind, held.lengths, held.bits)
+            for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
+        }
+        for length in [name for name in LENGTHS if wanted[name]]:
+            name = f"{kind}@{length}"
+            out = {condition: self._empty(condition) for condition in conditions}
+            started = time.perf_counter()
+            models = fit_gram_models(
+                counts[length], self.labels, self.folds, self.classes, held.settings, range(len(MODELS))
+            )
+            for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+                for condition in LENGTHS:
+                    score_grams(counts[condition], self.folds, model, readout, out[condition])
+                if model < FOLDS:
+                    out[MATH][model] = readout.log_posterior(counts[MATH])
+            self.costs[name] = round(time.perf_counter() - started, 1)
+            for condition in conditions:
+                self._keep(condition, name, kind, out[condition])
+
+    def _load(self, rows: _common.Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
+        variant = "full" if length == CLEAN else length
+        arrays = [rows.load(layer, variant) for layer in self.plan.blocks[proxy]]
+        edges = np.cumsum([0] + [array.shape[1] for array in arrays])
+
+        def load(some: Ints) -> Floats:
+            out = np.empty((len(some), edges[-1]), dtype=np.float32)
+            for array, low, high in zip(arrays, edges, edges[1:], strict=False):
+                out[:, low:high] = array[some]
+            return out
+
+        return load, int(edges[-1])
+
+    def _texts(self, condition: str) -> list[str]:
+        traces = self.material.traces(condition)
+        return [whole_text(trace.response) for trace in traces[: self.size(condition)]]
+
+    def _tokens(self, panel: str) -> Ints:
+        """Response tokens that the default proxy reads, counted once."""
+        path = self.folder.parent / f"tokens.{panel}.npy"
+        if path.exists():
+            held: Ints = np.load(path)
+            if len(held) == self.size(panel):
+                return held
+        found = count_tokens(truncation_tokenizer(), self.material.traces(panel)[: self.size(panel)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, found)
+        return found
+
+    def _empty(self, condition: str) -> npt.NDArray[np.float16]:
+        rows, classes = self.size(condition), self.classes
+        shape = (FOLDS, rows, classes) if condition == MATH else scores_shape(rows, classes)
+        return np.empty(shape, dtype=np.float16)
+
+    def _path(self, condition: str, member: str) -> Path:
+        return self.folder / member / f"{condition}.npy"
+
+    def _identity(self, bank: str) -> str:
+        if bank in self.rows:
+            store = self.rows[bank].store.identity()
+            own = [repr(store), list(self.plan.blocks[bank]), self.plan.shrinkage]
+        else:
+            own = [repr(GRAMS[bank]), proxy_hash(DEFAULT_PROXY)]
+        return json.dumps([self.identity, own])
+
+    def _done(self, condition: str, member: str, bank: str) -> bool:
+        note = self._path(condition, member).with_suffix(".json")
+        return note.exists() and note.read_text("utf-8") == self._identity(bank)
+
+    def _keep(self, condition: str, member: str, bank: str, array: npt.NDArray[np.float16]) -> None:
+        path = self._path(condition, member)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path.with_suffix(".partial.npy"), array)
+        path.with_suffix(".partial.npy").replace(path)
+        path.with_suffix(".json").write_text(self._identity(bank), "utf-8")
+
+
+def count_tokens(tokenizer: Any, traces: list[Trace], chunk: int = 1000) -> Ints:
+    """Response tokens of traces that a proxy keeps in view ``ur``; shape (n,)."""
+    out: list[int] = []
+    for low in range(0, len(traces), chunk):
+        part = [Trace(whole_text(t.prompt), whole_text(t.response)) for t in traces[low : low + chunk]]
+        pairs = [view_text(trace, "ur") for trace in part]
+        found = tokenizer(
+            [text for _, text in pairs],
+            add_special_tokens=False,
+            truncation=True,
+            max_length=MAX_TOKENS,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+        )["offset_mapping"]
+        out += [sum(end > len(prefix) for _, end in offsets) for (prefix, _), offsets in zip(pairs, found, strict=True)]
+    return np.array(out, dtype=np.intp)

@@ -1,0 +1,267 @@
+"""Fused readouts: discriminants over several blocks and n-grams, stacked under the paper's folds (stage readouts).
+
+``python -m jobs evaluate --readout fused`` makes all of it: the scores of the members, one reader a stack (the fused
+readout and its ablations), shortened responses and Math100, calibration at every budget, and paired comparisons with
+the paper's readout. Math100 is reported twice: as it is (condition clean), and after the scores were centred on
+unlabelled responses to other prompts of the new domain (condition background).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import AtlasError
+from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
+from backend.evaluations.readouts import Fused, centred, fuse, transfer
+from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, transfer_frames
+from backend.protocol import SPLIT_SEED, fold_of_prompts
+from backend.proxies.registry import proxy_key
+from backend.release import Release
+from backend.statistics import SEED
+from backend.store.builds import recorded
+from backend.store.writers import replace_rows, write_reader
+from jobs import _common
+from jobs._common import METHOD
+from jobs._stages import Asked
+from jobs._stages.baselines import MATH, Material
+from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, write_attribution
+from jobs._stages.readout_calibration import Calibrator
+from jobs._stages.readout_members import CELLS, CLEAN, GRAMS, LENGTHS, Plan, Scorer
+
+Floats = npt.NDArray[np.float32]
+FUSED = "fused"
+BLOCKS: tuple[int, ...] = (3, 6, 9, 12, 15, 18, 21, 24, 27, 30)
+"""Blocks of the default proxy whose discriminants are members."""
+_MEMBER = re.compile(r"([^:,]+)(?::(\d+(?:\+\d+)*))?")
+
+
+def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+    """Fit, stack and evaluate on every asked roster."""
+    plan = plan_of(asked)
+    rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
+    for roster in rosters:
+        evaluate(connection, release, plan, roster, asked)
+
+
+def plan_of(asked: Asked) -> Plan:
+    """The members that a person asked for, or the default ones.
+
+    Raises
+    ------
+    AtlasError
+        If the list of members cannot be read.
+    """
+    if not asked.members:
+        return Plan({asked.proxy: BLOCKS}, view=asked.views[0])
+    blocks: dict[str, tuple[int, ...]] = {}
+    grams: list[str] = []
+    for part in asked.members.split(","):
+        found = _MEMBER.fullmatch(part.strip())
+        if found and not found[2] and found[1] in GRAMS:
+            grams.append(found[1])
+        elif found and found[2]:
+            blocks[proxy_key(found[1])] = tuple(sorted({int(layer) for layer in found[2].split("+")}))
+        else:
+            raise AtlasError(
+                f"'{part}' is no member of a fused readout",
+                f"Write a proxy and its blocks, such as smollm2-135m:9+18, or one of {', '.join(GRAMS)}",
+            )
+    if not blocks:
+        raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
+    return Plan(blocks, tuple(grams), view=asked.views[0])
+
+
+def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
+    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything."""
+    out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
+    together = "+".join(plan.blocks)
+    for proxy in plan.blocks:
+        out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
+        out["lda", proxy] = (f"Discriminants, every length · {proxy}", plan.members(proxy))
+    for kind in plan.grams:
+        name = "Word" if kind == "word" else "Character"
+        out[f"ngram-{kind}-full", None] = (f"{name} n-grams, whole responses", [f"{kind}@{CLEAN}"])
+        out[f"ngram-{kind}-lengths", None] = (f"{name} n-grams, every length", plan.members(kind))
+    if len(plan.blocks) > 1:
+        states = [member for proxy in plan.blocks for member in plan.members(proxy)]
+        out["fused-states", together] = (f"Fused states · {together}", states)
+    if plan.grams:
+        text = [member for kind in plan.grams for member in plan.members(kind)]
+        if len(plan.grams) > 1:
+            out["fused-text", None] = ("Fused n-grams", text)
+        everything = [member for bank in plan.banks for member in plan.members(bank)]
+        whole = [f"{bank}@{CLEAN}" for bank in plan.banks]
+        out["fused-full", together] = (f"Fused, whole responses · {together}", whole)
+        out[FUSED, together] = (f"Fused · {together}", everything)
+    return out
+
+
+def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, asked: Asked) -> None:
+    """Make the members' scores, and evaluate every stack of them on one roster."""
+    scorer = scorer_of(release, plan, roster, asked.limit)
+    started = asked.methods
+    scorer.complete()
+    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, MATH)}
+    tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
+    made = []
+    for (method, proxy), (name, members) in stacks_of(plan).items():
+        if started and method not in started:
+            continue
+        if proxy:
+            _common.describe_proxy(connection, proxy)
+        view = plan.view if proxy else None
+        reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
+        folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
+        _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
+        made.append((reader, folder))
+    _compare(connection, release, scorer, roster, made)
+
+
+def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
+    """Where the members' scores of a roster come from.
+
+    Raises
+    ------
+    AtlasError
+        If a block has not been read for all records at all lengths.
+    """
+    rows = {proxy: _common.slice_of(release, "agent500", proxy, plan.view, roster, limit) for proxy in plan.blocks}
+    others = {proxy: _common.slice_of(release, "math100", proxy, plan.view, roster, limit) for proxy in plan.blocks}
+    for proxy, layers in plan.blocks.items():
+        for length in LENGTHS:
+            missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
+            if missing:
+                raise AtlasError(
+                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
+                    f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
+                    f"--view {plan.view} --layers {','.join(map(str, layers))}",
+                )
+    any_rows = next(iter(rows.values()))
+    folder = kept_folder(FUSED, None, None, roster, len(any_rows.prompt_ids)) / "members"
+    material = Material(release, len(any_rows.sources), limit)
+    return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
+
+
+def _stack(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    scorer: Scorer,
+    reader: str,
+    members: list[str],
+    folder: Any,
+    roster: str,
+    cells: Mapping[str, npt.NDArray[np.intp]],
+    tokens: Mapping[str, npt.NDArray[np.intp]],
+) -> None:
+    """Fuse, keep, measure and write one reader."""
+    rows = scorer.any_rows
+    details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
+    key = {"reader": reader, "roster": roster}
+    with recorded(
+        connection,
+        stage="readouts",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        seed=SPLIT_SEED,
+        details=details,
+    ) as build:
+        calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
+        scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
+        fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
+        details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
+        for length, log_posteriors in fused.posteriors.items():
+            keep(folder / ("log_posteriors.npy" if length == CLEAN else length_file(length)), log_posteriors)
+            frames = attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
+            about = {**key, "benchmark": "agent500", "condition": length}
+            write_attribution(connection, about, frames, build)
+            calibrated = calibrator.measure(length, log_posteriors)
+            for metric, part in calibrated.groupby("metric"):
+                replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
+            _report(about, frames.metrics, calibrated)
+            if length == CLEAN:
+                intervals = accuracy_intervals(cluster_hits(log_posteriors, rows.prompt_folds))
+                for metric, part in intervals.groupby("metric"):
+                    replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
+            else:
+                wide = global_frames(log_posteriors, rows.sources, rows.families)
+                about["condition"] = f"{length}-global"
+                replace_rows(connection, "attribution_metrics", wide.metrics, about, build)
+        if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
+            _elsewhere(connection, scorer, fused, members, folder, key, cells[MATH], build)
+        else:
+            details["math100"] = "not all blocks are read"
+
+
+def _elsewhere(
+    connection: duckdb.DuckDBPyConnection,
+    scorer: Scorer,
+    fused: Fused,
+    members: list[str],
+    folder: Any,
+    key: Mapping[str, str],
+    cells: npt.NDArray[np.intp],
+    build: str,
+) -> None:
+    """Math100 without any data of it, and with an unlabelled pool."""
+    rows = scorer.any_rows
+    given = {member: scorer.scores(MATH, member) for member in members}
+    plain = transfer(given, fused.stacks, cells, members)
+    keep(folder / TRANSFER_FILE, plain)
+    pools = np.tile(fold_of_prompts(scorer.material.prompts(MATH)), len(rows.sources))
+    for condition, log_posteriors in (("clean", plain), ("background", centred(plain, pools))):
+        frames = transfer_frames(log_posteriors, rows.sources, rows.families)
+        about = {**key, "benchmark": MATH, "condition": condition}
+        write_attribution(connection, about, frames, build)
+        _report(about, frames.metrics, None)
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str, made: list[tuple[str, Any]]
+) -> None:
+    """Paired comparisons of every stack with the paper's readout, and of the fused one with the others."""
+    rows = scorer.any_rows
+    proxy, view = next(iter(scorer.plan.blocks)), scorer.plan.view
+    paper = f"{METHOD}/{proxy}/{view}"
+    folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
+    pairs = [(reader, made[-1][0]) for reader, _ in made[:-1]]
+    held = dict(made)
+    if (folder / "log_posteriors.npy").exists():
+        held[paper] = folder
+        pairs = [(reader, paper) for reader, _ in made] + pairs
+    else:
+        print(f"{roster}: no log-posteriors of {paper} are kept here; it is left out of the comparisons")
+    if not pairs:
+        return
+    hits = {
+        reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
+        for reader, path in held.items()
+    }
+    with recorded(
+        connection,
+        stage="readouts",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        seed=SEED,
+        details={"readers": sorted(held)},
+    ) as build:
+        frame = compare_endpoints(hits, pairs)
+        replace_rows(connection, "comparisons", frame, {"hypotheses": f"readouts/{roster}"}, build)
+
+
+def _report(about: Mapping[str, str], metrics: Any, calibrated: Any) -> None:
+    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna() & (metrics["metric"] == "accuracy")]
+    curve = summary[summary["reduction"] == "fold"].set_index("k")["value"]
+    text = ", ".join(f"{k}: {value:.3f}" for k, value in curve.items())
+    if calibrated is not None:
+        errors = calibrated[calibrated["metric"] == "ece_calibrated"]
+        errors = errors[(errors["reduction"] == "pooled") & errors["seed"].isna()].set_index("k")["value"]
+        text += "; ECE " + ", ".join(f"{value:.3f}" for value in errors)
+    print(f"{about['reader']} on {about['roster']}, {about['benchmark']} {about['condition']}: {text}", flush=True)

@@ -1,0 +1,136 @@
+"""Nothing that answers for a fold has seen it: permuted labels give chance, noise in the test fold changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backend.evaluations.readout_members import (
+    fit_discriminants,
+    fit_gram_models,
+    fold_moments,
+    score_discriminants,
+    score_grams,
+    score_transfer,
+    scores_shape,
+)
+from backend.evaluations.readouts import MODELS, centred, fuse, models_of, training_folds, transfer, validation
+from backend.protocol import FOLDS
+from backend.readouts.grams import count_grams
+from backend.readouts.softmax import SoftmaxSettings
+
+CLASSES, PROMPTS, WIDTH = 6, 40, 10
+LABELS = np.repeat(np.arange(CLASSES), PROMPTS)
+FOLD = np.tile(np.arange(PROMPTS) % FOLDS, CLASSES)
+SETTINGS = SoftmaxSettings(features=500, epochs=4, batch=32)
+
+
+def states(seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    prompts = np.tile(3 * rng.standard_normal((PROMPTS, WIDTH)), (CLASSES, 1))
+    return (
+        prompts + 1.2 * rng.standard_normal((CLASSES, WIDTH))[LABELS] + rng.standard_normal((len(LABELS), WIDTH))
+    ).astype(np.float32)
+
+
+def texts(seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    habits = [rng.choice(list("abcdefghijkl"), 5) for _ in range(CLASSES)]
+    return [" ".join([*rng.choice(habits[label], 6), *rng.choice(list("abcdefghijkl"), 6)]) for label in LABELS]
+
+
+def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_words=None):
+    """Scores of both members, fitted on some rows and asked about the same or others."""
+    again, again_words = rows if again is None else again, words if again_words is None else again_words
+    moments = fold_moments(lambda some: rows[some], WIDTH, labels, FOLD, CLASSES)
+    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in ("lda", "word")}
+    bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
+    score_discriminants(lambda some: again[some], FOLD, bank, out)
+    counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
+    for model, readout in fit_gram_models(counts[True], labels, FOLD, CLASSES, SETTINGS, range(len(MODELS))):
+        score_grams(counts[False], FOLD, model, readout, out["word"])
+    return out, bank
+
+
+def fused(out, labels=LABELS):
+    cells = {"clean": np.zeros(len(labels), dtype=np.intp)}
+    return fuse({"clean": out}, labels, FOLD, cells, 1, ["lda", "word"])
+
+
+def test_every_row_is_scored_by_models_that_have_not_seen_its_fold():
+    for fold in range(FOLDS):
+        assert all(fold in MODELS[model] for model in models_of(fold))
+        for slot, other in validation(fold):
+            model = models_of(other)[slot]
+            assert MODELS[model] == {fold, other}
+            assert sorted(training_folds(model)) == sorted(set(range(FOLDS)) - {fold, other})
+
+
+def test_a_stack_beats_its_members_and_all_are_far_above_chance():
+    out, _ = scored(states(), texts())
+    right = {name: (array[0].argmax(1) == LABELS).mean() for name, array in out.items()}
+    together = (fused(out).posteriors["clean"].argmax(1) == LABELS).mean()
+    assert min(right.values()) > 2.5 / CLASSES
+    assert together > max(right.values())
+
+
+def test_permuted_labels_give_chance():
+    rng = np.random.default_rng(5)
+    hits = []
+    for repeat in range(3):
+        labels = rng.permutation(LABELS)
+        out, _ = scored(states(repeat), texts(repeat), labels)
+        hits.append((fused(out, labels).posteriors["clean"].argmax(1) == labels).mean())
+    error = np.sqrt(1 / CLASSES * (1 - 1 / CLASSES) / (3 * len(LABELS)))
+    assert abs(np.mean(hits) - 1 / CLASSES) < 4 * error
+
+
+@pytest.mark.parametrize("fold", [0, 3])
+def test_noise_in_a_test_fold_changes_none_of_its_scores(fold):
+    rows, words = states(), texts()
+    rng = np.random.default_rng(9)
+    spoilt, nonsense = rows.copy(), list(words)
+    inside = fold == FOLD
+    spoilt[inside] = 1e3 * rng.standard_normal((inside.sum(), WIDTH))
+    for row in np.flatnonzero(inside):
+        nonsense[row] = "zzz yyy " * 50
+    shuffled = LABELS.copy()
+    shuffled[inside] = rng.permutation(shuffled[inside])
+
+    plain, _ = scored(rows, words)
+    other, _ = scored(spoilt, nonsense, shuffled, rows, words)
+    for name in plain:
+        # All that serves the fold: its own outer scores, and those of its validation rows.
+        assert np.array_equal(plain[name][0, inside], other[name][0, inside])
+        for slot, held in validation(fold):
+            assert np.array_equal(plain[name][slot, held == FOLD], other[name][slot, held == FOLD])
+        assert not np.array_equal(plain[name][0, ~inside], other[name][0, ~inside])
+    assert np.array_equal(fused(plain).posteriors["clean"][inside], fused(other, shuffled).posteriors["clean"][inside])
+
+
+def test_another_domain_is_scored_by_all_outer_models_and_centring_takes_a_shift_out():
+    out, bank = scored(states(), texts())
+    stacks = fused(out).stacks
+    # Another domain: the same sources, everything moved, which favours some sources.
+    moved = states(1) * 0 + states() + 4 * np.random.default_rng(3).standard_normal(WIDTH).astype(np.float32)
+    found = {"lda": np.empty((FOLDS, len(LABELS), CLASSES), dtype=np.float32)}
+    score_transfer(lambda some: moved[some], len(LABELS), bank, found)
+    found["word"] = np.full_like(found["lda"], -np.log(CLASSES))
+    plain = transfer(found, stacks, np.zeros(len(LABELS), dtype=np.intp), ["lda", "word"])
+    assert plain.shape == (FOLDS, len(LABELS), CLASSES)
+    wanted = bank["lda"][2].log_posterior(moved)
+    assert np.allclose(found["lda"][2], wanted, atol=1e-3)
+    before = (plain.mean(0).argmax(1) == LABELS).mean()
+    after = (centred(plain, np.tile(np.arange(PROMPTS) % 4, CLASSES)).mean(0).argmax(1) == LABELS).mean()
+    assert after > before + 0.05
+    assert np.allclose(np.exp(centred(plain, FOLD)).sum(-1), 1, atol=1e-4)
+
+
+def test_a_pool_never_holds_the_rows_that_it_centres():
+    rng = np.random.default_rng(4)
+    array = rng.standard_normal((20, 3)).astype(np.float32)
+    parts = np.arange(20) % 2
+    other = array.copy()
+    other[1] += [5, 0, -5]
+    changed = np.flatnonzero(np.abs(centred(array, parts) - centred(other, parts)).max(1) > 1e-6)
+    assert set(changed) == {1, *np.flatnonzero(parts == 0)}
