@@ -18,8 +18,9 @@ from flask_compress import Compress
 from atlas import answers, api, shell
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
-from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, relationships, source
+from atlas.pages import attribution, brief, compare, family, map, methods, neighbourhoods, relationships, source
 from atlas.theme import style_variables
+from backend.audit.service import Service
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import default_data_folder
@@ -30,6 +31,7 @@ PAGES = (
     attribution.PAGE,
     compare.PAGE,
     relationships.PAGE,
+    brief.PAGE,
     methods.PAGE,
     source.PAGE,
     family.PAGE,
@@ -91,7 +93,10 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     install(app.server, asked)
     answers.install(app, asked)
     Compress(app.server)
-    api.add_health(app.server, asked)
+    live = None if cache is None else cache.with_name(f"{cache.name}-live")
+    service = Service(asked.folder, live, generation=asked.generation)
+    service.warm()
+    api.install(app.server, asked, service)
     for order, page in enumerate(PAGES):
         dash.register_page(
             f"atlas.pages.{page.name}",

@@ -72,8 +72,14 @@ class Engine:
         return Attributor(held[0], enrolment, held[1])
 
     def warm(self, enrolment: Enrolment) -> None:
-        """Load the proxy and read one line with it, so that the first trace of a person does not pay for it."""
-        self.attributor(enrolment).score([Trace("Are you there?", "Yes, I am here.")])
+        """Load the proxy and read a few lines with it, so that the first trace of a person does not pay for it.
+
+        A compiled pass is built for each of its forms: one trace, several, and several that share a long prompt.
+        """
+        attributor = self.attributor(enrolment)
+        attributor.score([Trace("Are you there?", "Yes, I am here.")])
+        attributor.score([Trace(f"Question {i}?", "An answer. " * (i + 1)) for i in range(4)])
+        attributor.score([Trace("A long question, word by word. " * 16, f"Answer {i}.") for i in range(8)])
 
     def run(
         self, job: Job, enrolment: Enrolment, path: Path, name: str, between: Callable[[], None] | None = None

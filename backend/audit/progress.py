@@ -64,6 +64,8 @@ class Snapshot:
     problem : str or None
         Why it failed, in a sentence.
     remedy : str or None
+    at_fault : str or None
+        'server' where the traces are not to blame: weights are missing, or something broke.
     enrolment : str
     claimed : str or None
     """
@@ -79,6 +81,7 @@ class Snapshot:
     reported: bool
     problem: str | None
     remedy: str | None
+    at_fault: str | None
     enrolment: str
     claimed: str | None
 
@@ -145,6 +148,7 @@ class Job:
     reported: bool = False
     problem: str | None = None
     remedy: str | None = None
+    at_fault: str | None = None
     created: float = field(default_factory=time.time)
     stop: threading.Event = field(default_factory=threading.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -158,11 +162,13 @@ class Job:
             self.points += points
             self.changed.notify_all()
 
-    def become(self, state: str, problem: str | None = None, remedy: str | None = None) -> None:
+    def become(
+        self, state: str, problem: str | None = None, remedy: str | None = None, at_fault: str | None = None
+    ) -> None:
         """Go on to the next state; one that has ended stays as it is."""
         with self.changed:
             if self.state not in ENDED:
-                self.state, self.problem, self.remedy = state, problem, remedy
+                self.state, self.problem, self.remedy, self.at_fault = state, problem, remedy, at_fault
             self.changed.notify_all()
 
     def snapshot(self, waiting: int) -> Snapshot:
@@ -180,6 +186,7 @@ class Job:
                 reported=self.reported,
                 problem=self.problem,
                 remedy=self.remedy,
+                at_fault=self.at_fault,
                 enrolment=self.enrolment,
                 claimed=self.settings.claimed,
             )

@@ -411,6 +411,7 @@ class Service:
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _run(self, session: str, job: Job, enrolment: Enrolment) -> None:
+        at_fault: str | None = None
         try:
             if job.stop.is_set():
                 job.become("cancelled")
@@ -418,6 +419,9 @@ class Service:
             upload, path = self.uploads.get(session, job.key)
             job.become("running")
             between = None if job.total <= SHORT else self._worker.between
+            at_fault = "server"
+            self._engine().attributor(enrolment)
+            at_fault = None
             inquiry = self._engine().run(job, enrolment, path, upload.name, between)
             scored = inquiry.scored
             kept: dict[str, Any] = {"signature": scored.signature}
@@ -434,10 +438,10 @@ class Service:
             if job.stop.is_set() and not job.done:
                 job.become("cancelled")
             else:
-                job.become("failed", error.problem, error.remedy)
+                job.become("failed", error.problem, error.remedy, at_fault)
         except Exception:
             logging.getLogger(__name__).exception("An audit failed")
-            job.become("failed", *FAILED)
+            job.become("failed", *FAILED, "server")
         finally:
             if job.discard:
                 self.uploads.discard(session, job.key)

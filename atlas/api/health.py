@@ -1,4 +1,4 @@
-"""What programs ask: for now whether the atlas is well, and which generation it serves."""
+"""Whether the atlas is well, and which generation it serves."""
 
 from __future__ import annotations
 

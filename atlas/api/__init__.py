@@ -1,0 +1,43 @@
+"""What programs ask: attribution, sources, neighbours, evaluations, and whether the atlas is well."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Flask, abort, request
+
+from atlas.api import access, attribution, health, numbers, openapi, problems
+from atlas.api.access import authorised
+from atlas.data import Questions
+from backend.audit.service import Service
+
+__all__ = ["authorised", "install"]
+
+NAME = "api"
+OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.drop_token"})
+"""Routes that ask for no token."""
+
+
+def install(server: Flask, asked: Questions, service: Service) -> None:
+    """Answer ``/health`` and everything below ``/api``.
+
+    Parameters
+    ----------
+    server : Flask
+    asked : Questions
+        Of the generation that is served.
+    service : Service
+        Also found by the pages, as ``server.extensions["attribution"]``.
+    """
+    server.extensions["attribution"] = service
+    health.add_health(server, asked)
+    routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
+    attribution.add(routes, service)
+    numbers.add(routes, asked, service)
+    openapi.add(routes)
+    access.add(routes)
+    server.register_blueprint(routes)
+    problems.handle(server, NAME)
+
+    @server.before_request
+    def only_who_may() -> None:
+        if problems.inside() and request.endpoint not in OPEN and not authorised(request):
+            abort(401, "The request has no valid token. Send it as: Authorization: Bearer TOKEN.")

@@ -1,0 +1,186 @@
+"""``/api/attribute`` and ``/api/jobs``: traces in, evidence out; at once, later, or as it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from atlas.api.problems import PREFIX, RefusedError, document, refused
+from atlas.api.requests import received
+from backend.audit.progress import ENDED, Snapshot
+from backend.audit.service import SHORT, Service
+from backend.audit.uploads import BusyError
+from backend.errors import AtlasError
+
+STREAM = "application/x-ndjson"
+SECONDS = 60.0
+"""For which a request waits for its answer; then it gets a job to ask about."""
+STREAM_SECONDS = 1_800.0
+WAITERS = 4
+"""Requests that wait at a time; each holds one of the server's threads."""
+BODY = 27_000_000
+"""Bytes of a request: a file of 25 MB, and its wrapping."""
+FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": "text/csv; charset=utf-8"}
+
+
+def add(routes: Blueprint, service: Service) -> None:
+    """Add the routes."""
+    waiters = threading.BoundedSemaphore(WAITERS)
+
+    @routes.before_request
+    def no_more_than_fits() -> None:
+        request.max_content_length = BODY
+
+    @routes.post("/attribute")
+    def attribute() -> Response:
+        session = secrets.token_hex(16)
+        name, content, settings = received(request)
+        wants_stream = request.accept_mimetypes.best_match(("application/json", STREAM)) == STREAM
+        waits = "respond-async" not in request.headers.get("Prefer", "") and waiters.acquire(blocking=False)
+        try:
+            if wants_stream and not waits:
+                raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
+            upload = service.upload(session, name, content)
+            job = service.start(session, upload.key, settings, discard=True)
+        except AtlasError as error:
+            service.forget(session)
+            if waits:
+                waiters.release()
+            raise _unless_ready(service, error) from error
+        if wants_stream:
+            return Response(_lines(service, session, job, waiters), content_type=STREAM)
+        if not waits:
+            return _later(service.progress(session, job), session)
+        try:
+            total = service.progress(session, job).total
+            end = service.wait(session, job, SECONDS if total <= SHORT else 0.0)
+        finally:
+            waiters.release()
+        if end.state not in ENDED:
+            return _later(end, session)
+        try:
+            if not end.reported:
+                raise _failure(end)
+            return jsonify(_told(service, session, end))
+        finally:
+            service.forget(session)
+
+    @routes.get("/jobs/<identity>")
+    def look(identity: str) -> Response:
+        session, job = _parts(identity)
+        return jsonify(_told(service, session, service.progress(session, job)))
+
+    @routes.delete("/jobs/<identity>")
+    def stop(identity: str) -> Response:
+        session, job = _parts(identity)
+        if service.progress(session, job).state in ENDED:
+            service.forget(session)
+            return Response(status=HTTPStatus.NO_CONTENT)
+        service.cancel(session, job)
+        return jsonify(_told(service, session, service.wait(session, job, SECONDS)))
+
+    @routes.get("/jobs/<identity>/report")
+    def report(identity: str) -> Response:
+        session, job = _parts(identity)
+        form = request.args.get("form", "json")
+        if form not in FORMS:
+            raise RefusedError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "There is no such form of a report.",
+                f"Choose from {', '.join(FORMS)}.",
+                [{"pointer": "form", "detail": f"One of {', '.join(FORMS)}"}],
+            )
+        return Response(service.export(session, job, form), content_type=FORMS[form])
+
+
+def _lines(service: Service, session: str, job: str, waiters: threading.BoundedSemaphore) -> Iterator[bytes]:
+    """Progress after every batch, then the report; whoever hangs up before ends the job."""
+    done, ends = 0, time.monotonic() + STREAM_SECONDS
+    try:
+        while True:
+            now = service.wait(session, job, 5.0, after=done)
+            if now.done > done:
+                fresh = [point for point in now.points if point.traces > done]
+                yield _line({"event": "progress"} | _state(now, session) | {"evidence": _plain(fresh)})
+                done = now.done
+            if now.state in ENDED:
+                if now.reported:
+                    yield _line({"event": "report", "report": service.report(session, job)})
+                else:
+                    yield _line({"event": "problem", "problem": document(_failure(now))})
+                return
+            if time.monotonic() > ends:
+                yield _line(
+                    {"event": "problem", "problem": document(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, "Too long."))}
+                )
+                return
+    except AtlasError as error:
+        yield _line({"event": "problem", "problem": document(refused(error))})
+    finally:
+        service.forget(session)
+        waiters.release()
+
+
+def _later(now: Snapshot, session: str) -> Response:
+    response = jsonify(_state(now, session) | {"evidence": _plain(now.points), "report": None})
+    response.status_code = HTTPStatus.ACCEPTED
+    response.headers["Location"] = f"{PREFIX}/jobs/{session}.{now.job}"
+    response.headers["Retry-After"] = "2"
+    return response
+
+
+def _told(service: Service, session: str, now: Snapshot) -> dict[str, Any]:
+    report = service.report(session, now.job) if now.reported and now.state in ENDED else None
+    return _state(now, session) | {"evidence": _plain(now.points), "report": report}
+
+
+def _state(now: Snapshot, session: str) -> dict[str, Any]:
+    return {
+        "job": f"{session}.{now.job}",
+        "state": now.state,
+        "done": now.done,
+        "total": now.total,
+        "seconds": now.seconds,
+        "waiting": now.waiting,
+        "enrolment": now.enrolment,
+        "claimed": now.claimed,
+        "posterior": [{"source": source, "probability": share} for source, share in now.posterior],
+        "problem": None if now.problem is None else document(_failure(now)),
+    }
+
+
+def _plain(points: Any) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(point) for point in points]
+
+
+def _line(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+def _failure(end: Snapshot) -> RefusedError:
+    if end.state == "cancelled":
+        return RefusedError(HTTPStatus.CONFLICT, "The audit was cancelled before the first batch.")
+    status = HTTPStatus.SERVICE_UNAVAILABLE if end.at_fault == "server" else HTTPStatus.UNPROCESSABLE_ENTITY
+    return RefusedError(status, f"{end.problem}.", f"{end.remedy}." if end.remedy else None)
+
+
+def _unless_ready(service: Service, error: AtlasError) -> RefusedError:
+    """Without any ecosystem it is the server that lacks something, not the request."""
+    if service.state().status == "absent":
+        return refused(error, HTTPStatus.SERVICE_UNAVAILABLE)
+    return refused(error)
+
+
+def _parts(identity: str) -> tuple[str, str]:
+    session, _, job = identity.partition(".")
+    if len(session) != 32 or not job:
+        raise RefusedError(HTTPStatus.NOT_FOUND, "There is no such job.", "Jobs are deleted after 24 hours.")
+    return session, job

@@ -1,0 +1,129 @@
+"""What goes wrong below ``/api``, as problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
+
+from backend.audit.uploads import BusyError, MissingError, TooLargeError
+from backend.errors import AtlasError
+
+PREFIX = "/api"
+CONTENT = "application/problem+json"
+RETRY_AFTER = 10
+"""Seconds after which somebody who was told to wait may ask again."""
+_REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
+    (MissingError, HTTPStatus.NOT_FOUND),
+    (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
+)
+
+
+class RefusedError(Exception):
+    """A request that is answered with a problem document.
+
+    Parameters
+    ----------
+    status : HTTPStatus
+    detail : str
+        What is wrong, in sentences.
+    remedy : str, optional
+    errors : sequence of mapping
+        ``pointer`` (JSON pointer into the body, or a parameter) and ``detail`` of every wrong value.
+    """
+
+    def __init__(
+        self, status: HTTPStatus, detail: str, remedy: str | None = None, errors: Sequence[Mapping[str, str]] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.remedy, self.errors = status, detail, remedy, errors
+
+
+def refused(error: AtlasError, status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> RefusedError:
+    """A refusal out of an error that a person may read."""
+    for kind, known in _REFUSALS:
+        if isinstance(error, kind):
+            status = known
+    return RefusedError(status, f"{error.problem}.", f"{error.remedy}.")
+
+
+def document(error: RefusedError) -> dict[str, Any]:
+    """The problem as JSON."""
+    told: dict[str, Any] = {
+        "type": "about:blank",
+        "title": error.status.phrase,
+        "status": error.status.value,
+        "detail": error.detail,
+    }
+    if error.remedy:
+        told["remedy"] = error.remedy
+    if error.errors:
+        told["errors"] = [dict(entry) for entry in error.errors]
+    return told
+
+
+def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
+    """The response to a refused request."""
+    response = Response(json.dumps(document(error)), error.status.value, content_type=CONTENT)
+    response.headers.update(headers or {})
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        response.headers["Retry-After"] = str(RETRY_AFTER)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="atlas"'
+    return response
+
+
+def handle(server: Flask, blueprint: str) -> None:
+    """Answer every error below ``/api`` with a problem document, also for paths and methods that do not exist.
+
+    Dash answers any other GET with its page, so paths are matched against the blueprint's own rules first.
+    """
+    rules = [
+        Rule(rule.rule, endpoint=rule.endpoint, methods=rule.methods, strict_slashes=False)
+        for rule in server.url_map.iter_rules()
+        if rule.endpoint.startswith(f"{blueprint}.")
+    ]
+    known = Map(rules).bind("")
+
+    @server.before_request
+    def only_what_exists() -> None:
+        if inside():
+            known.match(request.path, request.method)
+
+    @server.errorhandler(HTTPException)
+    def http(error: HTTPException) -> Response | HTTPException:
+        if not inside():
+            return error
+        status = HTTPStatus(error.code or 500)
+        kept = ("Allow", "Retry-After")
+        headers = {name: value for name, value in error.get_headers() if name in kept}
+        return answer(RefusedError(status, error.description or status.phrase), headers)
+
+    @server.errorhandler(RefusedError)
+    def refusal(error: RefusedError) -> Response:
+        return answer(error)
+
+    @server.errorhandler(AtlasError)
+    def readable(error: AtlasError) -> Response:
+        if not inside():
+            raise error
+        return answer(refused(error))
+
+    @server.errorhandler(500)
+    def unforeseen(error: HTTPException) -> Response | HTTPException:
+        if not inside():
+            return error
+        logging.getLogger(__name__).error("%s %s failed", request.method, request.path)
+        return answer(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed.", "Its log says more."))
+
+
+def inside() -> bool:
+    """Whether the request is for ``/api``."""
+    return request.path == PREFIX or request.path.startswith(f"{PREFIX}/")

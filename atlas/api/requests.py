@@ -1,0 +1,213 @@
+"""What a request to attribute traces says, checked: a JSON body, or a file with form fields beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from flask import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from atlas.api.problems import RefusedError
+from backend.audit.intake import Columns
+from backend.audit.intake.model import whole
+from backend.audit.settings import Settings
+
+JSON = "application/json"
+FORM = "multipart/form-data"
+SHOWN = 50
+"""Traces of which a report may show the text."""
+Name = Annotated[str, Field(min_length=1, max_length=400)]
+Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
+Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+
+
+class Trace(BaseModel):
+    """A prompt and the response to it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    response: Annotated[str, Field(max_length=1_000_000, description="What came back.")]
+    prompt: Annotated[str, Field(max_length=1_000_000, description="What was asked; may be empty.")] = ""
+    time: Annotated[str | None, Field(max_length=200, description="When, as written in your log.")] = None
+    label: Annotated[str | None, Field(max_length=200, description="Whom the log names as the source.")] = None
+    id: Annotated[str | None, Field(max_length=200, description="Your own name of the trace.")] = None
+
+
+class Choices(BaseModel):
+    """What may be chosen, whatever form the traces have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enrolment: Annotated[
+        Name | None, Field(description="Ecosystem, by default the largest that knows the claimed source.")
+    ] = None
+    claimed: Annotated[Name | None, Field(description="Source that the traces are said to come from.")] = None
+    prior: Annotated[
+        dict[Name, Weight] | None,
+        Field(min_length=1, max_length=1_000, description="Weights of sources; by default all the same."),
+    ] = None
+    prior_statement: Annotated[Sentence | None, Field(description="Where the prior comes from.")] = None
+    case: Annotated[Sentence, Field(description="Name of the case, for the report.")] = "Untitled case"
+    question: Annotated[Sentence | None, Field(description="What is asked, by default made from the claim.")] = None
+    keep_duplicates: Annotated[bool, Field(description="Count traces that repeat an earlier one.")] = False
+    keep_text: Annotated[
+        int, Field(ge=0, le=SHOWN, description="Traces whose text and token evidence the report shows; 0 keeps none.")
+    ] = 0
+    against: Annotated[Name | None, Field(description="Rival of the token evidence.")] = None
+    orders: Annotated[int, Field(ge=1, le=1_000, description="Random orders for the spread.")] = 200
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="Of the random orders.")] = 42
+
+    def settings(self, columns: Columns) -> Settings:
+        """The same for the audit."""
+        return Settings(
+            enrolment=self.enrolment,
+            claimed=self.claimed,
+            prior=self.prior,
+            prior_statement=self.prior_statement,
+            case=self.case,
+            question=self.question,
+            columns=columns,
+            keep_duplicates=self.keep_duplicates,
+            show=self.keep_text,
+            against=self.against,
+            orders=self.orders,
+            seed=self.seed,
+        )
+
+
+class Traces(Choices):
+    """A JSON body."""
+
+    traces: Annotated[list[Trace], Field(min_length=1, max_length=100_000)]
+
+
+class Mapped(BaseModel):
+    """Columns of a file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    response: Name | None = None
+    prompt: Name | None = None
+    time: Name | None = None
+    label: Name | None = None
+    name: Name | None = None
+
+
+class Form(Choices):
+    """Form fields beside a file; ``prior`` and ``columns`` hold JSON."""
+
+    columns: Annotated[Mapped, Field(description="Columns of the file, by default recognised.")] = Mapped()
+
+
+class Token(BaseModel):
+    """What a person types once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token: Annotated[str, Field(min_length=1, max_length=4_000)]
+
+
+Received = tuple[str, bytes, Settings]
+M = TypeVar("M", bound=BaseModel)
+
+
+def received(request: Request) -> Received:
+    """Name and bytes of a file of traces, and the settings.
+
+    Raises
+    ------
+    RefusedError
+        415 for another type of body, 400 for one that cannot be read, 422 for wrong values.
+    """
+    if request.mimetype == JSON:
+        body = checked(Traces, read_json(request), strict=True)
+        lines = [json.dumps(trace.model_dump(exclude_none=True)) for trace in body.traces]
+        return "traces.jsonl", "\n".join(lines).encode(), body.settings(Columns())
+    if request.mimetype == FORM:
+        return _form(request)
+    raise RefusedError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        f"The body is '{request.mimetype[:80] or 'of no stated type'}'.",
+        f"Send {JSON}, or a file in {FORM}.",
+    )
+
+
+def read_json(request: Request) -> Any:
+    """The JSON body of a request; surrogate pairs become their character."""
+    raw = request.get_data(cache=False)
+    try:
+        told = json.loads(raw, parse_constant=_no_number)
+        return _whole(told) if b"\\u" in raw.lower() else told
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"The body is no JSON{where}.", "Send a JSON object.") from error
+
+
+def checked(model: type[M], told: Any, *, strict: bool) -> M:
+    """An object of the model out of JSON or form fields.
+
+    Raises
+    ------
+    RefusedError
+        422 with every wrong value.
+    """
+    try:
+        return model.model_validate(told, strict=strict)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        wrong = [{"pointer": _pointer(entry["loc"]), "detail": whole(entry["msg"])} for entry in found[:100]]
+        raise RefusedError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"{len(found):,} value{'s are' if len(found) != 1 else ' is'} wrong. "
+            f"{wrong[0]['pointer'] or 'The body'}: {wrong[0]['detail']}.",
+            "Look at /api/openapi.json.",
+            wrong,
+        ) from error
+
+
+def _form(request: Request) -> Received:
+    files = request.files.getlist("file")
+    if len(files) != 1 or set(request.files) != {"file"}:
+        raise RefusedError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "The form holds no file named 'file', or more than one.",
+            "Send one file of traces.",
+            [{"pointer": "/file", "detail": "One file is wanted"}],
+        )
+    told: dict[str, Any] = {}
+    for field, values in request.form.lists():
+        told[field] = values[-1]
+        if field in ("prior", "columns"):
+            try:
+                told[field] = json.loads(values[-1], parse_constant=_no_number)
+            except (ValueError, RecursionError) as error:
+                raise RefusedError(
+                    HTTPStatus.UNPROCESSABLE_ENTITY,
+                    f"The field '{field}' holds no JSON.",
+                    "Send a JSON object in it.",
+                    [{"pointer": f"/{field}", "detail": "It holds no JSON"}],
+                ) from error
+    form = checked(Form, told, strict=False)
+    columns = Columns(**form.columns.model_dump())
+    return files[0].filename or "traces", files[0].read(), form.settings(columns)
+
+
+def _pointer(place: tuple[int | str, ...]) -> str:
+    return "".join(f"/{whole(str(part)).replace('~', '~0').replace('/', '~1')}" for part in place)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, list):
+        return [_whole(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {whole(key): _whole(inner) for key, inner in value.items()}
+    return value
+
+
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
