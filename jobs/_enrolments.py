@@ -15,28 +15,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.calibration import fit_calibration, held_out_groups
-from backend.audit.companions import attached
 from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.unknown import fit_unknown
+from backend.audit.fitted import fit_attachments
+from backend.audit.labelled import SMALLEST
+from backend.audit.matched import CLEAN, validation_arrays
 from backend.collection import SAMPLES, sample_records
 from backend.errors import AtlasError
 from backend.evaluations.attribution import out_of_fold
 from backend.evaluations.selection import select_layers
 from backend.probe import fit_probe
-from backend.protocol import BUDGETS, FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
-from jobs._common import METHOD, slice_of
-from jobs._stages.kept import kept_folder, kept_log_posteriors, kept_probes
-
-SMALLEST = 10
-"""Traces that every source must have at least."""
-UNKNOWN_DRAWS = 200
-"""Resampled groups a source and budget: p values down to 1/201, and a file of 100 sources below 2 MB."""
+from jobs._common import METHOD, Slice, slice_of
+from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
+from jobs._stages.kept import kept_folder, kept_probes
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,9 @@ def enrolment_of(
         blocks = _selected(folder, identity.records, again)
         probes = kept_probes(folder, again)
         heads = tuple(Head(probes[fold], blocks[fold], fold) for fold in range(FOLDS))
-        attachments = validated(kept_log_posteriors(folder, again), rows.prompt_folds)
+        held = kept_conditions(folder, again)
+        fingerprints = _fingerprints(rows, max(blocks[fold] for fold in range(FOLDS)), list(held))
+        attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
@@ -145,9 +143,9 @@ def enrolment_of_traces(
     families: Mapping[str, str] | None = None,
     data_hash: str | None = None,
 ) -> Enrolment:
-    """Enrolment of labelled traces at a given block: a probe a prompt fold, and a calibration on held-out prompts.
+    """Enrolment of labelled traces at a given block: a probe a prompt fold, and what held-out prompts calibrate.
 
-    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, no calibration.
+    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
 
     Parameters
     ----------
@@ -192,7 +190,10 @@ def enrolment_of_traces(
         heads = tuple(Head(probe, layer, fold) for fold, probe in probes.items())
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            attachments = validated(log_posteriors[order], of_prompt)
+            attachments = fit_attachments({CLEAN: log_posteriors[order]}, of_prompt, {CLEAN: fingerprints[order]})
+            known = [(families or {}).get(source, source) for source in sources]
+            checked = validation_rows({CLEAN: log_posteriors[order]}, of_prompt, known, fingerprints[order])
+            attachments |= validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
@@ -243,33 +244,26 @@ def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 1
     return made, [row for row in rows if row.prompt_id not in enrolled]
 
 
-def validated(log_posteriors: npt.NDArray[np.floating], prompt_folds: npt.NDArray[np.intp]) -> dict[str, Any]:
-    """Calibration and unknown-source reference of out-of-fold log-posteriors, as attachments.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-        Row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-
-    Returns
-    -------
-    dict of str to ndarray
-        At every budget that fits into a fold.
-    """
-    classes, smallest = log_posteriors.shape[1], int(np.bincount(prompt_folds).min())
-    budgets = [budget for budget in BUDGETS if budget <= smallest]
-    groups = {budget: held_out_groups(log_posteriors, prompt_folds, budget) for budget in budgets}
-    labels = np.repeat(np.arange(classes), len(prompt_folds))
-    unknown = fit_unknown(log_posteriors, labels, np.tile(prompt_folds, classes), budgets=budgets, draws=UNKNOWN_DRAWS)
-    return attached({"calibration": fit_calibration(groups), "unknown": unknown})
-
-
 def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
     """Prompts to enrol and prompts to try, by the folds of the protocol's shuffle (fold 0 is tried)."""
     ids = sorted(set(prompt_ids))
     fold = fold_of_prompts(ids, share)
     return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
+
+
+def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[str, npt.NDArray[np.floating]]:
+    """Fingerprints at a block, of whole responses and of the cuts that are on disk."""
+    variants = {condition: "full" if condition == CLEAN else condition for condition in conditions}
+    return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
+
+
+def _validation(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    """Rows of the validation that the stage audit kept, as attachments; none where it has not run."""
+    if not (folder / VALIDATION).exists():
+        print(f"No validation is attached: run python -m jobs evaluate --stage audit first ({folder.name})")
+        return {}
+    with np.load(folder / VALIDATION, allow_pickle=False) as held:
+        return {name: held[name] for name in held.files}
 
 
 def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:

@@ -79,7 +79,7 @@ def test_bias_sits_at_the_optimum_of_the_penalised_likelihood():
 
     def loss(at: np.ndarray) -> float:
         fit = negative_log_likelihood(normalised(at[0] * groups.scores + at[1:]), groups.truth)
-        return fit + (at[1:] ** 2).sum() / (2 * 25 * 300)
+        return fit + (at[1:] ** 2).sum() / (2 * np.log(3) ** 2 * 300)
 
     np.testing.assert_allclose(approx_fprime(np.r_[scale, bias], loss, 1e-6), 0, atol=1e-3)
 

@@ -7,7 +7,7 @@ import pytest
 
 from backend.audit.domains import DomainReference, fit_domain
 from backend.audit.drift import drift_test
-from backend.audit.power import drift_frame, pairs_of_kind
+from backend.audit.power import drift_frame, held_kinds, pairs_of_kind
 
 
 def slow_statistic(before: np.ndarray, after: np.ndarray, method: str) -> float:
@@ -91,21 +91,25 @@ def test_power_tells_the_kinds_of_pairs_apart():
     offset = np.eye(3)[family] * 4 + rng.normal(0, 0.6, size=(5, 3))
     features = (offset[:, None] + rng.normal(size=(5, 40, 3))).reshape(-1, 3)
     frame = drift_frame(features, family, "test", windows=(8,), methods=("energy",), pairs=40, permutations=59)
-    value = frame.set_index("metric")["value"]
-    assert value["drift/same/energy/test"] <= 0.15
-    assert value["drift/families/energy/test"] > 0.9
-    assert value["drift/same/energy/test"] < value["drift/siblings/energy/test"] <= value["drift/families/energy/test"]
-    assert "drift/same/energy-paired/test" not in value
-    assert set(frame["n"]) == {40}
+    assert set(zip(frame["metric"], frame["space"], frame["level"], frame["n"], strict=True)) == {
+        ("alarms", "test", 0.05, 40)
+    }
+    value = frame.set_index(["scenario", "statistic"])["value"]
+    assert value["same", "energy"] <= 0.15
+    assert value["family", "energy"] > 0.9
+    assert value["same", "energy"] < value["sibling", "energy"] <= value["family", "energy"]
+    assert ("same", "energy-paired") not in value
+    assert held_kinds(np.array([0, 1, 2])) == ["same", "family"]
+    assert held_kinds(np.array([4, 4])) == ["same", "sibling"]
 
 
 def test_pairs_are_of_the_kind_asked():
     family, rng = np.array([0, 0, 1]), np.random.default_rng(0)
-    assert {tuple(p) for p in pairs_of_kind(family, "siblings", 30, rng)} == {(0, 1), (1, 0)}
+    assert {tuple(p) for p in pairs_of_kind(family, "sibling", 30, rng)} == {(0, 1), (1, 0)}
     assert all(a == b for a, b in pairs_of_kind(family, "same", 30, rng))
-    assert all(family[a] != family[b] for a, b in pairs_of_kind(family, "families", 30, rng))
-    with pytest.raises(ValueError, match="siblings"):
-        pairs_of_kind(np.arange(3), "siblings", 1, rng)
+    assert all(family[a] != family[b] for a, b in pairs_of_kind(family, "family", 30, rng))
+    with pytest.raises(ValueError, match="sibling"):
+        pairs_of_kind(np.arange(3), "sibling", 1, rng)
 
 
 def test_domain_distance_and_p_value(tmp_path):

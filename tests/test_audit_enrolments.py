@@ -53,7 +53,10 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     kept = np.load(kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
     assert np.allclose(out, kept, atol=1e-5)
     assert made.heads_for(None) == made.heads
-    assert {name.partition(".")[0] for name in made.attachments} == {"calibration", "unknown"}
+    assert {name.partition(".")[0] for name in made.attachments} == {
+        "calibration", "unknown", "stop", "domain-agent500", "signatures",
+    }  # fmt: skip
+    assert made.attachments["signatures.vectors"].shape == (len(made.sources), 2 * made.hidden_size)
 
 
 def test_one_probe_on_everything(world: Release) -> None:

@@ -18,6 +18,7 @@ from backend.audit.sequential import (
     nearest_sources,
     ordered_sessions,
     running_ratios,
+    stop_arrays,
     upper_bound,
 )
 from backend.audit.validation import fold_sessions, stop_frame
@@ -147,16 +148,24 @@ def test_rule_survives_a_file(tmp_path):
     np.savez(tmp_path / "s.npz", **rule.to_arrays())
     with np.load(tmp_path / "s.npz", allow_pickle=False) as held:
         assert StopRule.from_arrays(held) == rule
+    strict = StopRule(0.01, 5.0, np.inf, 4.0)
+    several = stop_arrays([strict, rule])
+    assert (StopRule.from_arrays(several, 0.01), StopRule.from_arrays(several, 0.05)) == (strict, rule)
+    with pytest.raises(KeyError, match="level"):
+        StopRule.from_arrays(several)
+    with pytest.raises(KeyError, match=r"0\.2"):
+        StopRule.from_arrays(several, 0.2)
 
 
 def test_frame_holds_the_three_rules():
     log_posteriors = repeated(6, 100, 2, seed=4)
     frame = stop_frame(log_posteriors, np.repeat(np.arange(5), 20), levels=(0.2,), budgets=(1, 5, 20), orders=2)
-    value = frame.set_index("metric")["value"]
+    value = frame.set_index(["metric", "rule"])["value"]
     assert set(frame["k"]) == {20}
     assert set(frame["n"]) == {5 * 6 * 2}
+    assert set(frame["level"]) == {0.2}
     for rule in ("plain", "calibrated", "controlled"):
-        assert 0 <= value[f"stop_error/{rule}/0.2"] <= 1
-        assert value[f"stop_traces_decided/{rule}/0.2"] <= 20
-    assert value["stop_traces/plain/0.2"] <= value["stop_traces/controlled/0.2"]
-    assert value["claim_false_support_any/controlled/0.2"] <= value["claim_false_support/controlled/0.2"] + 0.1
+        assert 0 <= value["stop_error", rule] <= 1
+        assert value["stop_traces_decided", rule] <= 20
+    assert value["stop_traces", "plain"] <= value["stop_traces", "controlled"]
+    assert value["claim_false_support_any", "controlled"] <= value["claim_false_support", "controlled"] + 0.1

@@ -1,15 +1,18 @@
-"""The stage audit on an invented release: every part writes its metrics, keeps what it fitted, and refuses in words."""
+"""The stage audit on an invented release: every part writes its rows, and refuses in words."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from backend.audit.calibration import Calibration, normalised
-from backend.audit.sequential import StopRule
-from backend.audit.unknown import UnknownReference
+from backend.audit.calibration import fit_calibration, held_out_groups, normalised
+from backend.audit.fitted import WITH_BIAS, fit_attachments
+from backend.audit.sequential import StopRule, fit_stop_rule, nearest_sources, running_ratios
+from backend.audit.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
 from backend.errors import AtlasError
 from backend.release import Release
+from backend.store.audit_queries import validated, validation
 from backend.store.database import open_work
 from backend.store.writers import write_reader
 from jobs import _common
@@ -40,24 +43,54 @@ def prepared(tmp_path, monkeypatch):
         yield connection, release, folder
 
 
-def test_stage_writes_and_keeps_every_part(prepared, capsys):
+def test_stage_writes_every_part_to_its_columns(prepared, capsys):
     connection, release, folder = prepared
     audit.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
     assert "no fingerprints" in capsys.readouterr().out
-    rows = connection.execute("SELECT condition, k, metric, value, n, reduction FROM attribution_metrics").df()
-    assert set(rows["reduction"]) == {"pooled"}
-    clean = set(rows.loc[rows["condition"] == "clean", "metric"])
-    for metric in ("ece_after", "auroc/sibling-columns/max-logit", "auroc/family-columns/relative-mahalanobis"):
-        assert metric in clean
-    assert {"stop_error/controlled/0.05", "drift/same/energy/log-posteriors"} <= clean
-    assert "ece_after" in set(rows.loc[rows["condition"] == "t32", "metric"])
+    reader = "reader-paper/invented/ur"
+    assert connection.execute("SELECT count(*) FROM attribution_metrics").fetchone() == (0,)
+    rows = validation(connection, reader, "165-way")
+    assert set(zip(rows["condition"], rows["part"], strict=True)) == {
+        ("clean", "calibration"), ("t32", "calibration"), ("clean", "unknown"), ("clean", "stop"), ("clean", "drift"),
+    }  # fmt: skip
+    unknown = rows[rows["part"] == "unknown"]
+    assert set(unknown["scenario"]) == {"family", "sibling"}
+    assert set(unknown["statistic"]) == {"max-logit", "relative-mahalanobis"}
+    stop = rows[rows["part"] == "stop"]
+    assert set(zip(stop["rule"], stop["level"], strict=True)) >= {("controlled", 0.01), ("plain", 0.1)}
+    drift = rows[rows["part"] == "drift"]
+    assert (set(drift["space"]), set(drift["metric"])) == ({"log-posteriors"}, {"alarms"})
+    assert set(drift["k"]) == {10}
+    near = validation(connection, reader, "165-way", "clean", 4, "calibration")
+    assert set(near["k"]) == {5}
+    assert "ece_after" in set(near["metric"])
+    assert validation(connection, reader, "50-way").empty
+    held = validated(connection).set_index(["condition", "part"])
+    assert held.loc[("clean", "calibration"), "smallest"] == 1
     assert connection.execute("SELECT DISTINCT stage FROM builds WHERE stage = 'audit'").fetchall() == [("audit",)]
-    for name, kind in (("calibration.clean", Calibration), ("unknown", UnknownReference), ("stop.0.05", StopRule)):
-        with np.load(folder / f"{name}.npz", allow_pickle=False) as held:
-            kind.from_arrays(held)
-    before = len(rows)
+    with np.load(folder / audit.VALIDATION, allow_pickle=False) as kept:
+        assert len(kept["validation.value"]) == len(rows)
+        assert kept["validation.part"].tolist() == rows["part"].tolist()
     audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("calibration",)))
-    assert connection.execute("SELECT count(*) FROM attribution_metrics").fetchone() == (before,)
+    assert len(validation(connection, reader, "165-way")) == len(rows)
+
+
+def test_served_statistics_are_the_validated_ones():
+    """What an enrolment brings is fitted as what was tested: the same bias choice, the same stop rule."""
+    log_posteriors, folds = invented(0), np.repeat(np.arange(5), PROMPTS // 5)
+    groups = {k: held_out_groups(log_posteriors, folds, k) for k in (1, 5)}
+    arrays = fit_attachments({"clean": log_posteriors}, folds)
+    expected = fit_calibration(groups, with_bias=WITH_BIAS)
+    np.testing.assert_array_equal(arrays["calibration.scale"], expected.scale)
+    np.testing.assert_array_equal(arrays["calibration.bias"], expected.bias)
+    tested = fold_calibrations(groups, WITH_BIAS)
+    given = stop_frame(log_posteriors, folds, levels=(0.2,), calibrations=tested)
+    pd.testing.assert_frame_equal(given, stop_frame(log_posteriors, folds, levels=(0.2,), with_bias=WITH_BIAS))
+    sessions = fold_sessions(folds, range(5), SOURCES, SESSION_ORDERS, 42)
+    ratios = running_ratios(log_posteriors, sessions.rows, expected)
+    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(SOURCES), PROMPTS))
+    served = StopRule.from_arrays({"thresholds": arrays["stop.thresholds"]}, 0.1)
+    assert served == fit_stop_rule(ratios, sessions, nearest, 0.1)
 
 
 def test_refitted_probes_never_met_what_is_left_out():

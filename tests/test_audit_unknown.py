@@ -10,6 +10,7 @@ from backend.audit.open_set import LeftOut, unknown_frame, unknown_p_values
 from backend.audit.unknown import (
     UnknownReference,
     auroc,
+    choose_ridge,
     fit_discriminant,
     fit_unknown,
     group_means,
@@ -46,9 +47,33 @@ def test_score_is_the_relative_mahalanobis_distance():
             assert scores[i, c] == pytest.approx(background - own, rel=1e-3, abs=1e-3)
 
 
+def test_ridge_is_the_one_that_held_out_blocks_prefer():
+    features, source, prompt = invented(dimensions=5, seed=7)
+    features[:, 1] = features[:, 0] + 0.3 * features[:, 1]
+    blocks = FOLDS[prompt]
+    cost = dict.fromkeys((0.01, 0.3), 0.0)
+    for block in range(5):
+        train, test = blocks != block, blocks == block
+        means = np.stack([features[train & (source == c)].mean(0) for c in range(SOURCES)])
+        inner = features[train] - means[source[train]]
+        within = inner.T @ inner / (train.sum() - SOURCES)
+        std = np.sqrt(np.diag(within))
+        held = (features[test] - means[source[test]]) / std
+        for ridge in cost:
+            matrix = (within / np.outer(std, std) + ridge * np.eye(5)) / (1 + ridge)
+            squares = np.einsum("nd,de,ne->n", held, np.linalg.inv(matrix), held)
+            cost[ridge] += (np.linalg.slogdet(matrix)[1] + squares).sum()
+    assert choose_ridge(features, source, blocks, tuple(cost)) == min(cost, key=cost.__getitem__)
+    # Dimensions beside a few prompts: what few prompts say about correlations is worth little.
+    wide, source, prompt = invented(dimensions=60, seed=7)
+    few = prompt < 20
+    assert choose_ridge(features, source, blocks) <= 0.01
+    assert choose_ridge(wide[few], source[few], prompt[few] // 4) > choose_ridge(features, source, blocks)
+
+
 def test_discriminant_needs_two_traces_a_source():
     with pytest.raises(ValueError, match="fewer than two"):
-        fit_discriminant(np.zeros((3, 2)), np.array([0, 0, 1]), 2)
+        fit_discriminant(np.zeros((3, 2)), np.array([0, 0, 1]), 2, ridge=0.1)
 
 
 def test_max_logit_p_value_is_a_count():
@@ -98,9 +123,9 @@ def test_distances_on_the_prompts_that_fitted_them_would_reject_too_often():
     groups = rows[:, :40].reshape(-1, 5)
     own = np.repeat(np.arange(SOURCES), 8)
     p = fitted.p_values(group_means(features, groups), 5)[np.arange(len(own)), own]
-    assert fitted.discriminant is not None
-    inside = fitted.discriminant.score(fitted.discriminant.project(features[reference]), 1)
-    outside = fitted.discriminant.score(fitted.discriminant.project(features[test]), 1)
+    naive = fit_discriminant(features[reference], source[reference], SOURCES, ridge=0.03)
+    inside = naive.score(naive.project(features[reference]), 1)
+    outside = naive.score(naive.project(features[test]), 1)
     own_in, own_out = source[reference], source[test]
     assert inside[np.arange(len(own_in)), own_in].mean() > outside[np.arange(len(own_out)), own_out].mean() + 5
     assert (p <= 0.05).mean() < 0.15
@@ -151,12 +176,12 @@ def test_group_means_equal_plain_means():
 def test_frame_names_scenario_and_statistic():
     features, source, prompt = invented()
     runs = [LeftOut(features, source, prompt, np.flatnonzero(np.arange(SOURCES) != out)) for out in (0, 3)]
-    frame = unknown_frame(runs, FOLDS, "sibling-refit", "relative-mahalanobis", (5,), tested=[0, 1])
+    frame = unknown_frame(runs, FOLDS, "sibling", "relative-mahalanobis", (5,), tested=[0, 1])
+    assert set(zip(frame["scenario"], frame["statistic"], strict=True)) == {("sibling", "relative-mahalanobis")}
     value = frame.set_index("metric")
-    assert set(value.index) == {
-        f"{name}/sibling-refit/relative-mahalanobis"
-        for name in ("auroc", "false_acceptance", "false_acceptance_matched", "false_rejection")
-    }
-    assert value.loc["false_rejection/sibling-refit/relative-mahalanobis", "n"] == 2 * 2 * 7 * 4
-    assert value.loc["auroc/sibling-refit/relative-mahalanobis", "n"] == 2 * 2 * 4
-    assert 0.5 < value.loc["auroc/sibling-refit/relative-mahalanobis", "value"] <= 1
+    assert set(value.index) == {"auroc", "false_acceptance", "false_acceptance_matched", "false_rejection"}
+    assert value.loc["false_rejection", "n"] == 2 * 2 * 7 * 4
+    assert value.loc["auroc", "n"] == 2 * 2 * 4
+    assert 0.5 < value.loc["auroc", "value"] <= 1
+    assert np.isnan(value.loc["auroc", "level"])
+    assert value.loc["false_acceptance", "level"] == 0.05

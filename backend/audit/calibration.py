@@ -26,8 +26,6 @@ from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 Doubles = npt.NDArray[np.float64]
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-BIAS_SPREAD = 5.0
-"""Standard deviation of the normal prior of a source's bias, in nats; keeps a few groups from fitting noise."""
 BIAS_GROUPS = 20
 """Groups of a source that a bias is fitted on at least."""
 NEWTON_STEPS = 50
@@ -191,9 +189,14 @@ def fit_scale(scores: Doubles, truth: Ints) -> float:
     return float(np.exp(at))
 
 
-def fit_scale_and_bias(scores: Doubles, truth: Ints, spread: float = BIAS_SPREAD) -> tuple[float, Doubles]:
-    """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood."""
+def fit_scale_and_bias(scores: Doubles, truth: Ints) -> tuple[float, Doubles]:
+    """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood.
+
+    The prior keeps a few groups from fitting noise. Its standard deviation is not tuned: it is log C, the shift that
+    takes one of C sources from as likely as the next to as likely as all others together.
+    """
     n, classes = scores.shape
+    spread = np.log(classes)
     rows = np.arange(n)
     observed = np.bincount(truth, minlength=classes) / n
 

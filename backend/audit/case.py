@@ -56,6 +56,8 @@ class Companions:
         (log-posteriors (n, C), source or None) to where enough was enough, as JSON.
     flags : callable or None
         Scored traces to sentences about shift (too short, unlike any enrolled domain).
+    matched : callable or None
+        Scored traces to the statistics that were fitted for such short ones, or None where these here are right.
     """
 
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
@@ -64,6 +66,7 @@ class Companions:
     judge: Callable[[Scored, Doubles, int | None, Doubles, float | None], Judgement] | None = None
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
     flags: Callable[[Scored], Sequence[str]] | None = None
+    matched: Callable[[Scored], Companions | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,8 @@ def find(
     if not n:
         raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
     companions = companions or Companions()
+    if companions.matched is not None:
+        companions = companions.matched(scored) or companions
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
     running = running_scores(scored.log_posteriors, enrolment.log_prior)

@@ -1,7 +1,8 @@
 """The statistics that were fitted beside an enrolment, out of its attachments, ready to be asked about traces.
 
-Parts are called ``calibration``, ``unknown``, ``stop`` and ``domain-NAME`` (one or more); an attachment is an array
-``part.name``. With a calibration, the rule of :mod:`backend.audit.verdict` decides.
+Parts are called ``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``signatures``, ``validation``;
+an attachment is an array ``part.name``. ``calibration-CUT`` and ``unknown-CUT`` are for responses that were cut, and
+are taken where the traces in question are that short. With a calibration, :mod:`backend.audit.verdict` decides.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from backend.audit.case import Companions
 from backend.audit.domains import DomainReference
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import Judgement
+from backend.audit.matched import CLEAN, condition_of, conditions_of
 from backend.audit.sequential import StopRule, running_ratios
 from backend.audit.unknown import UnknownReference
 from backend.audit.verdict import Rule as VerdictRule
@@ -25,6 +27,9 @@ from backend.audit.verdict import decide, gather, shift_flags
 from backend.errors import AtlasError
 
 Doubles = npt.NDArray[np.float64]
+STOP_LEVEL = 0.05
+SHORTEST = 24.0
+"""Mean response tokens below which cut traces are shorter than those validated (the shortest cut is 32 tokens)."""
 STOP_TRACES = 1_000
 """Traces up to which the sequential stop looks; held-out sessions that it was fitted on are much shorter."""
 FLAGS = {
@@ -40,26 +45,49 @@ def attached(parts: Mapping[str, Fitted]) -> dict[str, npt.NDArray[Any]]:
     return {f"{part}.{name}": array for part, fitted in parts.items() for name, array in fitted.to_arrays().items()}
 
 
-def companions_of(enrolment: Enrolment) -> Companions:
+def enrolled_signatures(enrolment: Enrolment) -> dict[str, npt.NDArray[np.float32]]:
+    """Signatures (2 d,) of the enrolled sources at the deepest block, by name; empty where none are attached."""
+    vectors = (_part(enrolment, "signatures") or {}).get("vectors", np.empty((0, 0)))
+    return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, vectors, strict=False)}
+
+
+def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL) -> Companions:
     """What an enrolment brings along, ready to be asked; what it does not bring is None.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    condition : str
+        'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean', traces
+        that turn out to be cut are met by what was fitted for that cut (``matched``).
+    stop_level : float
+        Stated error rate of the sequential stop. It is fitted for whole responses only.
 
     Raises
     ------
     AtlasError
-        If an attachment is damaged.
+        If an attachment is damaged, or holds no stop rule of that level.
     """
+    tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
-        calibration = _part(enrolment, "calibration")
-        unknown, stop = _part(enrolment, "unknown"), _part(enrolment, "stop")
+        calibration = _part(enrolment, f"calibration{tail}")
+        unknown, stop = _part(enrolment, f"unknown{tail}"), None if tail else _part(enrolment, "stop")
         fitted = None if calibration is None else Calibration.from_arrays(calibration)
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
-        rule = None if stop is None else StopRule.from_arrays(stop)
+        levels = [] if stop is None else np.atleast_2d(stop["thresholds"])[:, 0].tolist()
+        rules = {} if stop is None else {level: StopRule.from_arrays(stop, level) for level in levels}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         domains = [DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise AtlasError(
             f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})", "Make it again"
         ) from error
+    if rules and stop_level not in rules:
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {stop_level:g}",
+            f"Choose from {', '.join(f'{level:g}' for level in rules)}",
+        )
+    verdict_rule = VerdictRule(least_tokens=SHORTEST) if cuts else VerdictRule()
 
     def p_none(scored: Scored) -> float:
         assert reference is not None
@@ -70,7 +98,7 @@ def companions_of(enrolment: Enrolment) -> Companions:
         n = len(scored.log_posteriors)
         p = max((domain.p_value(scored.mean, n) for domain in domains), default=float("nan"))
         most = n if fitted is None else int(fitted.budgets[-1])
-        return shift_flags(float(scored.tokens.mean()), p, n, most, VerdictRule())
+        return shift_flags(float(scored.tokens.mean()), p, n, most, verdict_rule)
 
     def judge(
         scored: Scored, log_posterior: Doubles, claimed: int | None, stated: Doubles, p: float | None
@@ -80,14 +108,17 @@ def companions_of(enrolment: Enrolment) -> Companions:
         n, p_unknown = len(scored.log_posteriors), float("nan") if p is None else p
         limits = fitted.log10_limits(n)
         evidence = gather(log_posterior, family, n, claimed, limits, p_unknown, stated, codes(scored))
-        verdict = decide(evidence)
+        verdict = decide(evidence, verdict_rule)
         ratio = evidence.family_log10_lr if verdict.level == "family" else evidence.log10_lr
         return Judgement(verdict.outcome, verdict.level, verdict.reason, float(ratio))
 
     def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
-        assert rule is not None
         rows = np.arange(min(len(log_posteriors), STOP_TRACES))[None]
         ratios = running_ratios(log_posteriors, rows, fitted)
+        answers = {level: _stopped(rule, ratios, claimed) for level, rule in rules.items()}
+        return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]}
+
+    def _stopped(rule: StopRule, ratios: Doubles, claimed: int | None) -> dict[str, Any]:
         if claimed is None:
             at, source = rule.named_at(ratios)
             named = enrolment.sources[int(source[0])] if at[0] else None
@@ -96,13 +127,18 @@ def companions_of(enrolment: Enrolment) -> Companions:
         words = {1: "for the claim", -1: "against the claim", 0: None}[int(side[0])]
         return {"error_rate": rule.level, "enough_after": int(at[0]) or None, "decided": words}
 
+    def matched(scored: Scored) -> Companions | None:
+        found = condition_of(scored.tokens, cuts)
+        return None if found == condition else companions_of(enrolment, found, stop_level)
+
     return Companions(
         calibrate=None if fitted is None else fitted.apply,
         log10_bounds=None if fitted is None else fitted.log10_limits,
         unknown_p=None if reference is None else p_none,
         judge=None if fitted is None else judge,
-        stop=None if rule is None else stopped,
+        stop=stopped if rules else None,
         flags=lambda scored: [FLAGS[code] for code in codes(scored)],
+        matched=matched if cuts and condition == CLEAN else None,
     )
 
 

@@ -107,7 +107,7 @@ def unknown_frame(
         One for each family (or set of siblings) left out.
     prompt_folds : ndarray of shape (P,)
     scenario : str
-        Goes into the name of the metrics, e.g. 'family-refit'.
+        Who was left out: 'family' or 'sibling'.
     statistic : {'max-logit', 'relative-mahalanobis'}
     budgets : sequence of int
     tested : sequence of int, optional
@@ -118,10 +118,10 @@ def unknown_frame(
     Returns
     -------
     DataFrame
-        Columns k, metric, value, std, n. Metrics ``METRIC/scenario/statistic``: ``auroc``; ``false_acceptance`` (share
-        of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the level
-        put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means over
-        runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
+        Columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance`` (share of
+        unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the level put
+        where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means over runs,
+        ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
     """
     found: dict[tuple[int, str], list[float]] = {}
     counts: dict[tuple[int, str], int] = {}
@@ -143,7 +143,10 @@ def unknown_frame(
         [
             {
                 "k": k,
-                "metric": f"{metric}/{scenario}/{statistic}",
+                "metric": metric,
+                "scenario": scenario,
+                "statistic": statistic,
+                "level": None if metric == "auroc" else level,
                 "value": float(np.mean(values)),
                 "std": float(np.std(values)),
                 "n": counts[k, metric],

@@ -21,7 +21,7 @@ PAIRS = 100
 PERMUTATIONS = 199
 LEVEL = 0.05
 SEED = 42
-KINDS = ("same", "siblings", "families")
+KINDS = ("same", "sibling", "family")
 
 
 def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
@@ -34,12 +34,19 @@ def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator)
     """
     first, second = np.meshgrid(np.arange(len(family)), np.arange(len(family)), indexing="ij")
     alike = family[first] == family[second]
-    fits = {"same": first == second, "siblings": alike & (first != second), "families": ~alike}[kind]
+    fits = {"same": first == second, "sibling": alike & (first != second), "family": ~alike}[kind]
     allowed = np.argwhere(fits)
     if not len(allowed):
         raise ValueError(f"the sources hold no pair of kind {kind!r}")
     out: Ints = allowed[rng.integers(0, len(allowed), size=count)]
     return out
+
+
+def held_kinds(family: Ints) -> list[str]:
+    """Kinds of pairs that sources of these families (C,) have."""
+    sizes = np.bincount(np.unique(family, return_inverse=True)[1])
+    held = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
+    return [kind for kind in KINDS if held[kind]]
 
 
 def drift_frame(
@@ -61,7 +68,7 @@ def drift_frame(
         Row = source * P + prompt; standardised fingerprints, or log-posteriors.
     family : ndarray of shape (C,)
     space : str
-        Goes into the name of the metrics.
+        What the features are, e.g. 'fingerprints'.
     windows : sequence of int
         Traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
     methods : sequence of {'energy', 'mmd'}
@@ -72,14 +79,15 @@ def drift_frame(
     Returns
     -------
     DataFrame
-        Columns k (traces a window), metric ``drift/KIND/METHOD/SPACE`` and ``drift/KIND/METHOD-paired/SPACE``, value,
-        std (binomial standard error) and n (pairs). Pairs of kind 'same' have no paired form: an endpoint that is
-        asked twice answers anew, and the data hold one answer a prompt.
+        Columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd, and
+        these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind 'same'
+        have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
+        A kind of which the sources hold no pair is absent.
     """
     prompts = len(features) // len(family)
     rows: list[dict[str, object]] = []
     for window in windows:
-        for kind in KINDS:
+        for kind in held_kinds(family):
             rng = np.random.default_rng([seed, window, KINDS.index(kind)])
             chosen = pairs_of_kind(family, kind, pairs, rng)
             orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
@@ -92,7 +100,8 @@ def drift_frame(
                         test = drift_test(before, after, method, paired, permutations, seed)
                         alarms.append(test.p_value <= level)
                     share = float(np.mean(alarms))
-                    name = f"drift/{kind}/{method}{'-paired' if paired else ''}/{space}"
                     spread = float(np.sqrt(share * (1 - share) / pairs))
-                    rows.append({"k": window, "metric": name, "value": share, "std": spread, "n": pairs})
+                    about = {"scenario": kind, "statistic": f"{method}{'-paired' if paired else ''}", "space": space}
+                    row = {"k": window, "metric": "alarms", **about, "level": level}
+                    rows.append({**row, "value": share, "std": spread, "n": pairs})
     return pd.DataFrame(rows)

@@ -9,7 +9,7 @@ level with 95 % confidence, for it and every stricter threshold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,12 +124,28 @@ class StopRule:
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """One array that :func:`numpy.savez` keeps without pickling."""
-        return {"thresholds": np.array([self.level, self.name, self.support, self.against])}
+        return stop_arrays([self])
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> StopRule:
-        """The inverse of :meth:`to_arrays`."""
-        return cls(*(float(value) for value in np.asarray(arrays["thresholds"], dtype=np.float64)))
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]], level: float | None = None) -> StopRule:
+        """One of the rules that :func:`stop_arrays` wrote.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+        level : float, optional
+            Stated error rate of the wanted one; needless where there is one only.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that level, or more than one and no level is given.
+        """
+        table = np.atleast_2d(np.asarray(arrays["thresholds"], dtype=np.float64))
+        held = [cls(*map(float, row)) for row in table if level is None or abs(row[0] - level) < 1e-9]
+        if len(held) != 1:
+            raise KeyError(f"there is no stop rule of level {level}, only of {table[:, 0].tolist()}")
+        return held[0]
 
     def named_at(self, ratios: Doubles) -> tuple[Ints, Ints]:
         """Traces (N,) until a source is named, 0 for never, and which one, from running ratios (N, m, C)."""
@@ -145,6 +161,11 @@ class StopRule:
         at = np.minimum(up, down)
         decided = at < never
         return np.where(decided, at, 0), np.where(decided, np.where(up < down, 1, -1), 0)
+
+
+def stop_arrays(rules: Sequence[StopRule]) -> dict[str, npt.NDArray[np.generic]]:
+    """Rules of several levels as one array: level, name, support, against a row."""
+    return {"thresholds": np.array([[rule.level, rule.name, rule.support, rule.against] for rule in rules])}
 
 
 def nearest_sources(log_posteriors: Floating, labels: Ints) -> Ints:

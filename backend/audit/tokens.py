@@ -9,7 +9,6 @@ difference, and it lies apart from the sum by the rounding of the fingerprint (a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +150,7 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
     (encoded,) = reader.encode([clean], enrolment.view)
     fold = enrolment.folds_of([trace.prompt])[0]
     heads = enrolment.heads_for(fold)
-    states = {layer: response_states(reader, encoded, layer) for layer in sorted({head.layer for head in heads})}
+    states = reader.states(encoded, sorted({head.layer for head in heads}))
     splits = [split_log_odds(states[head.layer], head, enrolment.block, source, rival) for head in heads]
     together = Split(
         np.mean([split.dc for split in splits], axis=0),
@@ -177,26 +176,6 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
         float(np.mean(stored)),
         max(0, len(clean.response) - max(stops, default=0)),
     )
-
-
-@torch.inference_mode()
-def response_states(reader: Reader, encoded: Encoded, layer: int) -> Floats:
-    """States of the response tokens at a block, (T, d); the pass ends there."""
-    kept: list[torch.Tensor] = []
-
-    def visit(number: int, states: torch.Tensor) -> None:
-        if number == layer:
-            kept.append(states[0, encoded.start : encoded.stop].float().cpu())
-
-    ids = torch.tensor([encoded.ids], device=reader.device)
-    engine: Any = reader._engine
-    if hasattr(engine, "compiled"):
-        for number, states in engine.walk(ids, layer):
-            visit(number, states)
-    else:
-        engine.walk(ids, torch.tensor([len(encoded.ids)], device=reader.device), layer, visit)
-    out: Floats = kept[0].numpy()
-    return out
 
 
 def _fingerprint(states: Floats) -> Floats:

@@ -29,8 +29,8 @@ DRAWS = 499
 UNKNOWN_LEVEL = 0.05
 """p values up to it reject that any enrolled source made the traces."""
 SEED = 42
-RIDGE = 0.03
-"""Share of the identity that is added to the within-source correlation before it is inverted."""
+RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3)
+"""Shares of the identity that may be added to the within-source correlation before it is inverted."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Discriminant:
         return out
 
 
-def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: float = RIDGE) -> Discriminant:
-    """Discriminant coordinates of features (n, D) with source numbers (n,), every source weighing the same."""
+def _within(features: Floating, labels: Ints, classes: int) -> tuple[Doubles, Doubles, Doubles]:
+    """Source means (C, D), within-source standard deviations (D,) and correlations (D, D)."""
     counts = np.bincount(labels, minlength=classes)
     if (counts < 2).any():
         raise ValueError(f"source {int(counts.argmin())} has fewer than two traces: its spread is not known")
@@ -81,9 +81,46 @@ def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: floa
     sums = np.add.reduceat(np.asarray(features[order], dtype=np.float64), np.r_[0, counts.cumsum()[:-1]], axis=0)
     means = sums / counts[:, None]
     residuals = np.asarray(features - means[labels], dtype=np.float32)
-    within = (residuals.T @ residuals).astype(np.float64) / (len(labels) - classes)
-    std = np.sqrt(np.maximum(np.diag(within), 1e-12))
-    within = within / np.outer(std, std) + ridge * np.eye(len(std))
+    covariance = (residuals.T @ residuals).astype(np.float64) / (len(labels) - classes)
+    std = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
+    return means, std, covariance / np.outer(std, std)
+
+
+def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequence[float] = RIDGES) -> float:
+    """The ridge under which a block of prompts is most likely, given the spread of the other blocks.
+
+    No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
+    residuals around the source means of the other blocks, with their ridged correlation.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, D)
+    labels, blocks : ndarray of shape (n,)
+    ridges : sequence of float
+
+    Returns
+    -------
+    float
+        One of ``ridges``; the smaller one of equals.
+    """
+    classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
+    cost = np.zeros(len(tried))
+    for block in np.unique(blocks):
+        inside = blocks == block
+        means, std, correlation = _within(features[~inside], labels[~inside], classes)
+        values, vectors = np.linalg.eigh(correlation)
+        held = np.asarray((features[inside] - means[labels[inside]]) / std, dtype=np.float32)
+        spread = np.square(held @ vectors.astype(np.float32)).mean(0, dtype=np.float64)
+        # The ridged matrix is divided by its diagonal, so that a large ridge does not pass for a large spread.
+        ridged = (np.maximum(values, 0.0) + tried) / (1.0 + tried)
+        cost += inside.sum() * (np.log(ridged) + spread / ridged).sum(1)
+    return float(ridges[int(cost.argmin())])
+
+
+def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: float) -> Discriminant:
+    """Discriminant coordinates of features (n, D) with source numbers (n,), every source weighing the same."""
+    means, std, within = _within(features, labels, classes)
+    within = within + ridge * np.eye(len(std))
     centre = means.mean(0)
     spread = (means - centre) / std
     values, vectors = eigh(spread.T @ spread / classes, within)
@@ -205,6 +242,7 @@ def fit_unknown(
     Returns
     -------
     UnknownReference
+        The ridge of its discriminant is the choice of :func:`choose_ridge` on these rows.
 
     Raises
     ------
@@ -218,12 +256,13 @@ def fit_unknown(
         raise ValueError("at least two blocks of prompts are needed: one is scored by the others")
     rng = np.random.default_rng(seed)
     each = max(draws // len(present), 1)
+    ridge = choose_ridge(features, labels, blocks) if statistic == "relative-mahalanobis" else 0.0
     nulls = np.empty((len(budgets), classes, len(present), each), dtype=np.float32)
     for which, block in enumerate(present):
         inside = blocks == block
         discriminant, space = None, np.asarray(features[inside], dtype=np.float64)
         if statistic == "relative-mahalanobis":
-            discriminant = fit_discriminant(features[~inside], labels[~inside], classes)
+            discriminant = fit_discriminant(features[~inside], labels[~inside], classes, ridge)
             space = discriminant.project(space)
         for source in range(classes):
             rows = space[labels[inside] == source]
@@ -234,7 +273,7 @@ def fit_unknown(
                 means = mean + (times @ rows / budget - mean) * np.sqrt(max(1 - (budget - 1) / n, 0.5))
                 scores = means if discriminant is None else discriminant.score(means, budget)
                 nulls[place, source, which] = scores[:, source]
-    whole = None if statistic == "max-logit" else fit_discriminant(features, labels, classes)
+    whole = None if statistic == "max-logit" else fit_discriminant(features, labels, classes, ridge)
     return UnknownReference(np.array(budgets), np.sort(nulls.reshape(len(budgets), classes, -1), axis=2), whole)
 
 

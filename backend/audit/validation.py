@@ -1,7 +1,8 @@
 """What calibration and sequential stop are worth: each is fitted on some prompt folds and measured on the others.
 
-All frames of the audit's validation share their columns (k, metric, value, std, n), so that one table holds them;
-``std`` is over grouping seeds, folds or runs, ``n`` counts the groups, sessions or pairs behind the number.
+All frames of the audit's validation share their columns (k, metric, value, std, n, and where they need them scenario,
+statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
+counts the groups, sessions or pairs behind the number.
 """
 
 from __future__ import annotations
@@ -41,23 +42,33 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
 }
 
 
-def cross_calibrated(
-    by_budget: Mapping[int, Groups], with_bias: bool | None = False
-) -> tuple[dict[int, Doubles], list[Calibration]]:
-    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
+def fold_calibrations(by_budget: Mapping[int, Groups], with_bias: bool | None = False) -> dict[int, Calibration]:
+    """For every fold the calibration that saw none of its groups.
 
     The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
     number a budget (and one a source) and sees only scores of prompts that it is not tested on.
     """
+    folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
+    return {
+        int(fold): fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias)
+        for fold in folds
+    }
+
+
+def cross_calibrated(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False, fitted: Mapping[int, Calibration] | None = None
+) -> tuple[dict[int, Doubles], list[Calibration]]:
+    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
+
+    ``fitted`` takes them from :func:`fold_calibrations` where they are at hand.
+    """
+    fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
     out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
-    fitted = []
-    for fold in np.unique(np.concatenate([groups.fold for groups in by_budget.values()])):
-        calibration = fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias)
+    for fold, calibration in fitted.items():
         for k, groups in by_budget.items():
             test = groups.fold == fold
             out[k][test] = calibration.apply(groups.scores[test], k)
-        fitted.append(calibration)
-    return out, fitted
+    return out, list(fitted.values())
 
 
 def calibration_error_floor(log_posteriors: Doubles, seed: int, draws: int = FLOOR_DRAWS) -> float:
@@ -77,6 +88,7 @@ def calibration_frame(
     budgets: Sequence[int] = BUDGETS,
     seeds: Sequence[int] = GROUPING_SEEDS,
     with_bias: bool | None = False,
+    fitted: Mapping[int, Calibration] | None = None,
 ) -> pd.DataFrame:
     """Calibration error and costs before and after, cross-fitted over prompt folds.
 
@@ -89,6 +101,8 @@ def calibration_frame(
         Budgets ascending.
     with_bias : bool or None
         See :func:`backend.audit.calibration.fit_calibration`.
+    fitted : mapping of fold to Calibration, optional
+        From :func:`fold_calibrations` on these groups.
 
     Returns
     -------
@@ -99,7 +113,7 @@ def calibration_frame(
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
     by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
-    calibrated, fitted = cross_calibrated(by_budget, with_bias)
+    calibrated, calibrations = cross_calibrated(by_budget, with_bias, fitted)
     for place, (k, groups) in enumerate(by_budget.items()):
         after = calibrated[k]
         present = np.unique(groups.seed)
@@ -114,8 +128,8 @@ def calibration_frame(
                 of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
                 row(f"{name}_{when}", of_seed)
         row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
-        row("scale", [float(c.scale[place]) for c in fitted])
-        row("bias", [float((c.bias != 0).any()) for c in fitted])
+        row("scale", [float(c.scale[place]) for c in calibrations])
+        row("bias", [float((c.bias != 0).any()) for c in calibrations])
     return pd.DataFrame(rows)
 
 
@@ -140,6 +154,8 @@ def stop_frame(
     budgets: Sequence[int] = BUDGETS,
     orders: int = SESSION_ORDERS,
     seed: int = GROUPING_SEEDS[0],
+    with_bias: bool | None = False,
+    calibrations: Mapping[int, Calibration] | None = None,
 ) -> pd.DataFrame:
     """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
 
@@ -154,12 +170,16 @@ def stop_frame(
     orders : int
         Random orders of the traces of every source and fold.
     seed : int
+    with_bias : bool or None
+        Of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
+    calibrations : mapping of fold to Calibration, optional
+        From :func:`fold_calibrations`, in place of fitting them.
 
     Returns
     -------
     DataFrame
-        Columns k (traces of a session at most), metric, value, std (over folds), n (sessions). Metrics
-        ``METRIC/rule/level``. Rules for naming a source: ``plain`` (Wald's threshold on the plain sum), ``calibrated``
+        Columns k (traces of a session at most), metric, rule, level, value, std (over folds), n (sessions). Rules for
+        naming a source: ``plain`` (Wald's threshold on the plain sum), ``calibrated``
         (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics ``stop_error`` (wrong
         among the stopped), ``stop_share``, ``stop_traces`` (mean over all sessions, those that never stop at their full
         length) and ``stop_traces_decided``. For a claim, by the controlled rule: ``claim_false_support`` (the nearest
@@ -169,12 +189,14 @@ def stop_frame(
     classes = log_posteriors.shape[1]
     labels = np.repeat(np.arange(classes), len(prompt_folds))
     smallest = int(np.bincount(prompt_folds).min())
-    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
-    found: dict[str, list[float]] = {}
+    if calibrations is None:
+        by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
+        calibrations = fold_calibrations(by_budget, with_bias)
+    found: dict[tuple[str, str, float], list[float]] = {}
     sessions_seen = 0
     for fold in np.unique(prompt_folds):
         others = [int(f) for f in np.unique(prompt_folds) if f != fold]
-        calibration = fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()})
+        calibration = calibrations[int(fold)]
         row_folds = np.tile(prompt_folds, classes)
         nearest = nearest_sources(log_posteriors[row_folds != fold], labels[row_folds != fold])
         train = fold_sessions(prompt_folds, others, classes, orders, seed)
@@ -193,13 +215,21 @@ def stop_frame(
                 ("controlled", ratios, rule),
             ):
                 for metric, value in _named(paths, test, one).items():
-                    found.setdefault(f"{metric}/{name}/{rule.level:g}", []).append(value)
+                    found.setdefault((metric, name, rule.level), []).append(value)
             for metric, value in _claimed(ratios, test, nearest, rule).items():
-                found.setdefault(f"{metric}/controlled/{rule.level:g}", []).append(value)
+                found.setdefault((metric, "controlled", rule.level), []).append(value)
     return pd.DataFrame(
         [
-            {"k": smallest, "metric": m, "value": float(np.mean(v)), "std": float(np.std(v)), "n": sessions_seen}
-            for m, v in found.items()
+            {
+                "k": smallest,
+                "metric": metric,
+                "rule": rule,
+                "level": level,
+                "value": float(np.mean(values)),
+                "std": float(np.std(values)),
+                "n": sessions_seen,
+            }
+            for (metric, rule, level), values in found.items()
         ]
     )
 

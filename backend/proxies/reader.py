@@ -228,6 +228,42 @@ class Reader:
             )
         return out
 
+    @torch.inference_mode()
+    def states(self, encoded: Encoded, layers: Sequence[int]) -> dict[int, npt.NDArray[np.float32]]:
+        """States of the response tokens of one trace, which a fingerprint is a weighted sum of.
+
+        Parameters
+        ----------
+        encoded : Encoded
+        layers : sequence of int
+            Blocks wanted, 1 .. depth; the pass ends at the last.
+
+        Returns
+        -------
+        dict of layer to ndarray of shape (T, d), float32
+
+        Raises
+        ------
+        ValueError
+            If a layer lies outside 1 .. depth.
+        """
+        wanted = set(layers)
+        if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
+            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
+        kept: dict[int, npt.NDArray[np.float32]] = {}
+
+        def keep(layer: int, states: torch.Tensor) -> None:
+            if layer in wanted:
+                kept[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
+
+        ids = torch.tensor([encoded.ids], device=self.device)
+        if isinstance(self._engine, FusedDecoder):
+            for layer, states in self._engine.walk(ids, max(wanted)):
+                keep(layer, states)
+        else:
+            self._engine.walk(ids, torch.tensor([len(encoded.ids)], device=self.device), max(wanted), keep)
+        return kept
+
     def tokens_run(self, encoded: Sequence[Encoded]) -> int:
         """Tokens that one pass over these traces computes: shared prefixes once, padding not counted."""
         lengths = np.array([len(e.ids) for e in encoded])

@@ -1,15 +1,14 @@
 """What the evidence of an audit is worth: calibration, unknown sources, sequential stop and drift, cross-validated.
 
-Needs the kept out-of-fold log-posteriors of the paper's readout; sources left out by refitting, drift and the reference
-of the domain need its fingerprints as well. The validation goes to ``attribution_metrics`` (reduction 'pooled', beside
-the metrics of attribution itself); what a live attribution applies is kept next to the log-posteriors:
-``calibration.CONDITION.npz``, ``unknown.npz``, ``stop.LEVEL.npz`` and ``domain.agent500.npz``, all fitted on all folds.
-Parts can be asked for by name (``--method calibration,unknown,refit,stop,drift``).
+Needs the kept out-of-fold log-posteriors of the paper's readout; sources left out by refitting, and drift between
+fingerprints, need the fingerprints of its modal block as well. The rows go to ``audit_validation`` and, for the
+enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts can be asked for by name
+(``--method calibration,unknown,refit,stop,drift``); the rows of the others stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -17,24 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.calibration import Calibration, fit_calibration, held_out_groups
-from backend.audit.domains import fit_domain
+from backend.audit.calibration import Calibration, held_out_groups
+from backend.audit.fitted import WITH_BIAS, budgets_of
+from backend.audit.matched import CLEAN, SPACE, validation_arrays
 from backend.audit.open_set import LeftOut, unknown_frame
 from backend.audit.power import drift_frame
-from backend.audit.sequential import fit_stop_rule, nearest_sources, running_ratios
-from backend.audit.unknown import Statistic, fit_unknown, without_columns
-from backend.audit.validation import (
-    SESSION_ORDERS,
-    STOP_LEVELS,
-    calibration_frame,
-    fold_sessions,
-    stop_frame,
-)
+from backend.audit.unknown import Statistic, without_columns
+from backend.audit.validation import calibration_frame, fold_calibrations, stop_frame
 from backend.errors import AtlasError
 from backend.evaluations.stress import LENGTHS, length_file
 from backend.probe import fit_probe, standardiser
-from backend.protocol import BUDGETS, SPLIT_SEED
+from backend.protocol import SPLIT_SEED
 from backend.release import Release
+from backend.store.audit_queries import validation
 from backend.store.builds import recorded
 from backend.store.queries import selected_layers
 from backend.store.writers import replace_rows
@@ -49,9 +43,12 @@ STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 HELD_OUT = (0, 1)
 """Folds that a probe refitted without some sources does not see: one for the reference, one for the test, in turn."""
+VALIDATION = "validation.npz"
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
+Write = Callable[[pd.DataFrame, str, str], None]
+"""Receives rows, their part and their condition."""
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -73,16 +70,15 @@ def evaluate(
     limit: int | None = None,
     parts: tuple[str, ...] = PARTS,
 ) -> None:
-    """Measure and write the asked parts of one reader and roster, and keep what was fitted."""
+    """Measure and write the asked parts of one reader and roster."""
     rows = _common.slice_of(release, "agent500", proxy, view, roster, limit)
     reader, folder = f"{METHOD}/{proxy}/{view}", kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
     again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
     again += f" --limit {limit}" if limit else ""
-    log_posteriors, folds = np.asarray(kept_log_posteriors(folder, again)), rows.prompt_folds
-    family = np.unique(rows.families, return_inverse=True)[1]
+    log_posteriors = kept_conditions(folder, again)
     fingerprints = _fingerprints(connection, rows, reader, roster)
     if fingerprints is None and {"refit", "drift"} & set(parts):
-        print(f"{reader} on {roster}: no fingerprints are here; refitted probes, domain and their drift are left out")
+        print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
     identity = rows.store.identity()
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
     with recorded(
@@ -94,48 +90,104 @@ def evaluate(
         seed=SPLIT_SEED,
         details=details,
     ) as build:
+        write = writer(connection, reader, roster, build)
+        validate(write, log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts)
+    keep_validation(connection, reader, roster, folder)
 
-        def write(frame: pd.DataFrame, condition: str = "clean") -> None:
-            key = {"reader": reader, "roster": roster, "benchmark": "agent500", "condition": condition}
-            for metric, part in frame.groupby("metric"):
-                full = part.assign(reduction="pooled", seed=None, fold=None)
-                replace_rows(connection, "attribution_metrics", full, {**key, "metric": metric}, build)
-            print(f"{reader} on {roster}, {condition}:")
-            print(frame.pivot(index="metric", columns="k", values="value").round(3).to_string())
 
-        if "calibration" in parts:
-            for condition in ("clean", *LENGTHS):
-                path = folder / ("log_posteriors.npy" if condition == "clean" else length_file(condition))
-                if path.exists():
-                    held = np.load(path, mmap_mode="r", allow_pickle=False)
-                    write(calibration_frame(held, folds, with_bias=None), condition)
-                    _keep_arrays(folder / f"calibration.{condition}.npz", _calibration(held, folds).to_arrays())
-        if "unknown" in parts:
-            budgets = _budgets(folds)
-            for scenario, runs in _left_out_sets(family):
-                for statistic in STATISTICS:
-                    removed = (_columns_removed(log_posteriors, len(folds), out) for out in runs)
-                    write(unknown_frame(removed, folds, f"{scenario}-columns", statistic, budgets))
-            blocks = np.tile(folds, len(family))
-            reference = fit_unknown(log_posteriors, rows.labels, blocks, budgets=budgets)
-            _keep_arrays(folder / "unknown.npz", reference.to_arrays())
-        if "refit" in parts and fingerprints is not None:
-            for scenario, runs in _left_out_sets(family):
-                refitted = [_refitted(fingerprints, folds, out) for out in runs]
-                for statistic in STATISTICS:
-                    # The even and odd prompts of one fold are the blocks: more traces than that are not resampled well.
-                    budgets = [k for k in _budgets(folds) if k <= int(np.bincount(folds).min()) // 2]
-                    write(unknown_frame(refitted, folds, f"{scenario}-refit", statistic, budgets))
-        if "stop" in parts:
-            write(stop_frame(log_posteriors, folds))
-            _keep_stop_rules(folder, log_posteriors, folds)
-        if "drift" in parts:
-            write(drift_frame(log_posteriors, family, "log-posteriors", _windows(folds)))
-            if fingerprints is not None:
-                mean, scale = standardiser(fingerprints)
-                write(drift_frame((fingerprints - mean) / scale, family, "fingerprints", _windows(folds)))
-                domain = fit_domain(fingerprints, rows.labels)
-                _keep_arrays(folder / "domain.agent500.npz", domain.to_arrays())
+def validate(
+    write: Write,
+    log_posteriors: dict[str, Floats],
+    folds: Ints,
+    families: list[str],
+    fingerprints: Floats | None = None,
+    parts: tuple[str, ...] = PARTS,
+) -> None:
+    """Measure the asked parts.
+
+    Parameters
+    ----------
+    write : callable
+    log_posteriors : dict of condition to ndarray of shape (C * P, C)
+        Out-of-fold, row = source * P + prompt; 'clean' and cuts.
+    folds : ndarray of shape (P,)
+    families : list of str, length C
+    fingerprints : ndarray of shape (C * P, 2 d), optional
+        Without them there is no 'refit', and no drift between fingerprints.
+    parts : tuple of str
+    """
+    family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
+    budgets = budgets_of(folds)
+    calibrations: dict[int, Calibration] | None = None
+    if {"calibration", "stop"} & set(parts):
+        calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS)
+    if "calibration" in parts:
+        for condition, held in log_posteriors.items():
+            known = calibrations if condition == CLEAN else None
+            write(calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known), "calibration", condition)
+    if "unknown" in parts:
+        write(_unknown(_left_out_sets(family), lambda out: _columns_removed(clean, len(folds), out), folds, budgets),
+              "unknown", CLEAN)  # fmt: skip
+    if "refit" in parts and fingerprints is not None:
+        # The even and odd prompts of one fold are the blocks: more traces than that are not resampled well.
+        smallest = int(np.bincount(folds).min())
+        few = [k for k in budgets if k <= smallest // 2]
+        if smallest >= 4:
+            write(_unknown(_left_out_sets(family), lambda out: _refitted(fingerprints, folds, out), folds, few),
+                  "refit", CLEAN)  # fmt: skip
+    if "stop" in parts:
+        write(stop_frame(clean, folds, calibrations=calibrations), "stop", CLEAN)
+    if "drift" in parts:
+        frames = [drift_frame(clean, family, "log-posteriors", _windows(folds))]
+        if fingerprints is not None:
+            mean, scale = standardiser(fingerprints)
+            frames.append(drift_frame((fingerprints - mean) / scale, family, SPACE, _windows(folds)))
+        write(pd.concat(frames, ignore_index=True), "drift", CLEAN)
+
+
+def validation_rows(
+    log_posteriors: dict[str, Floats], folds: Ints, families: list[str], fingerprints: Floats | None = None
+) -> pd.DataFrame:
+    """All rows of the validation in one frame, with their part and condition; see :func:`validate`."""
+    frames: list[pd.DataFrame] = []
+
+    def collect(frame: pd.DataFrame, part: str, condition: str) -> None:
+        if len(frame):
+            frames.append(frame.assign(part=part, condition=condition))
+
+    validate(collect, log_posteriors, folds, families, fingerprints)
+    return pd.concat(frames, ignore_index=True)
+
+
+def writer(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, build: str) -> Write:
+    """Rows of a part go to the store in place of the earlier ones, and are printed."""
+
+    def write(frame: pd.DataFrame, part: str, condition: str) -> None:
+        key = {"reader": reader, "roster": roster, "condition": condition, "part": part}
+        replace_rows(connection, "audit_validation", frame, key, build)
+        if frame.empty:
+            return
+        about = [name for name in ("scenario", "statistic", "rule", "level", "space") if name in frame]
+        wide = frame.pivot(index=["metric", *about], columns="k", values="value").round(3)
+        print(f"{reader} on {roster}, {part}, {condition}:\n{wide.to_string()}", flush=True)
+
+    return write
+
+
+def keep_validation(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, folder: Path) -> None:
+    """Keep all rows of a reader and roster for its enrolment."""
+    scratch = folder / f"{VALIDATION}.partial.npz"
+    np.savez_compressed(scratch, **validation_arrays(validation(connection, reader, roster)))  # type: ignore[arg-type]
+    scratch.replace(folder / VALIDATION)
+
+
+def kept_conditions(folder: Path, again: str) -> dict[str, Floats]:
+    """Kept log-posteriors of whole responses, and of the cuts that were scored."""
+    held = {CLEAN: np.asarray(kept_log_posteriors(folder, again))}
+    for length in LENGTHS:
+        if (path := folder / length_file(length)).exists():
+            held[length] = np.load(path, allow_pickle=False)
+    return held
 
 
 def _fingerprints(
@@ -149,26 +201,29 @@ def _fingerprints(
     return rows.load(int(modal.iloc[0])).astype(np.float32)
 
 
-def _budgets(folds: Ints) -> list[int]:
-    return [k for k in BUDGETS if k <= int(np.bincount(folds).min())]
-
-
 def _windows(folds: Ints) -> list[int]:
     return [window for window in (10, 20, 50) if 2 * window <= len(folds)] or [len(folds) // 2]
 
 
-def _calibration(log_posteriors: Floats, folds: Ints) -> Calibration:
-    return fit_calibration({k: held_out_groups(log_posteriors, folds, k) for k in _budgets(folds)}, with_bias=None)
+def _unknown(
+    scenarios: Iterator[tuple[str, list[Ints]]], run_of: Callable[[Ints], LeftOut], folds: Ints, budgets: list[int]
+) -> pd.DataFrame:
+    frames = [pd.DataFrame(columns=["k", "metric", "value", "n"])]
+    for scenario, left_out in scenarios:
+        runs = [run_of(out) for out in left_out]
+        frames += [unknown_frame(runs, folds, scenario, statistic, budgets) for statistic in STATISTICS]
+    return pd.concat(frames[1:] or frames, ignore_index=True)
 
 
 def _left_out_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
-    """Whole families one at a time, and sets of one source a family whose siblings stay."""
+    """Whole families one at a time, and sets of one source a family whose siblings stay; two sources stay at least."""
     families, sizes = np.unique(family, return_counts=True)
-    if len(families) > 2:
-        yield "family", [np.flatnonzero(family == one) for one in families]
+    alone = [out for one in families if len(family) - len(out := np.flatnonzero(family == one)) > 1]
+    if alone and len(families) > 1:
+        yield "family", alone
     rng = np.random.default_rng(SPLIT_SEED)
     several = families[sizes > 1]
-    if len(several):
+    if len(several) and len(family) - len(several) > 1:
         one_each = [[rng.choice(np.flatnonzero(family == one)) for one in several] for _ in range(SIBLING_DRAWS)]
         yield "sibling", [np.array(sources) for sources in one_each]
 
@@ -191,18 +246,3 @@ def _refitted(fingerprints: Floats, folds: Ints, out: Ints) -> LeftOut:
     train = ~held & (column[source] >= 0)
     probe = fit_probe(fingerprints[train], column[source[train]], len(kept))
     return LeftOut(probe.log_posterior(fingerprints[held]), source[held], prompt[held], kept)
-
-
-def _keep_stop_rules(folder: Path, log_posteriors: Floats, folds: Ints) -> None:
-    classes = log_posteriors.shape[1]
-    sessions = fold_sessions(folds, np.unique(folds).tolist(), classes, SESSION_ORDERS, SPLIT_SEED)
-    ratios = running_ratios(log_posteriors, sessions.rows, _calibration(log_posteriors, folds))
-    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(classes), len(folds)))
-    for level in STOP_LEVELS:
-        _keep_arrays(folder / f"stop.{level:g}.npz", fit_stop_rule(ratios, sessions, nearest, level).to_arrays())
-
-
-def _keep_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
-    scratch = path.with_suffix(".partial.npz")
-    np.savez(scratch, **arrays)  # type: ignore[arg-type]
-    scratch.replace(path)

@@ -1,0 +1,100 @@
+"""Fit what an enrolment brings along, on out-of-fold evidence of its own prompts; no trace in question is seen here.
+
+Calibration, unknown-source reference and domain are fitted for whole responses and for every cut of them that was
+scored; the sequential stop for whole responses. The validation (:mod:`backend.audit.validation`) measures these same
+fits, each on prompts that it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.calibration import Calibration, fit_calibration, held_out_groups
+from backend.audit.companions import attached
+from backend.audit.domains import fit_domain
+from backend.audit.matched import CLEAN
+from backend.audit.sequential import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
+from backend.audit.unknown import fit_unknown
+from backend.audit.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
+from backend.geometry.signatures import signatures, source_means
+from backend.protocol import BUDGETS, SPLIT_SEED
+
+Floating = npt.NDArray[np.floating]
+Ints = npt.NDArray[np.intp]
+UNKNOWN_DRAWS = 200
+"""Resampled groups a source and budget: p values down to 1/201, and a file of 165 sources below 8 MB."""
+WITH_BIAS: bool | None = None
+"""A bias a source is kept where folds that did not fit it say that it helps; served and validated alike."""
+DOMAIN_DRAWS = 499
+
+
+def budgets_of(prompt_folds: Ints) -> list[int]:
+    """Budgets that fit into the smallest fold."""
+    return [budget for budget in BUDGETS if budget <= int(np.bincount(prompt_folds).min())]
+
+
+def calibration_of(log_posteriors: Floating, prompt_folds: Ints) -> Calibration:
+    """Calibration on all folds; see :func:`fit_attachments` for the arguments."""
+    groups = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets_of(prompt_folds)}
+    return fit_calibration(groups, WITH_BIAS)
+
+
+def fit_attachments(
+    log_posteriors: Mapping[str, Floating],
+    prompt_folds: Ints,
+    fingerprints: Mapping[str, Floating] | None = None,
+    domain: str = "enrolled",
+) -> dict[str, npt.NDArray[Any]]:
+    """Attachments of an enrolment.
+
+    Parameters
+    ----------
+    log_posteriors : mapping of condition to ndarray of shape (C * P, C)
+        Out-of-fold, row = source * P + prompt; 'clean' and the cuts that were scored ('t64').
+    prompt_folds : ndarray of shape (P,)
+        Folds 0, 1, ..; each needs at least two prompts.
+    fingerprints : mapping of condition to ndarray of shape (C * P, 2 d), optional
+        At the enrolment's deepest block; for the domain, and the sources' signatures.
+    domain : str
+        What the prompts are called.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``; those of a cut end in ``-CUT``.
+    """
+    out: dict[str, npt.NDArray[Any]] = {}
+    for condition, held in log_posteriors.items():
+        tail = "" if condition == CLEAN else f"-{condition}"
+        classes, budgets = held.shape[1], budgets_of(prompt_folds)
+        labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
+        calibration = calibration_of(held, prompt_folds)
+        unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
+        out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
+        if condition == CLEAN:
+            out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
+    for condition, rows in (fingerprints or {}).items():
+        tail = "" if condition == CLEAN else f"-{condition}"
+        labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))
+        reference = fit_domain(rows, labels, budgets_of(prompt_folds), draws=DOMAIN_DRAWS)
+        out |= attached({f"domain-{domain}{tail}": reference})
+        if condition == CLEAN:
+            prompts = len(prompt_folds)
+            means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
+            out["signatures.vectors"] = signatures(means).astype(np.float16)
+    return out
+
+
+def stop_rules(
+    log_posteriors: Floating, prompt_folds: Ints, calibration: Calibration
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Stop rules of every level on sessions of all folds."""
+    classes, folds = log_posteriors.shape[1], [int(fold) for fold in np.unique(prompt_folds)]
+    sessions = fold_sessions(prompt_folds, folds, classes, SESSION_ORDERS, SPLIT_SEED)
+    ratios = running_ratios(log_posteriors, sessions.rows, calibration)
+    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(classes), len(prompt_folds)))
+    return stop_arrays([fit_stop_rule(ratios, sessions, nearest, level) for level in STOP_LEVELS])

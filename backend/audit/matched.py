@@ -1,0 +1,199 @@
+"""What the validation says about just such a case: the same number of traces, the same length of response.
+
+An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
+another condition than whole ones: the proxy saw less of each, and log-posteriors shift. The condition of some traces is
+the shortest validated cut that nearly all of them fit into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.audit.enrolment import Enrolment
+
+CLEAN = "clean"
+ROOM = 1.25
+"""How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
+TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
+NUMBERS = ("k", "level", "value", "std", "n")
+SUMMARY = {
+    "accuracy": "accuracy_after",
+    "ece": "ece_after",
+    "ece_before": "ece_before",
+    "ece_floor": "ece_floor",
+    "cllr": "cllr_claim_after",
+    "cllr_before": "cllr_claim_before",
+}
+"""Names in a report and metrics of the part calibration."""
+SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
+"""The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
+SPACE = "fingerprints"
+
+
+def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
+    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
+        are needed.
+
+    Returns
+    -------
+    dict of str to ndarray
+    """
+    rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
+    texts = {
+        name: np.array([str(v) if isinstance(v, str) else "" for v in rows[name]], dtype=np.str_) for name in TEXTS
+    }
+    numbers = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in NUMBERS}
+    return {f"validation.{name}": array for name, array in (texts | numbers).items()}
+
+
+def validation_of(enrolment: Enrolment) -> pd.DataFrame:
+    """The rows that :func:`validation_arrays` wrote, without any where none are attached."""
+    kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
+    held = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
+    return pd.DataFrame({name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()})
+
+
+def conditions_of(enrolment: Enrolment) -> list[str]:
+    """Conditions that the enrolment brings a calibration for, ``clean`` first."""
+    cut = {n.partition(".")[0].partition("-")[2] for n in enrolment.attachments if n.startswith("calibration-")}
+    return [CLEAN, *sorted(cut, key=lambda name: -_limit(name))]
+
+
+def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
+    """The condition of traces with so many response tokens (n,): the shortest cut that 95 % of them fit into."""
+    length = float(np.quantile(tokens, 0.95)) if len(tokens) else np.inf
+    fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]
+    return min(fitting, key=_limit, default=CLEAN)
+
+
+def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
+    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    tokens : ndarray of shape (n,)
+        Response tokens of the traces.
+    traces : int
+        K.
+
+    Returns
+    -------
+    dict or None
+        JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
+        :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
+        sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
+        says so. None where no validation is attached.
+    """
+    held = validation_of(enrolment)
+    if held.empty:
+        return None
+    condition = condition_of(tokens, [CLEAN, *held["condition"].unique()])
+    rows: list[dict[str, Any]] = []
+    for part in ("calibration", "refit", "unknown", "stop", "drift"):
+        of_part = held[held["part"] == part]
+        if part in SERVED:
+            of_part = of_part[of_part["rule" if part == "stop" else "statistic"] == SERVED[part]]
+        if part == "drift":
+            of_part = of_part[of_part["space"] == SPACE]
+        here = of_part[of_part["condition"] == condition]
+        here = of_part[of_part["condition"] == CLEAN] if here.empty else here
+        if len(here):
+            budgets = np.sort(here["k"].unique())
+            near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
+            rows += [_told(row) for row in here[here["k"] == near].to_dict("records")]
+    summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
+    at = summary.get("accuracy_after") or next(iter(summary.values()), None)
+    return {
+        "condition": condition,
+        "traces": None if at is None else at["k"],
+        "groups": None if at is None else at["n"],
+        **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
+        "rows": rows,
+    }
+
+
+def _limit(condition: str) -> int:
+    digits = condition.removeprefix("t")
+    return int(digits) if digits.isdecimal() else 10**9
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: row[name] or None for name in TEXTS}
+    numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
+    told = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
+    return told | {"sentence": sentence(told)}
+
+
+def sentence(row: Mapping[str, Any]) -> str | None:
+    """What a row means, for those that a report prints; None for the others."""
+    k, value, level = row["k"], row["value"], row["level"]
+    share = f"{100 * value:.1f} %"
+    traces = f"{k:,} trace{'s' if k != 1 else ''}"
+    who = {"family": "a family that was left out", "sibling": "a source whose siblings are enrolled"}
+    of = who.get(row["scenario"] or "", "")
+    key = (row["part"], row["metric"])
+    if key == ("calibration", "accuracy_after"):
+        return f"Of {row['n']:,} groups of {traces} to prompts held out, {share} were attributed to their source."
+    if key == ("calibration", "ece_after"):
+        return f"Stated probabilities are off by {share} on average (calibration error at {traces})."
+    if key == ("calibration", "cllr_claim_after"):
+        return f"Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that says nothing."
+    if row["part"] in ("refit", "unknown") and level is not None and of:
+        how = "" if row["part"] == "refit" else " (its columns taken out)"
+        if row["metric"] == "false_acceptance":
+            return f"Traces of {of}{how} pass as an enrolled source's in {share} of the groups of {traces}."
+        if row["metric"] == "false_rejection":
+            return f"Without {of}{how}, {share} of the groups of {traces} of an enrolled source are called unknown."
+    if row["part"] == "stop" and level is not None:
+        stated = f"at a stated error rate of {100 * level:g} %"
+        said = {
+            "stop_error": f"Of the sessions that stop {stated}, {share} name a wrong source.",
+            "claim_false_support": f"{stated.capitalize()}, the nearest other source passes as the claim in {share}.",
+            "claim_false_against": f"{stated.capitalize()}, {share} of the true claims are refuted.",
+        }
+        return said.get(row["metric"])
+    if key == ("drift", "alarms"):
+        pairs = {"same": "the same source", "sibling": "two siblings", "family": "two families"}
+        pair = pairs.get(row["scenario"] or "")
+        return f"Two windows of {k:,} traces of {pair} are called different in {share} of the pairs." if pair else None
+    return None
+
+
+def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
+    """How often the drift test speaks on real pairs of windows.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    window : int
+        Traces of the smaller window; the nearest validated number (in its logarithm) is taken.
+    paired : bool
+        Both windows answered the same prompts.
+
+    Returns
+    -------
+    dict or None
+        JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
+        windows, of which the data hold none), sibling, family. None where no validation is attached.
+    """
+    held = validation_of(enrolment)
+    name = SERVED["drift"] + ("-paired" if paired else "")
+    held = held[(held["part"] == "drift") & (held["space"] == SPACE) & (held["statistic"] == name)]
+    if held.empty:
+        return None
+    sizes = np.sort(held["k"].unique())
+    near = sizes[np.abs(np.log(sizes / window)).argmin()]
+    shares = held[held["k"] == near].set_index("scenario")["value"]
+    found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
+    return {"window": int(near), "level": float(held["level"].iloc[0]), **found}
