@@ -81,7 +81,7 @@ def layout(**query: str) -> Component:
                     html.P(_protocol_sentence(asked, view), id="protocol-told", className="sentence"),
                 ],
             ),
-            section("readouts", _readouts(asked, view), _readouts_height(asked, view)),
+            section("readouts", readouts(asked, view), readouts_height(asked, view)),
             section(
                 "kinship",
                 related_pairs.kinship(asked, view),
@@ -120,8 +120,8 @@ def register(app: Dash) -> None:
         app,
         drawing.place("related-answer", _answer),
         drawing.place("protocol-told", _protocol_sentence),
-        drawing.figure("readouts", _readouts),
-        _tall("readouts", _readouts_height),
+        drawing.figure("readouts", readouts),
+        _tall("readouts", readouts_height),
         drawing.figure("contrasts", _contrasts),
         _tall("contrasts", _contrasts_height),
         drawing.grid("tested", _tested),
@@ -174,7 +174,7 @@ def _tall(name: str, height: Callable[[Questions, View], int]) -> drawing.Part:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _summaries(asked: Questions, view: View) -> pd.DataFrame:
+def summaries(asked: Questions, view: View) -> pd.DataFrame:
     """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
     frame = asked.ask(store.relationship_summaries, view.protocol)
     frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
@@ -184,14 +184,15 @@ def _summaries(asked: Questions, view: View) -> pd.DataFrame:
     return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
 
 
-def _best(frame: pd.DataFrame, origin: str) -> pd.Series | None:
+def best(frame: pd.DataFrame, origin: str) -> pd.Series | None:
+    """The row of the best usual readout of an origin, None without one."""
     rows = frame[(frame["origin"] == origin) & frame["readout"].isin(relationships.USUAL)]
     return None if rows.empty else rows.loc[rows["value"].idxmax()]
 
 
 def _answer(asked: Questions, view: View) -> list[Component | str]:
-    frame = _summaries(asked, view)
-    measured, published = _best(frame, "measured"), _best(frame, "published")
+    frame = summaries(asked, view)
+    measured, published = best(frame, "measured"), best(frame, "published")
     if measured is None and published is None:
         return ["No reader has been asked yet which of two models is derived from the other."]
     names = related_pairs.reader_names(asked)
@@ -250,12 +251,14 @@ def _lines(asked: Questions, frame: pd.DataFrame) -> dict[str, str]:
     return {str(row): by_row[str(row)] for row in order.index}
 
 
-def _readouts_height(asked: Questions, view: View) -> int:
-    return relationships.dots_height(_summaries(asked, view)["row"].nunique())
+def readouts_height(asked: Questions, view: View) -> int:
+    """Height in pixels of :func:`readouts`."""
+    return relationships.dots_height(summaries(asked, view)["row"].nunique())
 
 
-def _readouts(asked: Questions, view: View) -> Drawn:
-    frame = _summaries(asked, view)
+def readouts(asked: Questions, view: View) -> Drawn:
+    """Readers and their readouts under the chosen protocol and metric."""
+    frame = summaries(asked, view)
     if frame.empty:
         return related_pairs.unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships")
     names = _lines(asked, frame)
@@ -428,7 +431,8 @@ def _tests_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
     return "comparisons", {"method": frame["method"].iloc[0] if len(frame) else ""}
 
 
-def _metrics_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def metrics_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the readouts."""
     del asked
     return "relationship_metrics", {"protocol": view.protocol}
 
@@ -442,8 +446,8 @@ PAGE = shell.Page(
     register=register,
     figures={
         "readouts": shell.Told(
-            lambda asked, view: _summaries(asked, view).drop(columns=["build_id", "row"]),
-            _metrics_told,
+            lambda asked, view: summaries(asked, view).drop(columns=["build_id", "row"]),
+            metrics_told,
             related_pairs.shown_reader,
         ),
         "kinship": shell.Told(related_pairs.shown_rows, related_pairs.scores_told),
@@ -453,6 +457,6 @@ PAGE = shell.Page(
             lambda asked, view: _contrast_rows(asked, view).drop(columns=["build_id", "row"]), _tests_told
         ),
         "tested": shell.Told(_tested_rows, _tests_told),
-        "rates": shell.Told(_rate_rows, _metrics_told),
+        "rates": shell.Told(_rate_rows, metrics_told),
     },
 )

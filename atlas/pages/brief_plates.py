@@ -1,0 +1,297 @@
+"""The figures of the brief: each drawn for paper, with a caption that stands without the page around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pandas as pd
+import plotly.graph_objects as go
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.figures import attribution, map, neighbourhoods
+from atlas.figures.attribution import Line
+from atlas.pages import related_pairs, relationships
+from atlas.state import View
+from atlas.theme import TOKENS
+from backend.store import queries
+
+WIDTH = 672
+"""Width of a figure in pixels: an A4 page less its margins."""
+OTHERS = 3
+"""Readers beside the chosen one."""
+Rows = Callable[[Questions, View], pd.DataFrame]
+Made = Callable[[Questions, View], tuple[str, dict[str, object]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plate:
+    """A drawn figure of the brief.
+
+    Attributes
+    ----------
+    figure : Figure
+    height : int
+        In pixels.
+    caption : str
+        What was measured, on how much.
+    origin : {'measured', 'published', ''}
+        Empty where both stand beside each other.
+    below : Component or None
+        A key that the figure does not hold itself.
+    """
+
+    figure: go.Figure
+    height: int
+    caption: str
+    origin: str
+    below: Component | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A figure that a brief can hold: its question, its page, how it is drawn, its rows and what made them."""
+
+    question: str
+    page: str
+    draw: Callable[[Questions, View], Plate | None]
+    rows: Rows
+    made: Made
+
+
+def words(asked: Questions, view: View) -> str:
+    """Roster and domain in words: '165 sources on Agent500'."""
+    count = len(asked.ask(queries.sources, view.roster))
+    return f"{count} sources on {DOMAIN_NAMES.get(view.domain, view.domain)}"
+
+
+def traces(k: int) -> str:
+    """A budget in words."""
+    return "one trace" if k == 1 else f"{k} traces"
+
+
+def _points(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.projection, asked.map_reader(view), view.roster, view.domain, "tsne", 2)
+
+
+def _map(asked: Questions, view: View) -> Plate | None:
+    points, reader = _points(asked, view), asked.map_reader(view)
+    if points.empty:
+        return None
+    none = pd.DataFrame(columns=["source", "neighbor", "rank"])
+    marks = asked.marks()
+    figure = map.map_figure(points, none, marks, theme=view.theme, dimensions=2)
+    quality = asked.ask(queries.projection_quality, reader, view.roster, view.domain)
+    flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
+    trust = (
+        f" Trustworthiness of the ten nearest: {flat['trustworthiness_10']:.2f}."
+        if "trustworthiness_10" in flat
+        else ""
+    )
+    counts = points["family"].value_counts()
+    key = html.Div(
+        [
+            html.Span([shell.symbol(marks[family], view.theme), f"{family} {count}"], className="marked")
+            for family, count in counts.items()
+        ],
+        className="brief-key",
+    )
+    caption = (
+        f"Every mark is one source, placed so that sources whose answers look alike to {asked.reader_words(reader)} "
+        "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
+        f"mean little.{trust} n = {words(asked, view)}."
+    )
+    return Plate(figure, 520, caption, asked.origin(reader), key)
+
+
+def _curves(asked: Questions, view: View) -> pd.DataFrame:
+    """Accuracy of the chosen reader and of the best others of its method, against the budget."""
+    reader = asked.attribution_reader(view)
+    readers = asked.ask(queries.readers)
+    alike = (
+        (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(reader)["view"]) if reader else []
+    )
+    named = [name for name in readers["reader"][alike] if name != reader] if reader else []
+    frame = asked.ask(queries.metric_curve, [reader, *named], view.roster, view.domain)
+    top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
+    kept = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
+    return frame[frame["reader"].isin(kept)]
+
+
+def _budget(asked: Questions, view: View) -> Plate | None:
+    frame, reader = _curves(asked, view), asked.attribution_reader(view)
+    if frame.empty:
+        return None
+    token = TOKENS[view.theme]
+    others = [name for name in dict.fromkeys(frame["reader"]) if name != reader]
+    names = asked.short_names([reader, *others])
+    lines = [Line(name, names[name], token["edge"], front=False) for name in others]
+    lines.append(Line(reader, names[reader], token["accent"]))
+    size = len(asked.ask(queries.sources, view.roster))
+    figure = attribution.budget_curves(
+        frame.assign(line=frame["reader"]),
+        lines,
+        theme=view.theme,
+        axis="Accuracy",
+        k=view.k,
+        chance=1 / size,
+        unit=True,
+    )
+    own = frame[frame["reader"] == reader]
+    beside = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
+    caption = (
+        f"Share of groups of traces whose source is named first among {words(asked, view)}, against the number of "
+        f"traces in a group; the band is one standard deviation, the dotted line a guess.{beside} n = "
+        f"{int(own['n'].max()):,} groups a seed at one trace."
+    )
+    return Plate(figure, 420, caption, asked.origin(reader))
+
+
+def _cells(asked: Questions, view: View) -> pd.DataFrame:
+    return asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+
+
+def _confusion(asked: Questions, view: View) -> Plate | None:
+    cells = _cells(asked, view)
+    if cells.empty:
+        return None
+    order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
+    figure = attribution.confusion_matrix(cells, order, theme=view.theme)
+    total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
+    caption = (
+        f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
+        f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them wrong."
+    )
+    return Plate(figure, attribution.MATRIX_HEIGHT, caption, asked.origin(asked.attribution_reader(view)))
+
+
+def _error_rows(asked: Questions, view: View) -> pd.DataFrame:
+    reader = asked.attribution_reader(view)
+    errors, within = (
+        asked.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric)[["k", "value"]]
+        for metric in ("errors", "errors_within_family")
+    )
+    return errors.rename(columns={"value": "errors"}).merge(
+        within.rename(columns={"value": "errors_within_family"}), on="k"
+    )
+
+
+def _siblings(asked: Questions, view: View) -> Plate | None:
+    frame = _error_rows(asked, view)
+    if frame.empty:
+        return None
+    blind = attribution.blind_share(asked.ask(queries.sources, view.roster)["family"])
+    figure = attribution.family_errors(frame, theme=view.theme, expectation=blind, k=view.k)
+    caption = (
+        "Share of the wrong answers that name a sibling, a source of the same family, at every number of traces; "
+        f"errors that fell blindly would give {100 * blind:.0f} %. Where most errors stay in the family, the family "
+        f"can be answered for although the source cannot. {words(asked, view)}."
+    )
+    return Plate(figure, 380, caption, asked.origin(asked.attribution_reader(view)))
+
+
+def _purities(asked: Questions, view: View) -> pd.DataFrame:
+    reader = asked.map_reader(view)
+    frame = asked.ask(queries.family_purity, view.roster, view.domain, reader or "")
+    return frame
+
+
+def _purity(asked: Questions, view: View) -> Plate | None:
+    frame, reader = _purities(asked, view), asked.map_reader(view)
+    if frame.empty:
+        return None
+    line = Line(reader, asked.short_name(reader), TOKENS[view.theme]["accent"])
+    figure = neighbourhoods.family_purity(frame, [line], theme=view.theme)
+    row = frame.iloc[0]
+    caption = (
+        "Share of the k sources with the most similar answers that are of the same family, with 95 % bootstrap "
+        f"intervals, beside what chance gives; nobody told the reader any name. n = {int(row['sources'])} sources of "
+        f"{int(row['families'])} families with at least five members."
+    )
+    return Plate(figure, 380, caption, asked.origin(reader))
+
+
+def _readouts(asked: Questions, view: View) -> Plate | None:
+    if relationships.summaries(asked, view).empty:
+        return None
+    caption = (
+        "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
+        "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
+        "measured here, hollow ones are published numbers; the dotted line is a coin."
+    )
+    figure = relationships.readouts(asked, view).figure
+    return Plate(figure, relationships.readouts_height(asked, view), caption, "")
+
+
+def _kinship(asked: Questions, view: View) -> Plate | None:
+    frame, reader = related_pairs.shown_rows(asked, view), related_pairs.shown_reader(asked, view)
+    if frame.empty:
+        return None
+    name = related_pairs.reader_names(asked)[reader]
+    caption = (
+        f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
+        f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+    )
+    readers = asked.ask(related_pairs.store.relationship_readers).set_index("reader")
+    return Plate(related_pairs.kinship(asked, view).figure, 440, caption, str(readers.at[reader, "origin"]))
+
+
+def _by(reader: Callable[[Questions, View], str], table: str, *names: str) -> Made:
+    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+        held = {"roster": view.roster, "domain": view.domain, "benchmark": view.domain, "condition": "clean"}
+        return table, {"reader": reader(asked, view), **{name: held[name] for name in names}}
+
+    return made
+
+
+def _attributed(table: str) -> Made:
+    return _by(Questions.attribution_reader, table, "roster", "benchmark", "condition")
+
+
+def _mapped(table: str) -> Made:
+    return _by(Questions.map_reader, table, "roster", "domain")
+
+
+KINDS: dict[str, Kind] = {
+    "map": Kind("Which sources look alike?", "/", _map, _points, _mapped("projections")),
+    "budget": Kind(
+        "How many traces until the source is clear?",
+        "/attribution",
+        _budget,
+        _curves,
+        _attributed("attribution_metrics"),
+    ),
+    "confusion": Kind(
+        "Which sources are taken for which?", "/attribution", _confusion, _cells, _attributed("confusion")
+    ),
+    "siblings": Kind(
+        "When it errs, does it stay in the family?",
+        "/attribution",
+        _siblings,
+        _error_rows,
+        _attributed("attribution_metrics"),
+    ),
+    "purity": Kind(
+        "Are a source's neighbours its family?", "/neighbourhoods", _purity, _purities, _mapped("family_purity")
+    ),
+    "readouts": Kind(
+        "Which reader tells relatives from strangers?",
+        "/relationships",
+        _readouts,
+        lambda asked, view: relationships.summaries(asked, view).drop(columns=["build_id", "row"]),
+        relationships.metrics_told,
+    ),
+    "kinship": Kind(
+        "How far apart do related and unrelated pairs lie?",
+        "/relationships",
+        _kinship,
+        related_pairs.shown_rows,
+        related_pairs.scores_told,
+    ),
+}
+"""Figures on offer, in the order of the list."""
+USUAL = ("map", "budget", "confusion", "readouts")
+"""Figures of a brief that nobody has chosen any for."""
