@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: the public release and a real proxy, where they are at hand."""
+"""Fixtures that many tests share: the public release and a real proxy, where they are at hand; and the order of tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
 from backend.release import Release
 
+# A compiler that optimises less compiles UMAP's loops in a fraction of the time; the maps of tests are small.
+os.environ.setdefault("NUMBA_OPT", "1")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -36,3 +38,25 @@ def smollm2() -> Reader:
         return load_reader("smollm2-135m", compile_blocks=False)
     except AtlasError as error:
         pytest.skip(f"the weights of smollm2-135m are missing: {error}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, slow ones after them, a browser last: what is broken shows early.
+
+    Quick tests that share a fixture of their module with a slow one wait for it, so that nothing is made twice.
+    """
+    shared = {name for item in items if item.get_closest_marker("slow") for name in _of_module(item)}
+
+    def late(item: pytest.Item) -> int:
+        if item.get_closest_marker("browser"):
+            return 2
+        return int(item.get_closest_marker("slow") is not None or not shared.isdisjoint(_of_module(item)))
+
+    items.sort(key=late)
+
+
+def _of_module(item: pytest.Item) -> set[tuple[str, str]]:
+    """Fixtures of an item that live as long as its module."""
+    known = getattr(item, "_fixtureinfo", None)
+    made = known.name2fixturedefs.items() if known else ()
+    return {(item.nodeid.partition("::")[0], name) for name, found in made if found[-1].scope == "module"}

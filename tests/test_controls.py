@@ -94,6 +94,25 @@ def test_missing_arrays_are_named_with_the_command_that_makes_them(measured, cap
     assert "No blocks are selected for reader-paper/tiny/r" in capsys.readouterr().err
 
 
+def test_a_form_brings_what_it_is_compared_with_at_its_block(measured, capsys):
+    assert measured("--method", "dct-q2", "--layers", "2") == 0  # fingerprints are enough for two modes
+    with duckdb.connect(cache_folder() / "atlas-work.duckdb") as work:
+        assert selected_layers(work, "dct-q2/tiny/ur", "165-way")["layer"].tolist() == [2] * 6
+    folder = cache_folder() / "evaluations" / "dct-q2" / "tiny" / "ur" / "165-way.25"
+    before = np.load(folder / "log_posteriors.npy")
+    assert measured("--method", "positions-16", "--layers", "3") == 0
+    with duckdb.connect(cache_folder() / "atlas-work.duckdb") as work:
+        assert selected_layers(work, "dct-q2/tiny/ur", "165-way")["layer"].tolist() == [3] * 6
+    from_fingerprints = np.load(folder / "log_posteriors.npy")
+    assert np.abs(from_fingerprints - before).max() > 0.1
+    assert measured("--method", "temporal", "--layers", "3") == 0
+    np.testing.assert_allclose(np.load(folder / "log_posteriors.npy"), from_fingerprints, atol=0.02)
+    said = capsys.readouterr().out
+    assert said.count("dct-q2/tiny/ur on 165-way: accuracy") == 3
+    assert measured("--method", "dct-q8", "--layers", "3") == 0
+    assert "dct-q2/tiny/ur on" not in capsys.readouterr().out  # it stands at this block already
+
+
 def test_without_a_method_what_cannot_be_measured_is_left_out_and_said(measured, capsys):
     assert measured("--layers", "2") == 0
     said = capsys.readouterr().out

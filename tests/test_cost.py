@@ -115,6 +115,7 @@ def test_sampled_records_repeat_neither_source_nor_prompt_before_they_must(tmp_p
     rows = [records.traces.index(trace) for trace in taken]
     assert [row // 9 for row in rows] == [0, 1, 2, 3, 0, 1, 2, 3]
     assert [row % 9 for row in rows] == list(range(8))
+    assert len(cost.sample(release, 4)) == 36
 
 
 def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_path, monkeypatch, capsys):
@@ -156,6 +157,23 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         details = connection.execute("SELECT details FROM builds WHERE stage = 'cost' ORDER BY started_at").fetchall()
         assert json.loads(details[1][0])["layer"] in (1, 2)
         assert "invented" in json.loads(details[1][0])["latency"]
+
+        def measured():
+            made = connection.execute("SELECT build_id, reader FROM costs").fetchall()
+            return {reader: build for build, reader in made}
+
+        before = measured()
+        cost.run(connection, release, asked)
+        after = measured()
+        assert after["ngram-word"] == before["ngram-word"]
+        assert after[ours] != before[ours]  # its latency is still missing
+        assert "ngram-word on 165-way: measured before" in capsys.readouterr().out
+        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        assert measured()["ngram-word"] != before["ngram-word"]
+        (folder / "finished.json").write_text(json.dumps({"identity": "", "folds": notes[1:]}), "utf-8")
+        again = measured()["ngram-word"]
+        cost.run(connection, release, asked)
+        assert measured()["ngram-word"] != again  # it was fitted anew
 
 
 @pytest.mark.slow

@@ -199,21 +199,31 @@ def test_intervals_of_accuracies_equal_the_slow_version(prompt_folds):
             assert row["n"].tolist() == [20]
 
 
-def test_tables_of_comparisons():
-    def reader(method, proxy=None, view=None):
-        name = "/".join(part for part in (method, proxy, view) if part)
-        return KeptReader(name, method, proxy, view, Path(name))
+def kept_reader(method, proxy=None, view=None):
+    name = "/".join(part for part in (method, proxy, view) if part)
+    return KeptReader(name, method, proxy, view, Path(name))
 
+
+def test_tables_of_comparisons():
     held = [
-        reader("dct-q4", "small", "ur"),
-        reader("dna", "encoder", "r"),
-        reader("llmmap", "small", "ur"),
-        reader("ngram-word"),
-        reader("reader-paper", "small", "r"),
-        reader("reader-paper", "small", "ur"),
+        kept_reader("dct-q2", "small", "ur"),
+        kept_reader("dct-q4", "small", "ur"),
+        kept_reader("dna", "encoder", "r"),
+        kept_reader("fused"),
+        kept_reader("lda", "small", "ur"),
+        kept_reader("llmmap", "small", "ur"),
+        kept_reader("ngram-word"),
+        kept_reader("reader-dc", "small", "ur"),
+        kept_reader("reader-paper", "small", "r"),
+        kept_reader("reader-paper", "small", "ur"),
     ]
     ur, r = "reader-paper/small/ur", "reader-paper/small/r"
-    assert statistics.comparison_tables(held, "100-way") == {
+    chosen, fixed = (20, 20, 21, 20, 20), (18,) * 5
+    blocks = {reader.reader: () for reader in held} | {
+        **{ur: chosen, r: (19,) * 5, "reader-dc/small/ur": chosen},
+        **{"dct-q2/small/ur": fixed, "dct-q4/small/ur": fixed},
+    }
+    assert statistics.comparison_tables(held, "100-way", blocks) == {
         "endpoints/100-way": [
             (ur, r),
             ("dna/encoder/r", r),
@@ -226,9 +236,46 @@ def test_tables_of_comparisons():
             ("ngram-word", "dna/encoder/r"),
             ("ngram-word", "llmmap/small/ur"),
         ],
-        "controls/100-way/small/ur": [("dct-q4/small/ur", ur)],
+        "ngrams/100-way": [("fused", "ngram-word"), ("lda/small/ur", "ngram-word")],
+        "temporal/100-way/small/ur": [("dct-q4/small/ur", "dct-q2/small/ur")],
+        "controls/100-way/small/ur": [("reader-dc/small/ur", ur)],
     }
-    assert statistics.comparison_tables(held[:1], "100-way") == {}
+    assert statistics.comparison_tables(held[:1], "100-way", blocks) == {}
+
+
+def test_a_control_is_compared_at_its_own_block_or_not_at_all():
+    paper, two, four, dc = (
+        kept_reader(name, "small", "ur") for name in ("reader-paper", "dct-q2", "dct-q4", "reader-dc")
+    )
+
+    def reference(subject, known, **at):
+        names = {"paper": paper, "two": two, "four": four, "dc": dc}
+        blocks = {names[name].reader: (block,) * 5 for name, block in at.items()}
+        return statistics.matched(subject, {reader.reader for reader in known}, blocks)
+
+    assert reference(four, [paper, two, four], paper=20, two=18, four=18) == two.reader
+    assert reference(four, [paper, two, four], paper=20, two=20, four=20) == two.reader
+    # The paper's readout is two modes too, where its folds chose the block.
+    assert reference(four, [paper, two, four], paper=18, two=20, four=18) == paper.reader
+    assert reference(four, [paper, four], paper=20, four=18) is None
+    assert reference(dc, [paper, two, dc], paper=20, two=18, dc=18) is None
+    blocks = {paper.reader: (20,) * 5, four.reader: (18,) * 5, dc.reader: (20,) * 5}
+    assert statistics.unmatched([paper, four, dc], blocks) == [four]
+    said = statistics.missing_reference(four, "100-way", blocks[four.reader])
+    assert "dct-q4/small/ur stands at block 18" in said
+    assert said.endswith("--proxy small --view ur --roster 100-way --method dct-q2 --layers 18")
+
+
+def test_tables_that_a_run_does_not_write_again_are_dropped():
+    held = [kept_reader("dct-q4", "small", "ur")]
+    stored = [
+        "controls/100-way/small/ur",
+        "controls/100-way/other/ur",
+        "temporal/100-way/small/ur",
+        "published/temporal",
+    ]
+    kept = {"temporal/100-way/small/ur": [("a", "b")]}
+    assert statistics.stale_tables(stored, kept, held, "100-way") == ["controls/100-way/small/ur"]
 
 
 def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_path, monkeypatch, capsys):

@@ -36,6 +36,8 @@ SUMMARIES = {
     "reader_agreement": "true",
     "prompt_stability": "true",
     "paper_values": "true",
+    "layer_selection": "outer_fold IS NULL",
+    "audit_validation": "true",
 }
 """Tables behind the paper's tables, and which of their rows are summaries."""
 
@@ -133,8 +135,8 @@ def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     """What is measured here, one row a holding: columns family, reader, roster, about, build_id (the newest).
 
-    ``family`` is attribution, relationships, maps, variance, cost or statistics; ``about`` is the benchmark and
-    condition, the protocol, the domain, or the set of hypotheses.
+    ``family`` is attribution, relationships, maps, variance, cost, audit or statistics; ``about`` is the benchmark and
+    condition, the protocol, the domain, the part of the validation, or the set of hypotheses.
     """
     return _dicts(
         cursor,
@@ -146,12 +148,19 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'maps', reader, roster, domain, build_id FROM projections
             UNION ALL SELECT 'variance', reader, roster, '', build_id FROM variance_ratios
             UNION ALL SELECT 'cost', reader, roster, '', build_id FROM costs
+            UNION ALL SELECT 'audit', reader, roster, part, build_id FROM audit_validation
             UNION ALL SELECT 'statistics', '', '', hypotheses, build_id FROM comparisons
         )
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
         FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
         """,
     )
+
+
+def comparison_sets(cursor: Cursor) -> list[str]:
+    """Sets of hypotheses that paired comparisons are stored of."""
+    rows = cursor.execute("SELECT DISTINCT hypotheses FROM comparisons ORDER BY hypotheses").fetchall()
+    return [name for (name,) in rows]
 
 
 def count_rows(cursor: Cursor, table: str) -> int:

@@ -90,9 +90,8 @@ class Bench:
         """Reader and roster of a method's rows."""
         return {"reader": f"{method}/{self.proxy}/{self.view}", "roster": self.roster}
 
-    def lacking(self, variant: str) -> AtlasError | None:
-        """What to say when arrays of that kind are not on disk, None when they are."""
-        needed = {*self.of_fold.values(), *self.blocks} if variant == "full" else {self.block}
+    def lacking(self, variant: str, needed: set[int]) -> AtlasError | None:
+        """What to say when arrays of that kind are not on disk at some blocks, None when they are."""
         held = set(self.rows.layers(variant))
         if needed <= held:
             return None

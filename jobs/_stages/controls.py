@@ -1,9 +1,9 @@
 """Controls beside the paper's readout: components, temporal representations, position pooling, compression, variance.
 
-Components and compressions use each fold's selected block, as ``reader-paper`` does. Temporal representations and
-position poolings need arrays of their own and are compared at one block, the modal one unless ``--layers`` names
-another; so is the variance, at any number of blocks. Which block it was stands in the build and, for readers, in
-table ``layer_selection``.
+Components and compressions use each fold's selected block, as ``reader-paper`` does, which is their reference. Temporal
+representations and position poolings need arrays of their own and stand at one block, the modal one unless ``--layers``
+names another; their reference is two DCT modes at that block, which is made with them. The variance is measured at any
+number of blocks. Which block it was stands in the build and, for readers, in table ``layer_selection``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.components import COMPONENTS, components
 from backend.evaluations.compression import UNSCALED, compressions
-from backend.evaluations.matched import Represent, matched_evidence
+from backend.evaluations.matched import Represent, fixed, matched_evidence
 from backend.evaluations.pooling import poolings
 from backend.evaluations.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
 from backend.evaluations.variance import variance_ratios
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.release import Release
 from backend.store.builds import recorded
+from backend.store.queries import selected_layers
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
 from jobs._common import METHOD
@@ -74,6 +75,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "positions": tuple(poolings()),
 }
 """What is computed together; ``--method`` takes these names or those of single controls."""
+AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})
+"""Controls that stand at one block in every fold."""
+TWO_MODES = "dct-q2"
+"""The paper's representation at one block: what temporal forms and poolings are compared with."""
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -84,9 +89,15 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
             bench = Bench.of(connection, release, asked, view, roster)
             for group, methods in wanted.items():
                 variant = group if group in ("temporal", "positions") else "full"
-                lacking = bench.lacking(variant)
+                at = {bench.block} if group in ("temporal", "positions") else {*bench.of_fold.values(), *bench.blocks}
+                if methods == (TWO_MODES,):  # which every fingerprint holds
+                    variant, step = "full", _two_modes
+                else:
+                    step = STEPS[group]
+                lacking = bench.lacking(variant, at)
                 if lacking is None:
-                    STEPS[group](connection, bench, methods)
+                    step(connection, bench, methods)
+                    _reference(connection, bench, methods)
                 elif asked.methods:
                     raise lacking
                 else:
@@ -194,6 +205,26 @@ def _compression(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: t
 
 def _positions(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
     _represented(connection, bench, methods, poolings(), dict.fromkeys(range(FOLDS), bench.block), "positions")
+
+
+def _two_modes(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
+    whole = {TWO_MODES: fixed(lambda rows: rows.astype(np.float32))}
+    _represented(connection, bench, methods, whole, dict.fromkeys(range(FOLDS), bench.block))
+
+
+def _reference(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
+    """Make what temporal forms and poolings are compared with, unless it stands at their block."""
+    if not methods or not set(methods) <= AT_ONE_BLOCK - {TWO_MODES}:
+        return
+    stands = selected_layers(connection, str(bench.key(TWO_MODES)["reader"]), bench.roster)["layer"]
+    folder = kept_folder(TWO_MODES, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
+    if set(stands) == {bench.block} and (folder / "log_posteriors.npy").exists():
+        return
+    lacking = bench.lacking("full", {bench.block})
+    if lacking is None:
+        _two_modes(connection, bench, (TWO_MODES,))
+    else:
+        print(f"{', '.join(methods)} of {bench.where} stay without a reference at block {bench.block}. {lacking}")
 
 
 def _temporal(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:

@@ -2,7 +2,8 @@
 
 The paper's readout is fitted and run here. A baseline has noted what its fits cost in ``finished.json`` beside its
 log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each); its latency is measured here.
-Every audit path runs in a process of its own, so that its memory is not that of earlier work.
+Every audit path runs in a process of its own, so that its memory is not that of earlier work. What was measured on this
+machine with the same weights, data and settings is not measured again, unless a method is asked for by name.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import duckdb
 import numpy as np
+import pandas as pd
 import torch
 
 from backend.errors import AtlasError
@@ -25,7 +27,7 @@ from backend.protocol import FOLDS
 from backend.proxies.reader import best_dtype
 from backend.release import Release
 from backend.store.builds import host, recorded
-from backend.store.queries import layer_curve, selected_layers
+from backend.store.queries import layer_curve, made_by, selected_layers
 from backend.store.writers import replace_rows
 from backend.traces import Trace
 from jobs import _common
@@ -35,6 +37,10 @@ from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.readers import KeptReader, measured_readers
 
 NOTES = "finished.json"
+UNTIMED = ("random",)
+"""Methods that compute nothing for a response."""
+LOOKED_AT = 32
+"""Records that are timed when only some prompts are looked at."""
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -49,15 +55,19 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
             if not ours and (reader.method == METHOD or not (reader.folder / NOTES).exists()):
                 continue
             if not records:
-                records = sample(release, len(release.roster(asked.rosters[0])))
-            profile(connection, release, reader, roster, records, asked.limit)
+                count = RECORDS if asked.limit is None else LOOKED_AT
+                records = sample(release, len(release.roster(asked.rosters[0])), count)
+            profile(connection, release, reader, roster, records, asked.limit, again=bool(asked.methods))
 
 
 def sample(release: Release, sources: int, count: int = RECORDS) -> list[Trace]:
-    """Agent500 records to time, spread over sources and prompts: no prompt twice while there are others."""
+    """Agent500 records to time, spread over sources and prompts: no prompt twice while there are others.
+
+    There are no more of them than the sources have records.
+    """
     grid = release.records("agent500")
     prompts = len(grid.prompt_ids)
-    return [grid.traces[(i % sources) * prompts + i % prompts] for i in range(count)]
+    return [grid.traces[(i % sources) * prompts + i % prompts] for i in range(min(count, sources * prompts))]
 
 
 def profile(
@@ -67,18 +77,27 @@ def profile(
     roster: str,
     records: Sequence[Trace],
     limit: int | None = None,
+    *,
+    again: bool = False,
 ) -> None:
-    """Measure one reader and write its rows."""
+    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked."""
     classes = len(release.roster(roster))
     layer = _modal_layer(connection, reader, roster) if reader.method == METHOD else None
     weights = reader.proxy_hash(connection, roster)
-    details: dict[str, object] = {
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
+    settings = {
         "records": len(records),
+        "prompts": limit,
         "runs": RUNS,
         "layer": layer,
         "threads": torch.get_num_threads(),
+        "hardware": hardware,
+        "noted": None if layer else _noted(reader),
     }
-    details["load_before"] = round(os.getloadavg()[0], 2)
+    if not again and _measured(connection, release, reader.reader, roster, weights, settings):
+        print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
+        return
+    details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
     with recorded(
         connection,
         stage="cost",
@@ -88,17 +107,37 @@ def profile(
         details=details,
     ) as build:
         measures = _fit(connection, release, reader, roster, layer, limit) if layer else _noted(reader)
-        path = AuditPath(reader.method, reader.proxy, reader.view, classes, layer)
-        try:
-            measures |= in_fresh_process(path, records)
-        except AtlasError as error:
-            details["latency"] = error.problem
-            print(f"{reader.reader}: latency is left out. {error}")
-        hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
+        if reader.method not in UNTIMED:
+            try:
+                measures |= in_fresh_process(
+                    AuditPath(reader.method, reader.proxy, reader.view, classes, layer), records
+                )
+            except AtlasError as error:
+                details["latency"] = error.problem
+                print(f"{reader.reader}: latency is left out. {error}")
         frame = cost_frame(measures, hardware)
         replace_rows(connection, "costs", frame, {"reader": reader.reader, "roster": roster}, build)
     shown = ", ".join(f"{row.measure} {row.value:,.4g}" for row in frame.itertuples())
     print(f"{reader.reader} on {roster}: {shown}")
+
+
+def _measured(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    reader: str,
+    roster: str,
+    weights: str | None,
+    settings: Mapping[str, object],
+) -> bool:
+    """Whether a build with the same settings made the costs of a reader, latency and all."""
+    builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
+    for build in builds.to_dict("records"):
+        held = json.loads(str(build["details"]))
+        hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}
+        same = hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
+        if same and "latency" not in held and all(held.get(name) == value for name, value in settings.items()):
+            return True
+    return False
 
 
 def in_fresh_process(path: AuditPath, records: Sequence[Trace]) -> dict[str, float]:

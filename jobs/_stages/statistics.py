@@ -1,13 +1,17 @@
 """Are differences between readers more than chance, and do capable proxies read better? (paper, statistical protocol).
 
-End points of all measured readers on a roster that have kept their log-posteriors are compared in two kinds of tables:
-``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``controls/ROSTER/PROXY/VIEW`` holds
-what else was made of the states that one of the paper's readouts reads, against that. Holm's correction runs within a
-table. The same clusters give every reader the intervals of its accuracies. The correlations use published accuracies.
+End points of all measured readers on a roster that have kept their log-posteriors are compared in four kinds of
+tables: ``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every other
+readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds the temporal forms and
+poolings, which stand at one block, against two DCT modes at that block; ``controls/ROSTER/PROXY/VIEW`` components and
+compressions against the paper's readout, whose block of every fold they share. A control without a reference at its
+blocks is named and left out. Holm's correction runs within a table. The same clusters give every reader the intervals
+of its accuracies. The correlations use published accuracies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 
 import duckdb
@@ -18,15 +22,20 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, comp
 from backend.release import Release
 from backend.statistics import FLIPS, REPLICATES, SEED
 from backend.store.builds import recorded
-from backend.store.queries import metric_curve, readers
+from backend.store.queries import metric_curve, readers, selected_layers
+from backend.store.result_queries import comparison_sets
 from backend.store.writers import replace_rows
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.baseline_methods import METHODS as BASELINES
+from jobs._stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
 from jobs._stages.readers import KeptReader, measured_readers
 
 PUBLISHED_ROSTER = "100-way"
+SIMPLE = "ngram-word"
+"""The method without a model that other readouts have to beat as well."""
+Pairs = list[tuple[str, str]]
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -48,7 +57,10 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
     if not held:
         print(f"{roster}: no reader has kept its log-posteriors, there is nothing to compare")
         return
-    tables = comparison_tables(held, roster)
+    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in held}
+    tables = comparison_tables(held, roster, blocks)
+    for reader in unmatched(held, blocks):
+        print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
     details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
     with recorded(
         connection,
@@ -59,31 +71,89 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
         details=details,
     ) as build:
         hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
-        for reader, counts in hits.items():
+        for reader_id, counts in hits.items():
             intervals = accuracy_intervals(counts)
             for metric, part in intervals.groupby("metric"):
-                key = {"reader": reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
+                key = {"reader": reader_id, "roster": roster, "benchmark": "agent500", "condition": "clean"}
                 replace_rows(connection, "attribution_metrics", part, {**key, "metric": metric}, build)
+        for hypotheses in stale_tables(comparison_sets(connection), tables, held, roster):
+            replace_rows(connection, "comparisons", compare_endpoints(hits, []), {"hypotheses": hypotheses}, build)
         for hypotheses, pairs in tables.items():
             frame = compare_endpoints(hits, pairs)
             replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
             _report(hypotheses, frame)
 
 
-def comparison_tables(held: list[KeptReader], roster: str) -> dict[str, list[tuple[str, str]]]:
-    """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it."""
-    papers = {(r.proxy, r.view): r.reader for r in held if r.method == METHOD}
-    tables: dict[str, list[tuple[str, str]]] = {}
-    endpoints = []
-    for reader in held:
-        paper = papers.get((reader.proxy, reader.view))
-        if paper is None or reader.method in (METHOD, *BASELINES):
-            endpoints.append(reader)
-        else:
-            tables.setdefault(f"controls/{roster}/{reader.proxy}/{reader.view}", []).append((reader.reader, paper))
+def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> tuple[int, ...]:
+    """Block that a reader reads at in every outer fold; empty for readers without blocks."""
+    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold").sort_values("outer_fold")
+    return tuple(int(layer) for layer in chosen["layer"])
+
+
+def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]) -> dict[str, Pairs]:
+    """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
+
+    Parameters
+    ----------
+    held : list of KeptReader
+    roster : str
+    blocks : mapping of reader to tuple of int
+        Block of every outer fold (see :func:`blocks_of`).
+    """
+    known = {reader.reader for reader in held}
+    endpoints = [r for r in held if r.method in (METHOD, *BASELINES)]
     endpoints.sort(key=lambda r: (r.method != METHOD, r.reader))
     pairs = [(second.reader, first.reader) for first, second in combinations(endpoints, 2)]
-    return ({f"endpoints/{roster}": pairs} if pairs else {}) | tables
+    tables: dict[str, Pairs] = {f"endpoints/{roster}": pairs} if pairs else {}
+    grams = next((r.reader for r in endpoints if r.method == SIMPLE), None)
+    for reader in held:
+        if reader.method in NAMES:
+            reference = matched(reader, known, blocks)
+            kind = "temporal" if reader.method in AT_ONE_BLOCK else "controls"
+            if reference is not None and reader.method != TWO_MODES:
+                name = f"{kind}/{roster}/{reader.proxy}/{reader.view}"
+                tables.setdefault(name, []).append((reader.reader, reference))
+        elif reader.method not in (METHOD, *BASELINES) and grams is not None:
+            tables.setdefault(f"ngrams/{roster}", []).append((reader.reader, grams))
+    return tables
+
+
+def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
+    """What a control is compared with: the paper's representation of the same states at the same blocks, if any is held.
+
+    Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
+    """
+    for method in (TWO_MODES, METHOD) if reader.method in AT_ONE_BLOCK else (METHOD,):
+        reference = f"{method}/{reader.proxy}/{reader.view}"
+        if reference in known and blocks[reference] and blocks[reference] == blocks[reader.reader]:
+            return reference
+    return None
+
+
+def unmatched(held: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
+    """Controls that nothing is held for at their blocks."""
+    known = {reader.reader for reader in held}
+    return [r for r in held if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
+
+
+def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) -> str:
+    """What to say of a control without a reference."""
+    command = f"python -m jobs evaluate --stage controls --proxy {reader.proxy} --view {reader.view} --roster {roster}"
+    if reader.method in AT_ONE_BLOCK and blocks:
+        return (
+            f"{reader.reader} stands at block {blocks[0]}, and two DCT modes there are not held; it is left out of the "
+            f"comparisons. Run: {command} --method {TWO_MODES} --layers {blocks[0]}"
+        )
+    return (
+        f"{reader.reader} was made at other blocks than the paper's readout; it is left out of the comparisons. "
+        f"Run: {command} --method {reader.method}"
+    )
+
+
+def stale_tables(stored: list[str], tables: Mapping[str, Pairs], held: list[KeptReader], roster: str) -> list[str]:
+    """Tables of an earlier run about the readers at hand that this run does not write again."""
+    about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in held}
+    return [name for name in stored if name in about and name not in tables]
 
 
 def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
