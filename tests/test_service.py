@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
-from backend.audit.service import Service
+from backend.audit.intake import Columns
+from backend.audit.service import LIVE_JOBS, SESSION_JOBS, Service
 from backend.audit.settings import Settings
-from backend.audit.uploads import MissingError
+from backend.audit.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from backend.audit.verification import alterations
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
@@ -120,3 +126,219 @@ def test_two_sessions_do_not_see_each_other(service: Service) -> None:
     assert list(service.uploads.folder.rglob("*.*")) == []
     with pytest.raises(AtlasError, match="no key"):
         service.upload("short", "t.jsonl", b"x")
+
+
+class Gate:
+    """A proxy that waits at every batch until the test lets it through."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.open, self.entered = threading.Semaphore(0), threading.Semaphore(0)
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._reader, name)
+
+    def read(self, *arguments: object) -> object:
+        self.entered.release()
+        assert self.open.acquire(timeout=PATIENCE)
+        return self._reader.read(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gated(reader: Reader, enrolment: Enrolment, tmp_path: Path) -> Iterator[tuple[Service, Gate]]:
+    save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
+    gate = Gate(reader)
+    yield Service(tmp_path / "data", tmp_path / "cache", load=lambda proxy: (gate, "f" * 64)), gate  # type: ignore[arg-type, return-value]
+    for _ in range(1000):
+        gate.open.release()
+
+
+def test_cancel_keeps_what_is_done(gated: tuple[Service, Gate]) -> None:
+    service, gate = gated
+    upload = service.upload(ANN, "t.jsonl", file_of("shout", 40))
+    job = service.start(ANN, upload.key, Settings(orders=20))
+    waiting = service.start(ANN, upload.key, Settings(orders=20))
+    assert gate.entered.acquire(timeout=PATIENCE)
+    assert service.progress(ANN, job).state == "running"
+    assert service.progress(ANN, job).total == 40
+    assert service.progress(ANN, waiting).state == "queued"
+    with pytest.raises(MissingError, match="not ended"):
+        service.report(ANN, job)
+    gate.open.release()
+    first = service.wait(ANN, job, PATIENCE, after=0)
+    assert (first.done, first.state) == (8, "running")
+    assert len(first.points) == 8
+    assert gate.entered.acquire(timeout=PATIENCE)  # the second batch runs
+    assert service.cancel(ANN, waiting).state == "cancelled"
+    service.cancel(ANN, job)
+    gate.open.release()
+    end = service.wait(ANN, job, PATIENCE)
+    assert (end.state, end.done, end.reported) == ("cancelled", 32, True)
+    report = service.report(ANN, job)
+    assert len(report["traces"]) == 32
+    assert not report["results"]["complete"]
+    assert alterations(report) == []
+    with pytest.raises(MissingError, match="before the first batch"):
+        service.report(ANN, waiting)
+
+
+def test_a_short_job_goes_between_two_batches_of_a_long_one(gated: tuple[Service, Gate]) -> None:
+    service, gate = gated
+    long = service.start(ANN, service.upload(ANN, "l.jsonl", file_of("shout", 300)).key, Settings(orders=1))
+    assert gate.entered.acquire(timeout=PATIENCE)
+    short = service.start(BEN, service.upload(BEN, "s.jsonl", file_of("code", 4)).key, Settings(orders=1))
+    gate.open.release()  # the first batch of the long one
+    gate.open.release()  # the only batch of the short one
+    assert service.wait(BEN, short, PATIENCE).state == "done"
+    held = service.progress(ANN, long)
+    assert (held.state, held.done) == ("running", 8)
+    service.cancel(ANN, long)
+
+
+def test_no_more_jobs_than_the_server_does(gated: tuple[Service, Gate]) -> None:
+    service, _ = gated
+    key = service.upload(ANN, "t.jsonl", file_of("plain")).key
+    for _ in range(SESSION_JOBS):
+        service.start(ANN, key, Settings())
+    with pytest.raises(BusyError):
+        service.start(ANN, key, Settings())
+    for number in range(LIVE_JOBS - SESSION_JOBS):
+        session = f"session-of-number-{number}"
+        service.start(session, service.upload(session, "t.jsonl", file_of("plain")).key, Settings())
+    with pytest.raises(BusyError):
+        service.start(BEN, service.upload(BEN, "t.jsonl", file_of("plain")).key, Settings())
+    service.forget(ANN)
+    service.start(BEN, service.upload(BEN, "t.jsonl", file_of("plain")).key, Settings())
+
+
+def test_what_is_wrong_is_said_before_anything_runs(service: Service) -> None:
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    for settings, words in (
+        (Settings(enrolment="zz"), "no ecosystem 'zz'"),
+        (Settings(claimed="zz"), "No ecosystem knows"),
+        (Settings(enrolment="tiny", claimed="zz"), "not enrolled"),
+        (Settings(against="zz"), "not enrolled"),
+        (Settings(prior={"zz": 1.0}), "not enrolled"),
+        (Settings(prior={"code": -1.0}), "not a positive"),
+        (Settings(orders=0), "at least 1"),
+        (Settings(columns=Columns(response="zz")), "no column 'zz'"),
+        (Settings(columns=Columns(response="zz.0")), "no column"),
+    ):
+        with pytest.raises(AtlasError, match=words):
+            service.start(ANN, key, settings)
+    for content, words in ((b"", "empty"), (b"{broken\n{", "no trace"), (b"%PDF-1.4", "PDF"), (b"\x00" * 99, "binary")):
+        with pytest.raises(AtlasError, match=words):
+            service.start(ANN, service.upload(ANN, "t.jsonl", content).key, Settings())
+    with pytest.raises(TooLargeError):
+        service.upload(ANN, "t.jsonl", b"x" * 25_000_001)
+    assert service.jobs(ANN) == []
+
+
+def test_missing_weights_are_the_servers_fault(enrolment: Enrolment, tmp_path: Path) -> None:
+    def load(proxy: str) -> tuple[Reader, str | None]:
+        raise AtlasError("The weights of tiny are not here", "Run: python -m jobs proxies install tiny")
+
+    service = Service(tmp_path / "data", tmp_path / "cache", load=load)
+    assert service.state().status == "absent"
+    assert service.ecosystems() == []
+    with pytest.raises(AtlasError, match="No ecosystem"):
+        service.start(ANN, service.upload(ANN, "t.jsonl", file_of("shout")).key, Settings())
+    save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
+    assert [one.name for one in service.ecosystems()] == ["tiny"]  # without a restart
+    job = service.start(ANN, service.upload(ANN, "t.jsonl", file_of("shout")).key, Settings())
+    end = service.wait(ANN, job, PATIENCE)
+    assert (end.state, end.at_fault, end.remedy) == ("failed", "server", "Run: python -m jobs proxies install tiny")
+    with pytest.raises(AtlasError, match="weights of tiny"):
+        service.report(ANN, job)
+    service.state()
+    until = time.monotonic() + PATIENCE
+    while service.state().status != "failed" and time.monotonic() < until:
+        time.sleep(0.01)
+    assert service.state().remedy == "Run: python -m jobs proxies install tiny"
+
+
+def test_enrolments_come_and_go_while_it_runs(service: Service, enrolment: Enrolment, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "enrolments"
+    (folder / "broken.npz").write_bytes(b"no archive")
+    assert [one.name for one in service.ecosystems()] == ["tiny"]
+    smaller = replace(enrolment, name="pair", attachments={})
+    save_enrolment(smaller, folder / "pair.npz")
+    held = {one.name: one for one in service.ecosystems()}
+    assert set(held) == {"tiny", "pair"}
+    assert held["pair"].sha256 == smaller.sha256
+    assert held["pair"].sources == ("code", "plain", "shout")
+    job = service.start(ANN, service.upload(ANN, "t.jsonl", file_of("shout")).key, Settings(enrolment="pair", orders=1))
+    service.wait(ANN, job, PATIENCE)
+    save_enrolment(replace(smaller, families=("a", "b", "c")), folder / "pair.npz")
+    with pytest.raises(MissingError, match="made anew"):
+        service.tokens(ANN, job, 1)
+    (folder / "pair.npz").unlink()
+    assert [one.name for one in service.ecosystems()] == ["tiny"]
+
+
+def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reader, tmp_path: Path) -> None:
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    save_enrolment(replace(enrolment, name="bare", attachments={}), tmp_path / "data" / "enrolments" / "bare.npz")
+    job = service.start(ANN, key, Settings(enrolment="bare", orders=1))
+    service.wait(ANN, job, PATIENCE)
+    assert service.lands(ANN, job) is None  # neither generation nor enrolment holds signatures
+    vectors = np.random.default_rng(0).normal(size=(3, 2 * reader.hidden_size))
+    with np.load(service._place(ANN, job, "npz")) as kept:
+        vectors[2] = 3 * kept["signature"]
+    known = replace(enrolment, name="known", attachments={**enrolment.attachments, "signatures.vectors": vectors})
+    save_enrolment(known, tmp_path / "data" / "enrolments" / "known.npz")
+    job = service.start(ANN, key, Settings(enrolment="known", orders=1))
+    service.wait(ANN, job, PATIENCE)
+    place = service.lands(ANN, job)
+    assert place is not None
+    assert [row["rank"] for row in place["rows"]] == [1, 2, 3]
+    assert (place["rows"][0]["source"], place["rows"][0]["family"]) == ("shout", "words")
+    assert place["rows"][0]["cosine"] == pytest.approx(1, abs=1e-6)
+    assert place["layer"] == 2
+
+
+def test_everything_is_deleted_after_a_day(service: Service) -> None:
+    old = service.upload(ANN, "old.jsonl", file_of("shout"))
+    job = service.start(ANN, old.key, Settings(orders=1))
+    service.wait(ANN, job, PATIENCE)
+    place = service.uploads.place(ANN)
+    past = time.time() - LIFETIME - 60
+    for file in place.iterdir():
+        os.utime(file, (past, past))
+    fresh = service.upload(ANN, "new.jsonl", file_of("code"))
+    service._jobs[ANN, job].created = past
+    service._swept = 0.0
+    service.upload(BEN, "t.jsonl", file_of("plain"))
+    assert {file.name.split(".")[0] for file in place.iterdir()} == {fresh.key}
+    for ask in (lambda: service.inspect(ANN, old.key), lambda: service.report(ANN, job)):
+        with pytest.raises(MissingError):
+            ask()
+    again = Service(place.parent.parent.parent / "data", place.parent.parent)
+    assert again.inspect(ANN, fresh.key).traces == 12  # files outlive a restart, until their day is over
+
+
+def test_a_discarded_file_leaves_its_report(service: Service) -> None:
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    job = service.start(ANN, key, Settings(orders=1), discard=True)
+    service.wait(ANN, job, PATIENCE)
+    assert service.report(ANN, job)["results"]["leader"] == "shout"
+    until = time.monotonic() + PATIENCE
+    while list(service.uploads.place(ANN).glob("*.file")) and time.monotonic() < until:
+        time.sleep(0.01)
+    with pytest.raises(MissingError):
+        service.inspect(ANN, key)
+    assert not [
+        file for file in service.uploads.folder.rglob("*") if file.is_file() and b"STOP THE" in file.read_bytes()
+    ]
+
+
+def test_samples_are_there_without_an_ecosystem_of_theirs(service: Service) -> None:
+    names = service.samples()
+    assert len(names) >= 6
+    upload = service.sample(ANN, 1)
+    assert (upload.label, upload.enrolment) == (names[1], None)
+    preview = service.inspect(ANN, upload.key)
+    assert preview.traces == 10
+    assert preview.labels == ()
+    with pytest.raises(AtlasError, match="no sample"):
+        service.sample(ANN, 99)

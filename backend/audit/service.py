@@ -7,6 +7,7 @@ enrolment is read, forward passes run one at a time in one background thread, an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.audit.ecosystems import Ecosystem, Ecosystems
 from backend.audit.intake import Columns, Limits, inspect
@@ -376,17 +378,16 @@ class Service:
             generation holds no signatures of this ecosystem at the block that was read.
         """
         held = self._job(session, job)
-        if not held.reported or self._generation is None:
+        if not held.reported:
             return None
         enrolment = self._same(held)
-        facts = enrolment.facts
-        roster, at = str(facts.get("roster", enrolment.name)), domain or str(facts.get("benchmark", "agent500"))
+        roster = str(enrolment.facts.get("roster", enrolment.name))
+        at = domain or str(enrolment.facts.get("benchmark", ""))
         try:
             with np.load(self._place(session, job, "npz"), allow_pickle=False) as kept:
                 signature = kept["signature"]
-            with self._generation().cursor() as cursor:
-                among = signatures(cursor, enrolment.reader, roster, at, enrolment.layers[-1])
-        except (OSError, AtlasError):
+            among = self._signatures(enrolment, roster, at)
+        except OSError:
             return None
         if not among or any(vector.shape != signature.shape for vector in among.values()):
             return None
@@ -445,6 +446,15 @@ class Service:
         finally:
             if job.discard:
                 self.uploads.discard(session, job.key)
+
+    def _signatures(self, enrolment: Enrolment, roster: str, domain: str) -> dict[str, npt.NDArray[np.float32]]:
+        """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""
+        if self._generation is not None and domain:
+            with contextlib.suppress(AtlasError), self._generation().cursor() as cursor:
+                if found := signatures(cursor, enrolment.reader, roster, domain, enrolment.layers[-1]):
+                    return found
+        attached = enrolment.attachments.get("signatures.vectors", np.empty((0, 0)))
+        return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, attached, strict=False)}
 
     def _job(self, session: str, job: str) -> Job:
         with self._lock:
