@@ -224,6 +224,20 @@
     },
   });
 
+  // Options of a list that hold every word that was typed, in their name or in that of their group, in any order.
+  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
+    byWords: function (found) {
+      const words = found.search.toLowerCase().split(/\s+/).filter(Boolean);
+      const fits = (group) => (option) => {
+        const text = (option.label + " " + group).toLowerCase();
+        return words.every((word) => text.includes(word));
+      };
+      return found.options
+        .map((entry) => (entry.items ? { ...entry, items: entry.items.filter(fits(entry.group)) } : entry))
+        .filter((entry) => (entry.items ? entry.items.length : fits("")(entry)));
+    },
+  });
+
   // "/" goes to the search, Escape leaves it.
   document.addEventListener("keydown", function (event) {
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement && document.activeElement.tagName);

@@ -28,12 +28,39 @@ T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
 PAPER_METHOD = "reader-paper"
-METHOD_NAMES = {PAPER_METHOD: "READER"}
+METHOD_NAMES = {
+    PAPER_METHOD: "READER",
+    "reader-dc": "READER, DC alone",
+    "reader-ac": "READER, AC alone",
+    "reader-mean4": "READER, mean of four",
+    **{f"dct-q{modes}": f"{modes} DCT modes" for modes in (2, 4, 8)},
+    "mixture-1": "Learned mixture, one head",
+    "mixture-2": "Learned mixture, two heads",
+    "temporal-mean": "Mean",
+    "temporal-max": "Maximum",
+    "temporal-final": "Final token",
+    "temporal-mean-final": "Mean and final token",
+    "temporal-mean-max": "Mean and maximum",
+    "temporal-final-max": "Final token and maximum",
+    "pca-64": "PCA, 64 dimensions",
+    "pca-64-unscaled": "PCA, 64 dimensions as they are",
+    "centroid-svd": "Class-centroid SVD, 64 dimensions",
+    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
+    "dna": "LLM-DNA",
+    "dna-finetuned": "LLM-DNA, fine-tuned",
+    "dna-finetuned-first": "LLM-DNA, fine-tuned, first text",
+    "published-deberta": "DeBERTa",
+    "published-llmmap": "LLMmap",
+    "published-mpt": "MPT",
+    "published-phylolm": "PhyloLM",
+    "published-random": "Random guessing",
+}
+"""What methods are called; others go by their own name."""
 METHOD_GROUPS = (
     (PAPER_METHOD, "READER"),
-    ("reader-|dc$|ac$|dc-ac$|component", "READER, parts and other readouts"),
+    ("reader-|dc$|ac$|dc-ac$|component|pca|centroid", "READER, parts and other readouts"),
     ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),
-    ("ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
+    ("published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
 )
 """Beginnings of a method's name, and what readers of these methods are called in lists; the first that fits holds."""
 CONDITION_NAMES = {
@@ -218,7 +245,7 @@ class Questions:
         """A reader's name in lists and beside lines: method, proxy and what it reads."""
         row = self.reader_row(reader)
         if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
-            return str(row["name"])
+            return METHOD_NAMES.get(row["method"], str(row["name"]))
         reads = {"ur": "prompt + response", "r": "response"}.get(row["view"])
         parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
         return " · ".join(part for part in parts if part)
@@ -239,23 +266,23 @@ class Questions:
         }
 
     def reader_groups(self) -> list[tuple[str, list[str]]]:
-        """Readers for a list: those of the paper's method first, then others by kind, measured before published."""
+        """Readers for a list: all that were measured here, then the published ones; the paper's method comes first."""
         readers = self.ask(queries.readers)
         kinds = [method_group(method) for method in readers["method"]]
         known = [words for _, words in METHOD_GROUPS]
         order = sorted(
             range(len(readers)),
             key=lambda row: (
+                readers["origin"].iloc[row] != "measured",
                 known.index(kinds[row]) if kinds[row] in known else len(known),
                 kinds[row],
-                readers["origin"].iloc[row] != "measured",
                 row,
             ),
         )
         groups: dict[str, list[str]] = {}
         for row in order:
-            origin = "measured here" if readers["origin"].iloc[row] == "measured" else "published"
-            groups.setdefault(f"{kinds[row]} · {origin}", []).append(str(readers["reader"].iloc[row]))
+            origin = "Measured here" if readers["origin"].iloc[row] == "measured" else "Published"
+            groups.setdefault(f"{origin} · {kinds[row]}", []).append(str(readers["reader"].iloc[row]))
         return list(groups.items())
 
     def reader_words(self, reader: str) -> str:

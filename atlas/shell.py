@@ -142,13 +142,15 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
     )
 
 
+BY_WORDS = {"function": "byWords"}
+"""Options that hold every word that was typed, in their name or in that of their group, in any order."""
 READER_HELP = "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees"
 ROSTER_HELP = "The list of sources that an answer can name"
 DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
 
 
 def reader_options(asked: Questions) -> list[dict[str, Any]]:
-    """Readers to choose from, by kind of method, measured here apart from published."""
+    """Readers to choose from: measured here before published, by kind of method."""
     return [
         {"group": group, "items": [{"value": reader, "label": asked.reader_name(reader)} for reader in members]}
         for group, members in asked.reader_groups()
@@ -202,6 +204,7 @@ def _choice(
                 disabled=not options,
                 searchable=grow,
                 nothingFoundMessage="No reader has this name" if grow else None,
+                **({"filter": BY_WORDS} if grow else {}),
                 maxDropdownHeight=420,
                 placeholder="no data yet",
                 size="sm",
@@ -267,6 +270,7 @@ def source_search(identity: str, asked: Questions, roster: str, value: str, plac
         clearable=True,
         placeholder=placeholder,
         nothingFoundMessage="No source has this name",
+        filter=BY_WORDS,
         limit=60,
         maxDropdownHeight=320,
         size="sm",

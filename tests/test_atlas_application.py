@@ -17,7 +17,6 @@ from atlas.application import create_application
 from atlas.data import Questions, method_group
 from atlas.pages import attribution, compare, family, map, methods, neighbourhoods, source
 from atlas.state import View
-from backend.errors import AtlasError
 from backend.store import queries
 from backend.store.database import open_work, publish
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
@@ -167,35 +166,6 @@ def test_a_damaged_pointer_leaves_the_old_generation_up(tmp_path: Path) -> None:
     assert "current.json" in after["problem"]
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (AtlasError("The file is gone", "Fetch it again"), "The file is gone. Fetch it again."),
-        (ValueError("secret"), "The server could not answer this."),
-    ],
-)
-def test_a_failing_callback_becomes_a_sentence(
-    app: Dash, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(attribution, "_answer", fail)
-    names = ("reader", "roster", "domain", "theme", "k")
-    inputs = [{"id": name, "property": "data" if name == "theme" else "value", "value": "x"} for name in names]
-    body = {
-        "output": "answer.children",
-        "outputs": {"id": "answer", "property": "children"},
-        "inputs": inputs,
-        "changedPropIds": ["k.value"],
-    }
-    answer = app.server.test_client().post("/_dash-update-component", json=body)
-    assert answer.status_code in (200, 204)
-    text = answer.get_data(as_text=True)
-    assert told in text and "secret" not in text
-    assert answer.json["sideUpdate"]["trouble"]["children"].startswith(told[:10])
-
-
 def test_published_curves_are_drawn_behind_and_marked(asked: Questions, app: Dash) -> None:
     view = asked.settle(View(roster="12-way"))
     with app.server.test_request_context():
@@ -264,9 +234,9 @@ def test_an_empty_state_sets_its_command_apart() -> None:
 
 def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: Questions) -> None:
     groups = dict(asked.reader_groups())
-    assert list(groups) == ["READER · measured here", "READER · published", "Baselines · measured here"]
-    assert groups["Baselines · measured here"] == ["ngram-word"]
-    assert groups["READER · measured here"][0].startswith("reader-paper/")
+    assert list(groups) == ["Measured here · READER", "Measured here · Baselines", "Published · READER"]
+    assert groups["Measured here · Baselines"] == ["ngram-word"]
+    assert groups["Measured here · READER"][0].startswith("reader-paper/")
     kinds = {
         name: method_group(name) for name in ("reader-paper", "dc", "reader-dc", "dct-q4", "mean-final", "dna", "x")
     }

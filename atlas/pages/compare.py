@@ -81,6 +81,7 @@ def layout(**query: str) -> Component:
                                 clearable=True,
                                 hidePickedOptions=True,
                                 nothingFoundMessage="No reader has this name",
+                                filter=shell.BY_WORDS,
                                 maxDropdownHeight=420,
                                 size="sm",
                                 comboboxProps={"zIndex": 300},
