@@ -42,6 +42,21 @@
         }
         return none();
       },
+      // The command of a result, into the clipboard; without its permission the text is selected instead.
+      copy: function (clicks) {
+        const text = document.getElementById("attr-verify");
+        if (!clicks || !text) return none();
+        const select = function () {
+          const range = document.createRange();
+          range.selectNodeContents(text);
+          window.getSelection().removeAllRanges();
+          window.getSelection().addRange(range);
+          document.execCommand("copy");
+          return "Copied";
+        };
+        if (!navigator.clipboard || !window.isSecureContext) return select();
+        return navigator.clipboard.writeText(text.textContent).then(() => "Copied", select);
+      },
       choices: function (ecosystem, claim, mode) {
         return window.dash_clientside.atlas.choices(
           ["ecosystem", "claim", "mode"], [null, null, "one"], ecosystem || "", claim || "", mode,

@@ -18,7 +18,18 @@ from flask_compress import Compress
 from atlas import answers, api, shell
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
-from atlas.pages import attribution, brief, compare, family, map, methods, neighbourhoods, relationships, source
+from atlas.pages import (
+    attribute,
+    attribution,
+    brief,
+    compare,
+    family,
+    map,
+    methods,
+    neighbourhoods,
+    relationships,
+    source,
+)
 from atlas.theme import style_variables
 from backend.audit.service import Service
 from backend.errors import AtlasError
@@ -31,6 +42,7 @@ PAGES = (
     attribution.PAGE,
     compare.PAGE,
     relationships.PAGE,
+    attribute.PAGE,
     brief.PAGE,
     methods.PAGE,
     source.PAGE,

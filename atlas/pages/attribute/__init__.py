@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
+from flask import request
 
 from atlas import shell
+from atlas.api import access
 from atlas.data import questions
 from atlas.pages.attribute import (
     frames,
@@ -50,7 +53,7 @@ def layout(**query: str) -> Component:
                                 className="head-row",
                                 children=[
                                     html.H1("Attribute these traces"),
-                                    shell.segmented("attr-mode", MODES, mode, "Compare"),
+                                    shell.segmented("attr-mode", MODES, mode, "Look at"),
                                 ],
                             ),
                             html.P(
@@ -74,6 +77,7 @@ def layout(**query: str) -> Component:
                             ),
                         ],
                     ),
+                    *([token_field()] if access.guarded() and not access.authorised(request) else []),
                     html.Div(
                         id="attr-one",
                         hidden=mode != "one",
@@ -86,14 +90,64 @@ def layout(**query: str) -> Component:
     )
 
 
+def token_field() -> Component:
+    """Where a visitor gives the token that the server asks for."""
+    return html.Div(
+        id="attr-token-place",
+        className="row token-place",
+        children=[
+            html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
+            dmc.PasswordInput(
+                id="attr-token",
+                value="",
+                size="sm",
+                w=240,
+                attributes={"input": {"aria-label": "Token", "autoComplete": "off"}},
+            ),
+            html.Button("Enter", id="attr-token-go", className="button"),
+            html.Span(id="attr-token-said", role="status", className="hint"),
+        ],
+    )
+
+
 def register(app: Dash) -> None:
     """Callbacks of the page."""
+
+    @app.callback(
+        Output("attr-token-said", "children"),
+        Output("attr-token", "value"),
+        Input("attr-token-go", "n_clicks"),
+        State("attr-token", "value"),
+        prevent_initial_call=True,
+    )
+    def admitted(clicks: int | None, token: str | None) -> Any:
+        if not clicks:
+            return no_update, no_update
+        if not access.fits(token or ""):
+            return "This is not the token.", ""
+        ctx.response.set_cookie(
+            access.COOKIE,
+            access.cookie(),
+            max_age=access.LIFETIME,
+            httponly=True,
+            samesite="Strict",
+            secure=request.is_secure,
+        )
+        return "Welcome. You can give traces now.", ""
+
     intake.register(app)
     question.register(app)
     work.register(app)
     windows.register(app)
     _figures(app)
     _tokens(app)
+
+    app.clientside_callback(
+        ClientsideFunction("attribute", "copy"),
+        Output("attr-copy", "children"),
+        Input("attr-copy", "n_clicks"),
+        prevent_initial_call=True,
+    )
 
     @app.callback(
         Output("attr-one", "hidden"),

@@ -296,43 +296,48 @@ def register(app: Dash) -> None:
         return {"content": path.read_text("utf-8"), "filename": kept.name, "type": "application/jsonl"}
 
     @app.callback(
-        Output("attr-read", "hidden"),
-        Output("attr-preview-head", "children"),
-        Output("attr-preview", "children"),
-        Output("attr-mapping", "hidden"),
-        Output("attr-columns", "data"),
-        [Output(select, "data") for select in SELECTS],
-        [Output(select, "value") for select in SELECTS],
-        Output("attr-problem", "children", allow_duplicate=True),
-        Input("attr-upload", "data"),
-        [Input(select, "value") for select in SELECTS],
-        State("attr-columns", "data"),
+        output={
+            "hidden": Output("attr-read", "hidden"),
+            "head": Output("attr-preview-head", "children"),
+            "body": Output("attr-preview", "children"),
+            "unmapped": Output("attr-mapping", "hidden"),
+            "columns": Output("attr-columns", "data"),
+            "offered": [Output(select, "data") for select in SELECTS],
+            "values": [Output(select, "value") for select in SELECTS],
+            "problem": Output("attr-problem", "children", allow_duplicate=True),
+        },
+        inputs={
+            "upload": Input("attr-upload", "data"),
+            "values": [Input(select, "value") for select in SELECTS],
+        },
+        state={"known": State("attr-columns", "data")},
         prevent_initial_call=True,
     )
     def looked_at(upload: dict[str, Any] | None, values: list[str | None], known: dict[str, Any] | None) -> Any:
         nothing: list[Any] = [no_update] * len(SELECTS)
+        same = dict.fromkeys(("hidden", "head", "body", "unmapped", "columns", "problem"), no_update) | {
+            "offered": nothing,
+            "values": nothing,
+        }
+        gone = same | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
         if not upload:
-            return True, None, None, True, None, nothing, nothing, no_update
+            return gone
         fresh = any(entry["prop_id"] == "attr-upload.data" for entry in ctx.triggered)
         told = known or {}
-        if not fresh and (not known or list(told["shown"].values()) == values):
-            return (no_update,) * 5 + (nothing, nothing, no_update)
+        if not fresh and (not known or list(told["shown"].values()) == list(values)):
+            return same
         try:
             preview = read(upload["key"], None if fresh else given(told["recognised"], values))
         except AtlasError as error:
-            shown = (True, None, None, True, None) if fresh else (no_update,) * 5
-            return (*shown, nothing, nothing, visitor.said(error))
+            return (gone if fresh else same) | {"problem": visitor.said(error)}
         now = {role: getattr(preview.columns, role) for role in ROLES}
-        columns = {"recognised": now if fresh else told["recognised"], "shown": now}
-        offered = [[{"value": field, "label": field} for field in preview.fields]] * len(SELECTS)
-        mappable = bool(preview.fields) and preview.kind != "text"
-        return (
-            False,
-            head(preview),
-            body(preview),
-            not mappable,
-            columns,
-            offered,
-            list(now.values()),
-            None,
-        )
+        return {
+            "hidden": False,
+            "head": head(preview),
+            "body": body(preview),
+            "unmapped": not preview.fields or preview.kind == "text",
+            "columns": {"recognised": now if fresh else told["recognised"], "shown": now},
+            "offered": [[{"value": field, "label": field} for field in preview.fields]] * len(SELECTS),
+            "values": list(now.values()),
+            "problem": None,
+        }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -139,7 +139,8 @@ def _more() -> Component:
                             id="attr-prior-weights",
                             value="",
                             size="xs",
-                            rows=4,
+                            autosize=True,
+                            minRows=4,
                             placeholder="One a line: source = weight. Sources that are not named share the smallest.",
                             attributes={"input": {"aria-label": "Weights of sources"}},
                         ),
@@ -264,29 +265,51 @@ def weights(
     return out
 
 
-def settings(
-    one: Ecosystem,
-    columns: Columns,
-    *,
-    claim: str | None,
-    prior: dict[str, float] | None,
-    statement: str | None,
-    case: str | None,
-    question: str | None,
-    duplicates: bool,
-    keep: int,
-) -> Settings:
-    """What the audit is asked for."""
+CHOICES = {
+    "ecosystem": State("attr-ecosystem", "value"),
+    "claim": State("attr-claim", "value"),
+    "prior": State("attr-prior", "value"),
+    "share": State("attr-prior-share", "value"),
+    "weights": State("attr-prior-weights", "value"),
+    "statement": State("attr-prior-statement", "value"),
+    "case": State("attr-case", "value"),
+    "question": State("attr-question", "value"),
+    "duplicates": State("attr-again-count", "checked"),
+    "keep": State("attr-keep", "checked"),
+    "count": State("attr-keep-count", "value"),
+}
+"""Where the choices of this step stand in the page."""
+
+
+def settings(chosen: Mapping[str, Any], columns: Columns) -> Settings:
+    """What the audit is asked for.
+
+    Parameters
+    ----------
+    chosen : mapping
+        Values of :data:`CHOICES`.
+    columns : Columns
+        What a person mapped.
+
+    Raises
+    ------
+    AtlasError
+        If no ecosystem is there, or the prior cannot be read.
+    """
+    one = ecosystem(chosen["ecosystem"])
+    if one is None:
+        raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+    prior = weights(chosen["prior"], one, chosen["claim"], chosen["share"], chosen["weights"])
     return Settings(
         enrolment=one.name,
-        claimed=claim or None,
+        claimed=chosen["claim"] or None,
         prior=prior,
-        prior_statement=_line(statement) if prior else None,
-        case=_line(case) or Settings.case,
-        question=_line(question),
+        prior_statement=_line(chosen["statement"]) if prior else None,
+        case=_line(chosen["case"]) or Settings.case,
+        question=_line(chosen["question"]),
         columns=columns,
-        keep_duplicates=duplicates,
-        show=keep,
+        keep_duplicates=bool(chosen["duplicates"]),
+        show=int(chosen["count"] or KEPT_TEXT) if chosen["keep"] else 0,
     )
 
 

@@ -205,9 +205,7 @@ def verify(report: Report) -> Component:
                 className="copyable",
                 children=[
                     html.Code(command, className="command", id="attr-verify", dir="ltr"),
-                    dcc.Clipboard(
-                        target_id="attr-verify", title="Copy the command", className="copy", **{"aria-label": "Copy"}
-                    ),
+                    html.Button("Copy", id="attr-copy", className="button", title="Copy the command"),
                 ],
             ),
             html.P(["Report ", html.Code(f"sha256 {report['sha256']}", className="long")], className="sentence"),

@@ -13,6 +13,7 @@ from dash import ctx, html
 from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
+from atlas.api import access
 from backend.audit.service import Service
 from backend.errors import AtlasError
 
@@ -32,9 +33,22 @@ def session() -> str:
     return held if len(held) >= LONG_ENOUGH else ""
 
 
+def admitted() -> str:
+    """Key of the visitor's session, of somebody who may upload and score.
+
+    Raises
+    ------
+    AtlasError
+        If the server asks for a token and the visitor has not given it.
+    """
+    if not access.authorised(request):
+        raise AtlasError("This atlas asks for a token before it takes traces", "Give it at the top of the page")
+    return session()
+
+
 def opened_session() -> str:
-    """Key of the visitor's session, made now where there is none; only inside a callback."""
-    key = session()
+    """As :func:`admitted`, with a session made now where there is none; only inside a callback."""
+    key = admitted()
     if not key:
         key = secrets.token_urlsafe(32)
         ctx.response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=request.is_secure, path="/")

@@ -362,7 +362,7 @@ def _testing(app: Dash) -> None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
             asked = Settings(enrolment=one.name, case="Two windows", keep_duplicates=True, orders=20)
             jobs = [
-                visitor.service().start(visitor.session(), upload["key"], asked, fingerprints=True)
+                visitor.service().start(visitor.admitted(), upload["key"], asked, fingerprints=True)
                 for upload in (before, after)
                 if upload
             ]

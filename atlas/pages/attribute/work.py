@@ -158,24 +158,18 @@ def _warming(app: Dash) -> None:
 
 def _running(app: Dash) -> None:
     @app.callback(
-        Output("attr-job", "data"),
-        Output("attr-go-problem", "children"),
-        Output("attr-cancel-said", "children"),
-        Input("attr-go", "n_clicks"),
-        State("attr-upload", "data"),
-        State("attr-columns", "data"),
-        [State(select, "value") for select in intake.SELECTS],
-        State("attr-ecosystem", "value"),
-        State("attr-claim", "value"),
-        State("attr-prior", "value"),
-        State("attr-prior-share", "value"),
-        State("attr-prior-weights", "value"),
-        State("attr-prior-statement", "value"),
-        State("attr-case", "value"),
-        State("attr-question", "value"),
-        State("attr-again-count", "checked"),
-        State("attr-keep", "checked"),
-        State("attr-keep-count", "value"),
+        output=[
+            Output("attr-job", "data"),
+            Output("attr-go-problem", "children"),
+            Output("attr-cancel-said", "children"),
+        ],
+        inputs={"clicks": Input("attr-go", "n_clicks")},
+        state={
+            "upload": State("attr-upload", "data"),
+            "columns": State("attr-columns", "data"),
+            "mapped": [State(select, "value") for select in intake.SELECTS],
+            "chosen": question.CHOICES,
+        },
         prevent_initial_call=True,
     )
     def start(
@@ -183,36 +177,14 @@ def _running(app: Dash) -> None:
         upload: dict[str, Any] | None,
         columns: dict[str, Any] | None,
         mapped: list[str | None],
-        ecosystem: str | None,
-        claim: str | None,
-        prior: str,
-        share: float | str | None,
-        weights: str | None,
-        statement: str | None,
-        case: str | None,
-        asked: str | None,
-        duplicates: bool,
-        keep: bool,
-        count: int | str | None,
+        chosen: dict[str, Any],
     ) -> Any:
         if not clicks or not upload:
             return no_update, no_update, no_update
         try:
-            one = question.ecosystem(ecosystem)
-            if one is None:
-                raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
-            chosen = question.settings(
-                one,
-                intake.given((columns or {}).get("recognised"), mapped),
-                claim=claim,
-                prior=question.weights(prior, one, claim, share, weights),
-                statement=statement,
-                case=case,
-                question=asked,
-                duplicates=duplicates,
-                keep=int(count or question.KEPT_TEXT) if keep else 0,
-            )
-            return visitor.service().start(visitor.session(), upload["key"], chosen), None, None
+            recognised = (columns or {}).get("recognised")
+            settings = question.settings(chosen, intake.given(recognised, mapped))
+            return visitor.service().start(visitor.admitted(), upload["key"], settings), None, None
         except AtlasError as error:
             return no_update, visitor.said(error), no_update
 
