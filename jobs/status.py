@@ -16,12 +16,14 @@ from typing import Any
 
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.proxies.registry import DEFAULT_PROXY
 from backend.release import BENCHMARKS, Release, default_release
 from backend.store.database import WORK_FILE, default_data_folder, read_pointer
 from backend.store.result_queries import holdings, made_rows, open_reading
 from backend.traces import VIEWS
 from jobs import _common
 from jobs._common import METHOD
+from jobs._stages import STAGES
 
 SHORTENED = ("t128-global", "t64-global", "t32-global")
 CONTROLS = (
@@ -33,6 +35,10 @@ CONTROLS = (
 )
 BASELINES = ("random", "ngram-word", "ngram-char", "dna", "llmmap")
 PROTOCOLS = ("pair", "model", "family")
+VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")
+"""Parts of the audit's validation."""
+FUSED = "fused"
+"""The readout that the stage of readouts ends in."""
 ROSTERS = "100-way,165-way"
 
 
@@ -108,7 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     record = recorded_in(work)
     release = Release(arguments.release or default_release())
     items = [*extracted(proxies, rosters, release), *measured(record, proxies, rosters)]
-    items += [reference(record), published(record, arguments.to or default_data_folder())]
+    data = arguments.to or default_data_folder()
+    items += [reference(record), *enrolled(data, proxies, rosters), published(record, data)]
     now = datetime.now(UTC).replace(tzinfo=None)
     print(f"Work database: {work}{'' if work.exists() else ' (there is none yet)'}")
     for line in table(items, now):
@@ -187,6 +194,9 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
             yield record.item(
                 "evaluate stress", f"{proxy} · ur · {roster}", f"{evaluate} stress --roster {roster}", wanted
             )
+            wanted = [("audit", reader["ur"], roster, part) for part in VALIDATED]
+            command = f"{evaluate} audit --roster {roster}"
+            yield record.item("evaluate audit", f"{proxy} · ur · {roster}", command, wanted)
         wanted = [("attribution", f"{name}/{proxy}/ur", "100-way", "agent500 clean") for name in CONTROLS]
         wanted += [("variance", reader[view], "100-way", "") for view in VIEWS]
         command = f"{evaluate} controls --view ur,r --roster 100-way"
@@ -207,6 +217,10 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         wanted = [("statistics", "", "", f"endpoints/{roster}")]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
         yield record.item("evaluate statistics", roster, command, wanted)
+        if "readouts" in STAGES:
+            wanted = [present.get(FUSED, ("attribution", FUSED, roster, "agent500 clean"))]
+            command = f"python -m jobs evaluate --stage readouts --roster {roster}"
+            yield record.item("evaluate readouts", roster, command, wanted)
     wanted = [("relationships", name, "", protocol) for name in ("mpt", "phylolm") for protocol in PROTOCOLS]
     yield record.item("relate", "MPT and PhyloLM", "python -m jobs relate --method mpt,phylolm", wanted)
 
@@ -221,6 +235,18 @@ def reference(record: Record) -> Item:
     # The builds of one import run side by side.
     took = max(build["duration_s"] for build in builds)
     return Item("reference", f"published numbers of {len(builds)} files", "done", command, newest, took)
+
+
+def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
+    """Enrolments that attribution can be asked of: the shipped sample, and every roster by every proxy."""
+    wanted = {f"samples-{DEFAULT_PROXY}-ur": "python -m jobs enroll --sample"}
+    for proxy in proxies:
+        for roster in rosters:
+            wanted[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
+    for name, command in wanted.items():
+        path = folder / "enrolments" / f"{name}.npz"
+        made = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None) if path.exists() else None
+        yield Item("enroll", name, "done" if made else "missing", command, made)
 
 
 def published(record: Record, folder: Path) -> Item:

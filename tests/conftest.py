@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: the public release and a real proxy, where they are at hand; and the order of tests."""
+"""Fixtures that many tests share, the public release and a real proxy where they are at hand; the order of tests."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from backend.fingerprints import cache_folder
 from backend.store.database import Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
 from jobs.__main__ import main
+from tests.commands import check
 from tests.fake_release import fake_release
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -41,6 +43,18 @@ def test_help_lists_every_verb_with_a_summary(capsys):
     listed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.split()}
     for verb in ("all", "collect", "evaluate", "extract", "fetch", "map", "proxies", "publish"):
         assert len(listed[verb]) > 2, verb
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))],
+)
+def test_documents_name_commands_that_the_jobs_take(document):
+    text = (REPOSITORY / document).read_text("utf-8").replace("\\\n", " ")
+    fenced = re.findall(r"^python -m jobs [a-z][^\n]*", text, re.MULTILINE)
+    inline = [said for said in re.findall(r"`(python -m jobs [a-z]+ [^`]+)`", text) if not set("[…") & set(said)]
+    for command in dict.fromkeys([*fenced, *inline]):
+        check(command)
 
 
 def test_a_problem_is_one_sentence_and_exit_code_2_in_a_process_of_its_own(tmp_path):

@@ -6,6 +6,9 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.reference import published_attribution
+from backend.reference.tables import TABLES
+from jobs._results.tables import command_for
+from tests.commands import check
 
 # Paper, table "Agent500 accuracy across all query budgets and proxies".
 ACCURACY = {
@@ -86,3 +89,15 @@ def test_missing_and_broken_files_are_named(tmp_path):
     path.write_text("{", "utf-8")
     with pytest.raises(AtlasError, match="cannot be understood"):
         list(published_attribution(tmp_path))
+
+
+def test_tables_name_commands_that_the_jobs_take():
+    commands = {table.place: table.command for table in TABLES}
+    assert (
+        commands["tab:capability_budget_correlations"] == "python -m jobs evaluate --roster 100-way --stage statistics"
+    )
+    for table in TABLES:
+        check(table.command)
+        for row in table.rows:
+            if row.ours and not table.beside:  # rows that are missing name a command of their own
+                check(command_for(table, row.ours))

@@ -17,7 +17,10 @@ from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
 from jobs._common import write_release_sources
-from jobs.status import Item, span, table
+from jobs._stages.audit import PARTS
+from jobs._stages.controls import NAMES
+from jobs.status import CONTROLS, VALIDATED, Item, span, table
+from tests.commands import check
 from tests.fake_release import fake_release
 
 HOLD = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
@@ -71,15 +74,38 @@ def test_every_command_is_one_that_the_jobs_take(place, capsys):
     lines = status(capsys, "--proxy", "smollm2-135m,gemma3-270m", "--release", str(place / "none"))
     commands = [line.strip() for line in lines if line.startswith("  python -m jobs")]
     assert len(commands) > 20
-    assert {command.split()[3] for command in commands} == {
-        "extract",
-        "evaluate",
-        "relate",
-        "map",
-        "reference",
-        "publish",
-    }
-    assert {command.split()[3] for command in commands} <= set(verbs.verbs())
+    for command in commands:
+        check(command)
+    named = {command.split()[3] for command in commands}
+    assert named == {"extract", "evaluate", "relate", "map", "reference", "enroll", "publish"}
+
+
+def test_controls_are_those_of_the_stage():
+    assert set(CONTROLS) == set(NAMES)
+    assert set(VALIDATED) == set(PARTS)
+
+
+def test_validation_readouts_and_enrolments_are_found(place, capsys):
+    work = place / "work.duckdb"
+    evaluated(work)
+    ours = "reader-paper/smollm2-135m/ur"
+    with contextlib.closing(open_work(work)) as connection, recorded(connection, stage="audit", command="x") as build:
+        row = {"part": "drift", "k": 10, "metric": "alarms", "value": 0.05, "n": 9}
+        key = {"reader": ours, "roster": "100-way", "condition": "clean"}
+        replace_rows(connection, "audit_validation", pd.DataFrame([row]), key, build)
+        fused = write_reader(connection, method="fused", name="Fused", proxy="smollm2-135m", view="ur")
+        frame = pd.DataFrame([{"k": 1, "reduction": "fold", "metric": "accuracy", "value": 0.5, "n": 10}])
+        key = {"reader": fused, "roster": "100-way", "benchmark": "agent500", "condition": "clean"}
+        replace_rows(connection, "attribution_metrics", frame, key, build)
+    (place / "data" / "enrolments").mkdir(parents=True)
+    (place / "data" / "enrolments" / "100-way-smollm2-135m-ur.npz").write_bytes(b"")
+    lines = status(capsys, "--work", str(work), "--release", str(place / "none"))
+    assert "1 of 5" in state(lines, "evaluate audit", "100-way")
+    assert "missing" in state(lines, "evaluate audit", "165-way")
+    assert "done" in state(lines, "evaluate readouts", "100-way")
+    assert "missing" in state(lines, "evaluate readouts", "165-way")
+    assert "done" in state(lines, "enroll", "100-way-smollm2-135m-ur")
+    assert "missing" in state(lines, "enroll", "samples-smollm2-135m-ur")
 
 
 def test_what_was_made_has_its_age_and_duration(place, capsys):

@@ -22,6 +22,8 @@ PURITY = LONG | {"llama31_8b_instruct": "Llama-3.1-8B", "olmo3_7b_instruct": "OL
 MAIN_UR = tuple(reader(proxy) for proxy in MAIN)
 NGRAMS = (Row("Word n-grams", (), "ngram-word"), Row("Character n-grams", (), "ngram-char"))
 """Ours: the paper has none."""
+MAPPED = (Row("READER, prompt and response", (), OURS), Row("LLM-DNA", (), "dna/{proxy}/{view}"), *NGRAMS)
+"""Ours in the original space, beside the paper's view."""
 BASELINES = (
     Row("Random", ("published-random",), "random"),
     Row("LLMmap", ("published-llmmap",), "llmmap/{proxy}/ur"),

@@ -13,6 +13,7 @@ from backend.reference.entries import (
     LONG,
     MAIN_READERS,
     MAIN_UR,
+    MAPPED,
     OURS,
     PURITY,
     STATIC,
@@ -200,7 +201,7 @@ TABLES = (
         end_points("pooled") | {"Pair Acc.": relationship("pair", "accuracy"), "Pair AUC": relationship("pair", "auc")},
         _components(),
         True,
-        f"{EVALUATE} controls",
+        f"{EVALUATE} attribution,controls --view ur,r",
     ),
     Table(
         "tab:component_static_detail",
@@ -219,7 +220,7 @@ TABLES = (
             for name, method in TEMPORAL_ROWS.items()
         ),
         True,
-        f"{EVALUATE} controls",
+        f"{EVALUATE} controls --method temporal",
     ),
     Table(
         "tab:aggregation_design_pilot",
@@ -235,7 +236,7 @@ TABLES = (
             )
         ),
         True,
-        f"{EVALUATE} controls",
+        f"{EVALUATE} controls --method positions",
     ),
     Table(
         "tab:signature_family_purity",
@@ -244,7 +245,7 @@ TABLES = (
             f"Top-{k}": Cell("family_purity", "purity", (("roster", ROSTER), ("domain", "agent500"), ("k", k)))
             for k in (1, 3, 5, 10)
         },
-        tuple(Row(name, (reader(proxy, "r"),), f"{READER}/{{proxy}}/r") for proxy, name in PURITY.items()),
+        (*(Row(name, (reader(proxy, "r"),), f"{READER}/{{proxy}}/r") for proxy, name in PURITY.items()), *MAPPED),
         False,
         MAP,
     ),
@@ -272,7 +273,7 @@ TABLES = (
             for proxy, name in LONG.items()
         ),
         False,
-        f"{EVALUATE} controls --view ur,r",
+        f"{EVALUATE} controls --view ur,r --method variance",
     ),
     Table(
         "tab:cross_provider_neighborhoods",

@@ -1,0 +1,48 @@
+"""Commands that documents and messages name, checked as a person would find out: would the jobs take them?"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+
+from jobs import _common, evaluate, relate
+from jobs import map as maps
+from jobs.__main__ import verbs
+from jobs._stages.baseline_methods import METHODS as BASELINES
+from jobs._stages.controls import wanted_groups
+
+PROGRAM = ["python", "-m", "jobs"]
+
+
+def check(command: str) -> None:
+    """Parse a command by the parser of its verb, and every list in it by what the verb itself reads it with."""
+    words = shlex.split(command, comments=True)
+    assert words[:3] == PROGRAM, command
+    assert words[3] in verbs(), command
+    verb = importlib.import_module(f"jobs.{words[3]}")
+    parser = argparse.ArgumentParser()
+    verb.configure(parser)
+    try:
+        asked = parser.parse_args(words[4:])
+    except SystemExit as left:
+        assert left.code == 0, f"the jobs do not take: {command}"  # --help leaves as well
+        return
+    if words[3] in ("evaluate", "map", "status", "all"):
+        _common.rosters_of(asked.roster)
+    if words[3] in ("evaluate", "map", "extract", "relate"):
+        _common.views_of(asked.view)
+    if words[3] == "relate":
+        relate.methods_of(asked.method)
+    if words[3] == "map":
+        maps.methods_of(asked.method)
+        maps.benchmarks_of(asked.benchmark)
+    if words[3] == "evaluate":
+        _check_methods(evaluate.stages_of(asked.stage), [part for part in asked.method.split(",") if part])
+
+
+def _check_methods(stages: list[str], methods: list[str]) -> None:
+    if "baselines" in stages:
+        assert set(methods) <= set(BASELINES), methods
+    if "controls" in stages:
+        wanted_groups(tuple(methods))
