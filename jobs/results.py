@@ -18,10 +18,13 @@ from backend.reference.tables import TABLES
 from backend.store.database import WORK_FILE, read_pointer
 from backend.store.result_queries import open_reading, summary_rows
 from jobs import _common
+from jobs._results.audit import audit_sections
 from jobs._results.book import Book
 from jobs._results.comparisons import comparisons
 from jobs._results.findings import findings
+from jobs._results.readouts import readout_sections
 from jobs._results.tables import sections
+from jobs._stages import STAGES
 
 INTRODUCTION = """# Results
 
@@ -72,7 +75,9 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     book = Book.read(cursor)
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
+    yield from readout_sections(book, wanted="readouts" in STAGES)
     yield from comparisons(book, summary_rows(cursor, "comparisons"))
+    yield from audit_sections(book, summary_rows(cursor, "audit_validation"))
     yield from findings(book)
     yield from _builds(book)
 

@@ -69,13 +69,40 @@ def work(tmp_path_factory):
             write(connection, "ngram-word", metrics(k1=0.35, k100=0.90), build=ours)
             tested = {"low": -0.001, "high": 0.02, "p_value": 0.01, "p_holm": 0.02, "n": 500, "method": "m"}
             here = "smollm2-135m/ur"
-            row = {"subject": f"temporal-mean/{here}", "reference": f"reader-paper/{here}", "measure": "accuracy@1"}
-            about = {"hypotheses": f"controls/100-way/{here}"}
-            replace_rows(connection, "comparisons", pd.DataFrame([{**row, **tested, "difference": 0.012}]), about, ours)
+            for hypotheses, subject, reference, measure in (
+                (f"temporal/100-way/{here}", f"temporal-mean/{here}", f"dct-q2/{here}", "accuracy@1"),
+                (f"temporal/100-way/{here}", f"temporal-mean/{here}", f"dct-q2/{here}", "accuracy@5"),
+                (f"controls/100-way/{here}", f"reader-dc/{here}", f"reader-paper/{here}", "accuracy@100"),
+                ("endpoints/100-way", "ngram-word", f"reader-paper/{here}", "accuracy@1"),
+                ("ngrams/100-way", "fused/smollm2-135m/ur", "ngram-word", "accuracy@100"),
+            ):
+                row = {"subject": subject, "reference": reference, "measure": measure, "difference": 0.012}
+                rows = pd.DataFrame([{**row, **tested}])
+                replace_rows(connection, "comparisons", rows, {"hypotheses": hypotheses, "measure": measure}, ours)
+            blocks = pd.DataFrame({"outer_fold": pd.array([0, None], dtype="Int64"), "layer": [18, 18]})
+            for method in ("temporal-mean", "dct-q2"):
+                reader = write_reader(connection, method=method, name=method, proxy="smollm2-135m", view="ur")
+                replace_rows(connection, "layer_selection", blocks, {"reader": reader, "roster": "100-way"}, ours)
             row = {"subject": f"reader-paper/{here}:dc-ac", "reference": "phylolm:match", "measure": "accuracy"}
             tested |= {"low": None, "high": None, "p_holm": 0.0001, "difference": -0.043}
-            about = {"hypotheses": "relationships/family"}
+            about = {"hypotheses": "relationships/baselines/family"}
             replace_rows(connection, "comparisons", pd.DataFrame([{**row, **tested}]), about, ours)
+            for method, k1, t64, error in (("fused", 0.57, 0.98, 0.02), ("lda", 0.44, 0.60, 0.05)):
+                about = {"proxy": "smollm2-135m", "view": "ur", "build": ours}
+                write(connection, method, metrics(k1=k1, k10=0.91, k20=0.93, k100=0.99), **about)
+                write(connection, method, metrics(k100=t64), condition="t64", **about)
+                errors = metrics(k1=0.01, k5=0.01, k10=error, k20=0.01, k50=0.01, k100=0.01)
+                key = {"reader": f"{method}/{here}", "roster": "100-way", "benchmark": "agent500"}
+                key |= {"condition": "clean", "metric": "ece_calibrated"}
+                replace_rows(connection, "attribution_metrics", errors.assign(metric="ece_calibrated"), key, ours)
+            validation = [
+                {"part": "calibration", "k": 1, "metric": "ece_before", "value": 0.31, "std": 0.01, "n": 9},
+                {"part": "calibration", "k": 5, "metric": "ece_before", "value": 0.21, "std": 0.01, "n": 9},
+                {"part": "calibration", "k": 5, "metric": "scale", "value": 0.77, "std": 0.01, "n": 9},
+                {"part": "stop", "k": 5, "metric": "stop_traces", "rule": "plain", "level": 0.05, "value": 4.0, "n": 9},
+            ]
+            key = {"reader": f"reader-paper/{here}", "roster": "100-way", "condition": "clean"}
+            replace_rows(connection, "audit_validation", pd.DataFrame(validation), key, ours)
             mpt = write_reader(connection, method="mpt", name="MPT")
             rows = pd.DataFrame(
                 {
@@ -148,10 +175,48 @@ def test_conditions_stand_beside_ours(text):
 
 def test_comparisons_stand_side_by_side(text):
     found = section(text, "Paired comparisons")
+    assert lines_with(found, "| published | smollm2-135m/ur, block 18 |")
     (row,) = lines_with(found, "| `temporal-mean` | accuracy@1 |")
     assert re.search(r"\| \+\.001 \[-\.001, \.003\], p 1\.000\S* \| -\.012 \[-\.020, \.001\], p \.020<sup>", row)
+    assert not lines_with(found, "accuracy@5")  # the store has every budget, the report the end points
+    (row,) = lines_with(found, "| `reader-dc` | accuracy@100 |")
+    assert "| -.012 [-.020, .001], p .020<sup>" in row
+    (row,) = lines_with(found, "| `ngram-word` | `reader-paper/smollm2-135m/ur` |")
+    assert re.search(r"\| \+\.012 \[-\.001, \.020\], p \.020\S* \| – \|", row)
+    (row,) = lines_with(found, "| `fused/smollm2-135m/ur` | `ngram-word` |")
+    assert re.search(r"\| – \| \+\.012 \[-\.001, \.020\], p \.020", row)
     (row,) = lines_with(found, "| **measured** | family |")
     assert "-.043, p < .001<sup>" in row
+
+
+def test_readouts_stand_beside_what_was_aimed_for(text):
+    found = section(text, "Readouts beside the paper's")
+    first, *_ = lines_with(found, "| K = 1 |")
+    assert re.search(
+        r"\| \.523 READER / Qwen3\.5-27B \| \.554 FT DNA / Qwen3-Emb-8B \| \.310\S* `reader-paper/smollm2-135m/ur` "
+        r"\| \.350\S* `ngram-word` \| ≥ \.560 \| \.570\S* `fused/smollm2-135m/ur` \| yes \|$",
+        first,
+    )
+    twenty, *_ = lines_with(found, "| K = 20 |")
+    assert twenty.endswith("| **no** |")
+    sixty_four, *_ = lines_with(found, "| 64 tokens, K = 100 |")
+    assert "| .505 READER / Qwen |" in sixty_four
+    assert ".980" in sixty_four
+    error, *_ = lines_with(found, "| calibration error")
+    assert re.search(r"≤ \.030 \| \.020\S* `fused/smollm2-135m/ur` \| yes \|$", error)
+    assert "Missed: K = 20." in found
+    (lda,) = lines_with(found, "| `lda/smollm2-135m/ur` | .440")
+    assert ".050" in lda  # the worst budget counts
+    assert "165-way:" not in found
+
+
+def test_the_validation_of_an_audit_is_a_section(text):
+    found = section(text, "What the evidence of an audit is worth")
+    (row,) = lines_with(found, "| ece_before |")
+    assert re.search(r"\| 100-way \| clean \| ece_before \| \.310 ± \.010\S* \| \.210 ± \.010\S* \|$", row)
+    assert not lines_with(found, "| scale |")
+    (row,) = lines_with(found, "| stop_traces |")
+    assert re.search(r"\| plain \| \.05 \| stop_traces \| 4\.0<sup>", row)
 
 
 def test_what_is_missing_comes_with_its_command(text):
@@ -160,15 +225,23 @@ def test_what_is_missing_comes_with_its_command(text):
     )
     assert lines_with(text, "| phylolm | not measured | `python -m jobs relate --method phylolm` |")
     assert (
-        "Not measured here, or not all of it; `python -m jobs evaluate --roster 100-way --stage controls` makes it."
-        in text
+        "Not measured here, or not all of it; `python -m jobs evaluate --roster 100-way --stage controls --method temporal` "
+        "makes it." in text
     )
 
 
 def test_disagreements_come_from_the_rows(text):
     found = section(text, "Where they disagree")
-    assert lines_with(found, "K = 1 |", "`ngram-word` | .350<sup>", "`dna/mpnet/r` | .119<sup>")
-    assert lines_with(found, "K = 100 |", "`ngram-word` | .900<sup>", "`reader-paper/smollm2-135m/ur` | .850<sup>")
+    (first,) = lines_with(found, "| K = 1 |", "`ngram-word` | .350<sup>")
+    # The invented READER has no mean over folds, mpnet's DNA reaches .119, ours .310.
+    assert re.search(
+        r"\.350\S* \| – \| \*\*1 of 1\*\*; `dna/mpnet/r` \.119\S* "
+        r"\| \*\*1 of 1\*\*; `reader-paper/smollm2-135m/ur` \.310\S* \| – \|$",
+        first,
+    )
+    (last,) = lines_with(found, "| K = 100 |", "`ngram-word` | .900<sup>")
+    assert "**1 of 1**; `dna/mpnet/r` .706<sup>" in last
+    assert "**1 of 1**; `reader-paper/smollm2-135m/ur` .850<sup>" in last
     assert lines_with(found, "K = 1, pooled |", "`reader-dc/smollm2-135m/ur` | .320<sup>")
     assert not lines_with(found, "K = 100, pooled |")
     assert "MPT and PhyloLM: 1 of 2 numbers agree as printed." in found
@@ -189,6 +262,8 @@ def test_an_empty_store_says_so_everywhere(tmp_path):
         text = "\n".join(report(cursor))
     assert "Published numbers are not imported: `python -m jobs reference`." in text
     assert "N-grams are not measured" in text
+    assert "Not measured: `python -m jobs evaluate --roster 100-way --stage audit`." in text
+    assert "Not measured: `python -m jobs evaluate --stage readouts`." in text
     assert "<sup>" not in text
     assert ".504" in text  # what the paper prints needs no store
 

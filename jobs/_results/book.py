@@ -37,6 +37,8 @@ class Book:
     kept : dict of (place, row, column) to dict
         What the store keeps of a printed number: file_value, note, build_id.
     builds : dict of str to dict
+    blocks : dict of (reader, roster) to int
+        Block of readers that stand at one, or the modal one.
     cited : dict of str to int
         Builds by number, in the order in which they are cited.
     """
@@ -46,6 +48,7 @@ class Book:
     paper: list[Printed]
     kept: dict[tuple[str, str, str], dict[str, Any]]
     builds: dict[str, dict[str, Any]]
+    blocks: dict[tuple[str, str], int]
     cited: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -53,7 +56,8 @@ class Book:
         """Read a work database or a generation."""
         rows = {table: summary_rows(cursor, table) for table in SUMMARIES}
         kept = {(row["place"], row["row_name"], row["column_name"]): row for row in rows["paper_values"]}
-        return cls(Held(rows), reader_rows(cursor), printed(), kept, build_rows(cursor))
+        blocks = {(row["reader"], row["roster"]): row["layer"] for row in rows["layer_selection"]}
+        return cls(Held(rows), reader_rows(cursor), printed(), kept, build_rows(cursor), blocks)
 
     def measured(self, pattern: str) -> list[dict[str, Any]]:
         """Our readers that a pattern means, e.g. ``reader-paper/{proxy}/ur``."""

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from backend.reference.layout import Cell, attribution, relationship
 from backend.reference.paper import DIFFERS
 from backend.reference.rows import READER, ROSTER
-from jobs._results.book import Book, Number, as_printed, like, plain
+from jobs._results.book import Book, Number, as_printed, like
+from jobs._results.markdown import header, line
+from jobs._results.simple import STATIC, cited, pooled, purity, retrieval, simple_methods
 
-DYNAMIC = ("published-llmmap", "dna", "published-deberta", "dna-finetuned", "llmmap", "deberta", "encoder")
-SIMPLE = ("ngram-word", "ngram-char")
-STATIC = {"mpt": "match", "phylolm": "match"}
 PAIR = {"accuracy": "Acc.", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 
 
@@ -44,40 +43,27 @@ class Claim:
     margin: float = 0.0
 
 
-def _pooled(k: int, **where: object) -> Cell:
-    return attribution("accuracy", k, "pooled", "value", **where)
-
-
-def _purity(column: str) -> Cell:
-    return Cell("family_purity", column, (("roster", ROSTER), ("domain", "agent500"), ("k", 5)))
-
-
-def _retrieval(variant: str) -> Cell:
-    where = {"roster": ROSTER, "variant": variant, "query_domain": "agent500", "metric": "top1", "source": None}
-    return Cell("cross_domain", "value", tuple(where.items()))
-
-
 def _variance(block: str) -> Cell:
     return Cell("variance_ratios", "ratio", (("roster", ROSTER), ("block", block), ("fold", None)))
 
 
-JOINT = (READER, _pooled(1))
+JOINT = (READER, pooled(1))
 CLAIMS = (
     *(
-        Claim(f"K = {more} beats K = {less}", "tab:agent500_allk", (READER, _pooled(more)), (READER, _pooled(less)))
+        Claim(f"K = {more} beats K = {less}", "tab:agent500_allk", (READER, pooled(more)), (READER, pooled(less)))
         for less, more in ((1, 5), (5, 10), (10, 20), (20, 50), (50, 100))
     ),
     Claim(
         "DC beats first AC at K = 1",
         "tab:representation_ablation",
-        ("reader-dc", _pooled(1)),
-        ("reader-ac", _pooled(1)),
+        ("reader-dc", pooled(1)),
+        ("reader-ac", pooled(1)),
     ),
     Claim(
         "DC–AC is within one point of DC at K = 100",
         "tab:representation_ablation",
-        (READER, _pooled(100)),
-        ("reader-dc", _pooled(100)),
+        (READER, pooled(100)),
+        ("reader-dc", pooled(100)),
         margin=0.01,
     ),
     Claim(
@@ -96,8 +82,8 @@ CLAIMS = (
         Claim(
             f"two modes beat {name} at K = 1",
             "tab:matched_temporal_controls",
-            ("dct-q2", _pooled(1)),
-            (method, _pooled(1)),
+            ("dct-q2", pooled(1)),
+            (method, pooled(1)),
         )
         for name, method in (
             ("four", "dct-q4"),
@@ -109,15 +95,15 @@ CLAIMS = (
     Claim(
         "two modes are within one point of two learned mixtures at K = 1",
         "tab:matched_temporal_controls",
-        ("dct-q2", _pooled(1)),
-        ("mixture-2", _pooled(1)),
+        ("dct-q2", pooled(1)),
+        ("mixture-2", pooled(1)),
         margin=0.01,
     ),
     Claim(
         "64 tokens beat 32",
         "tab:stress_tests_full",
-        (READER, _pooled(100, condition="t64-global")),
-        (READER, _pooled(100, condition="t32-global")),
+        (READER, pooled(100, condition="t64-global")),
+        (READER, pooled(100, condition="t32-global")),
     ),
     Claim(
         "clean traces beat Math100",
@@ -128,16 +114,16 @@ CLAIMS = (
     Claim(
         "family purity@5 is more than twice chance",
         "tab:signature_family_purity",
-        (READER, _purity("purity")),
-        (READER, _purity("expectation")),
+        (READER, purity("purity")),
+        (READER, purity("expectation")),
         view="r",
         factor=2.0,
     ),
     Claim(
         "centring the domains raises Top-1",
         "tab:cross_domain_signature_retrieval",
-        (READER, _retrieval("centred")),
-        (READER, _retrieval("raw")),
+        (READER, retrieval("centred")),
+        (READER, retrieval("raw")),
         view="r",
     ),
     Claim(
@@ -156,7 +142,7 @@ def findings(book: Book) -> Iterator[str]:
     yield "Every line compares two stored numbers; the superscripts are their builds."
     yield ""
     yield from _files(book)
-    yield from _simple(book)
+    yield from simple_methods(book)
     yield from _static(book)
     yield from _claims(book)
 
@@ -178,64 +164,19 @@ def _files(book: Book) -> Iterator[str]:
     )
     yield ""
     if other:
-        yield from _rows(["place", "row", "column", "paper", "files"])
+        yield from header(["place", "row", "column", "paper", "files"])
         for p, row in other:
             value = like(row["file_value"], p.text) + book.cite([row["build_id"]])
-            yield _line([f"`{p.place}`", p.row, p.column, as_printed(p.text), value])
+            yield line([f"`{p.place}`", p.row, p.column, as_printed(p.text), value])
         yield ""
     if noted:
         yield "Two files of the release hold the same quantity, and the paper prints one of them:"
         yield ""
-        yield from _rows(["place", "row", "column", "paper", "the other file"])
+        yield from header(["place", "row", "column", "paper", "the other file"])
         for p, row in noted:
             note = (row["note"] or "").replace(f"{DIFFERS}; ", "") + book.cite([row["build_id"]])
-            yield _line([f"`{p.place}`", p.row, p.column, as_printed(p.text), note])
+            yield line([f"`{p.place}`", p.row, p.column, as_printed(p.text), note])
         yield ""
-
-
-def _simple(book: Book) -> Iterator[str]:
-    yield "### Simple methods that beat the paper's baselines, or the method"
-    yield ""
-    lines = []
-    readers = {row["reader"]: row for row in book.readers}
-    simple = [reader for reader, row in readers.items() if row["method"] in SIMPLE]
-    for k in (1, 100):
-        cell = attribution("accuracy", k, "fold")
-        for first in simple:
-            for second, row in readers.items():
-                if row["method"] in DYNAMIC or row["method"] == READER:
-                    lines += _beaten(book, f"K = {k}", (first, cell), (second, cell))
-        for second, row in readers.items():
-            if row["method"] == READER and row["proxy"] is not None:
-                mean = second.replace(READER, "reader-dc", 1)
-                pooled = _pooled(k)
-                lines += _beaten(book, f"K = {k}, pooled", (mean, pooled), (second, pooled))
-    for protocol in ("pair", "model", "family"):
-        cells = {name: relationship(protocol, "accuracy", readout=name) for name in ("ac", "dc-ac", "match")}
-        for reader, row in readers.items():
-            if row["method"] != READER or row["view"] != "ur":
-                continue
-            joint = (reader, cells["dc-ac"])
-            lines += _beaten(book, f"{protocol} splits", (reader, cells["ac"]), joint, "first AC alone")
-            for baseline in STATIC:
-                known = baseline if book.number(cells["match"], baseline) is not None else f"published-{baseline}"
-                lines += _beaten(book, f"{protocol} splits", (known, cells["match"]), joint)
-    if not simple:
-        lines.append("")
-        command = "python -m jobs evaluate --stage baselines --roster 100-way"
-        lines.append(f"N-grams are not measured: `{command}`.")
-    if lines and lines[0]:
-        yield from _rows(["where", "simple", "accuracy", "beats", "accuracy"])
-    yield from (lines or ["None does."])
-    yield ""
-
-
-def _beaten(book: Book, where: str, first: tuple[str, Cell], second: tuple[str, Cell], said: str = "") -> list[str]:
-    low, high = book.number(second[1], second[0]), book.number(first[1], first[0])
-    if low is None or high is None or high.value <= low.value:
-        return []
-    name = f"`{first[0]}`{f' ({said})' if said else ''}"
-    return [_line([where, name, _cited(book, high), f"`{second[0]}`", _cited(book, low)])]
 
 
 def _static(book: Book) -> Iterator[str]:
@@ -258,15 +199,15 @@ def _static(book: Book) -> Iterator[str]:
                 if printed.agrees(number.value):
                     agreeing += 1
                 else:
-                    cells = [titles[reader], f"{prefix}{column}", as_printed(printed.text), _cited(book, number)]
-                    lines.append(_line([f"`{place}`", *cells]))
+                    cells = [titles[reader], f"{prefix}{column}", as_printed(printed.text), cited(book, number)]
+                    lines.append(line([f"`{place}`", *cells]))
     if not agreeing and not lines:
         yield "MPT and PhyloLM are not measured: `python -m jobs relate --method mpt,phylolm`."
     else:
         yield f"MPT and PhyloLM: {agreeing} of {agreeing + len(lines)} numbers agree as printed."
     if lines:
         yield ""
-        yield from _rows(["place", "method", "column", "paper", "measured"])
+        yield from header(["place", "method", "column", "paper", "measured"])
         yield from lines
     yield ""
 
@@ -276,7 +217,7 @@ def _claims(book: Book) -> Iterator[str]:
     yield ""
     yield "*published*: how many of the release's readers show it. *measured*: left and right number of each of ours."
     yield ""
-    yield from _rows(["claim", "place", "published", "measured", "holds here"])
+    yield from header(["claim", "place", "published", "measured", "holds here"])
     for claim in CLAIMS:
         known = {"published": list[tuple[str, Number, Number]](), "measured": list[tuple[str, Number, Number]]()}
         for row in book.readers:
@@ -290,29 +231,16 @@ def _claims(book: Book) -> Iterator[str]:
                 known[row["origin"]].append((row["proxy"], sides[0], sides[1]))
         held = [_holds(claim, left, right) for _, left, right in known["published"]]
         ours = [(proxy, left, right, _holds(claim, left, right)) for proxy, left, right in known["measured"]]
-        shown = "; ".join(f"{p}: {_cited(book, left)} / {_cited(book, right)}" for p, left, right, _ in ours)
+        shown = "; ".join(f"{p}: {cited(book, left)} / {cited(book, right)}" for p, left, right, _ in ours)
         verdict = {True: "yes", False: "**no**"}
         if ours:
             said = ", ".join(verdict[holds] for *_, holds in ours)
         else:
             shown, said = "not measured", ""
         counted = f"{sum(held)} of {len(held)}" if held else "in no file"
-        yield _line([claim.sentence, claim.place if " " in claim.place else f"`{claim.place}`", counted, shown, said])
+        yield line([claim.sentence, claim.place if " " in claim.place else f"`{claim.place}`", counted, shown, said])
     yield ""
 
 
 def _holds(claim: Claim, left: Number, right: Number) -> bool:
     return left.value + claim.margin > claim.factor * right.value
-
-
-def _cited(book: Book, number: Number) -> str:
-    return plain(number.value) + book.cite(number.builds)
-
-
-def _rows(names: list[str]) -> Iterator[str]:
-    yield _line(names)
-    yield _line(["---"] * len(names))
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

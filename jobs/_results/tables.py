@@ -9,9 +9,10 @@ import duckdb
 from backend.reference.layout import Cell, Row, Table
 from backend.reference.paper import Printed
 from backend.reference.rows import READER
-from backend.reference.tables import CANDIDATES, EVALUATE, RELATE
+from backend.reference.tables import CANDIDATES, EVALUATE, MAP, RELATE
 from backend.store.result_queries import mutual_ranks
 from jobs._results.book import ABSENT, Book, Number, as_printed, like, plain
+from jobs._results.markdown import header, line
 
 ROSTER = "100-way"
 ENDINGS = (" std", " low", " high", " p")
@@ -36,14 +37,14 @@ def _following(book: Book, table: Table) -> Iterator[str]:
     """Readers are rows: the paper's first, then ours."""
     columns = _base(table.columns)
     printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
-    yield from _header(["", "", *columns])
+    yield from header(["", "", *columns], 1)
     for row in table.rows:
         if any((row.name, column) in printed for column in table.columns):
             cells = [_paper_cell(book, table, row, column, printed) for column in columns]
-            yield _line([row.name, "paper", *cells])
+            yield line([row.name, "paper", *cells])
         elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
             cells = [_file_cell(book, table, row, column) for column in columns]
-            yield _line([row.name, "files", *cells])
+            yield line([row.name, "files", *cells])
     forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
     for row in table.rows:
@@ -53,10 +54,10 @@ def _following(book: Book, table: Table) -> Iterator[str]:
         held = [(reader, _our_cells(book, table, row, reader["reader"], forms)) for reader in book.measured(row.ours)]
         held = [(reader, cells) for reader, cells in held if any(cell != ABSENT for cell in cells)]
         for reader, cells in held:
-            yield _line([f"**{reader['name']}**", "measured", *cells])
+            yield line([f"**{reader['name']}**", "measured", *cells])
         if not held:
             name = row.ours.partition("/")[0]
-            yield _line([name, "not measured", f"`{command_for(table, name)}`", *([""] * (len(columns) - 1))])
+            yield line([name, "not measured", f"`{command_for(table, row.ours)}`", *([""] * (len(columns) - 1))])
 
 
 def _beside(book: Book, table: Table) -> Iterator[str]:
@@ -69,19 +70,19 @@ def _beside(book: Book, table: Table) -> Iterator[str]:
     proxies = sorted({proxy for pattern in patterns for proxy in book.proxies(pattern)})
     answering: list[str | None] = [*ours, *(proxy for proxy in proxies if _answers(book, table, proxy))]
     heads = [f"{column} {kind}" for column in columns for kind in ("paper", *(a or "ours" for a in answering))]
-    yield from _header(["", *heads])
+    yield from header(["", *heads], 1)
     missing = not answering
     for name in dict.fromkeys(row.name for row in table.rows):
-        line = [name]
+        cells = [name]
         for column in columns:
             row = _row_with(table, name, column)
-            line.append(_paper_cell(book, table, row, column, printed) if row is not None else ABSENT)
+            cells.append(_paper_cell(book, table, row, column, printed) if row is not None else ABSENT)
             for proxy in answering:
                 form = printed.get((name, column))
                 number = _our_number(book, table, row, column, proxy) if row is not None else None
                 missing = missing or (number is None and form is not None)
-                line.append(_shown(book, number, form.text if form else ".000", signed=bool(row and row.minus)))
-        yield _line(line)
+                cells.append(_shown(book, number, form.text if form else ".000", signed=bool(row and row.minus)))
+        yield line(cells)
     if missing:
         yield ""
         yield f"Not measured here, or not all of it; `{table.command}` makes it."
@@ -94,13 +95,13 @@ def _candidates(book: Book, table: Table, cursor: duckdb.DuckDBPyConnection) -> 
     }
     ours = [row["reader"] for row in book.readers if row["origin"] == "measured"]
     ours = [reader for reader in ours if any(key[0] == reader for key in ranks)]
-    yield from _header(["", "Top-10 of 4", "Med. rank", *(f"mutual rank, {reader}" for reader in ours)])
+    yield from header(["", "Top-10 of 4", "Med. rank", *(f"mutual rank, {reader}" for reader in ours)], 1)
     for name, (left, _) in CANDIDATES.items():
         cells = [_paper_cell(book, table, Row(name), column, printed) for column in ("Top-10", "Med. rank")]
         for reader in ours:
             found = ranks.get((reader, left))
             cells.append(f"{found['rank']}{book.cite([found['build_id']])}" if found else ABSENT)
-        yield _line([name, *cells])
+        yield line([name, *cells])
     if not ours:
         yield ""
         yield f"Not measured; `{table.command}` makes it."
@@ -186,10 +187,15 @@ def _file_cell(book: Book, table: Table, row: Row, column: str) -> str:
     return _shown(book, book.number(cell, row.published[0]) if cell is not None else None, ".000")
 
 
-def command_for(table: Table, method: str) -> str:
-    """What measures a method for a table."""
+def command_for(table: Table, ours: str) -> str:
+    """What measures a reader of ours, named by its pattern, for a table."""
+    method = ours.partition("/")[0]
     if table.command == RELATE:
         return f"{RELATE} --method {'reader' if method == READER else method}"
+    if table.command == MAP and method != READER:
+        return f"{MAP} --method {method}"
+    if table.command == MAP and ours.endswith("/ur"):
+        return f"{MAP},ur"
     if method == READER or EVALUATE not in table.command:
         return table.command.replace("attribution,baselines", "attribution")
     stages = "baselines,stress" if "stress" in table.command else "baselines"
@@ -212,12 +218,3 @@ def _shown(book: Book, number: Number | None, form: str, *, signed: bool = False
 
 def _base(columns: Iterable[str]) -> list[str]:
     return [name for name in columns if not name.endswith(ENDINGS)]
-
-
-def _header(names: list[str]) -> Iterator[str]:
-    yield _line(names)
-    yield _line(["---" if not position else "---:" for position in range(len(names))])
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
