@@ -2,6 +2,7 @@
 
 The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand. What needs the
 sentence encoder runs where it is installed (python -m jobs proxies install minilm-l6); `status` says what is missing.
+With --limit N everything is made of the first N prompts: a look, in which budgets above a fifth of N do not exist.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from backend.store.queries import selected_layers
 from jobs import __main__ as verbs
 from jobs import _common
 from jobs._common import METHOD
+from jobs.extract import blocks_of
 from jobs.relate import ENCODER
 
 STAGES = (
     *("extract", "attribution", "extract-modal", "attribution-r", "controls", "baselines"),
-    *("stress", "reference", "statistics", "cost", "relate", "map", "publish", "results"),
+    *("readouts", "stress", "audit", "reference", "statistics", "cost", "relate", "map", "publish", "results"),
 )
 CONTROLLED = "100-way"
 """Roster of the controls that need arrays of their own."""
@@ -76,7 +78,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
     yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
     layer = ["--layers", str(modal_layer(arguments, longest))]
-    yield "extract-modal", extract("math100", "ur,r", *layer)
+    members = member_blocks(arguments)
+    deeper = ["--layers", ",".join(map(str, sorted({int(layer[1]), *members}))), "--lengths", "full"]
+    yield "extract-modal", extract("math100", "ur", *deeper)
+    yield "extract-modal", extract("math100", "r", *layer, "--lengths", "full")
     yield "extract-modal", extract("agent500", "r", *layer)
     yield "extract-modal", extract("bench-a", "ur,r", *layer)
     if CONTROLLED in rosters:
@@ -91,7 +96,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
+    fused = f"{arguments.proxy}:{'+'.join(map(str, members))},word,char"
+    yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
+    yield "audit", evaluate("audit", "ur")
     if (_common.release_of(arguments).root / "results").is_dir():
         yield "reference", ["reference", *release, *work]
     else:
@@ -109,6 +117,12 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "publish", ["publish", *work, *target, *prune]
     if arguments.results:
         yield "results", ["results", *work, "--to", str(arguments.results)]
+
+
+def member_blocks(arguments: argparse.Namespace) -> list[int]:
+    """Blocks whose discriminants are fused: the asked ones, or every third of the proxy."""
+    depth = describe(arguments.proxy).depth
+    return list(range(3, depth + 1, 3)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
 
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:

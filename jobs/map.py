@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     pairs = [pair_of(text) for text in arguments.pair]
     with contextlib.closing(_common.work_of(arguments)) as connection:
         if not arguments.compare:
-            texts = Texts(release)
+            texts = Texts(release, arguments.limit)
             # All are looked up before the first is made, so that a missing one speaks at once.
             charts = [
                 [

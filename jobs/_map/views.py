@@ -85,10 +85,10 @@ class Chart:
 
 
 class Texts:
-    """Responses and the axes fitted to them; made when the first n-gram map asks, and once."""
+    """Responses to the leading prompts, and the axes fitted to them; made when the first n-gram map asks, and once."""
 
-    def __init__(self, release: Release) -> None:
-        self.release = release
+    def __init__(self, release: Release, limit: int | None = None) -> None:
+        self.release, self.limit = release, limit
         self._spaces: dict[str, TextSpace] = {}
 
     def space(self, method: str) -> TextSpace:
@@ -98,12 +98,14 @@ class Texts:
         return self._spaces[method]
 
     def features(self, method: str, benchmark: Benchmark) -> npt.NDArray[np.float32]:
-        """All responses of a benchmark in the axes of a method, row = source * prompts + prompt."""
+        """Responses of a benchmark in the axes of a method, row = source * prompts + prompt."""
         space = self.space(method)
         return space.fitted if benchmark == TEXT_BENCHMARK else space.features(self._responses(benchmark))
 
     def _responses(self, benchmark: Benchmark) -> list[str]:
-        return [trace.response for trace in self.release.records(benchmark).traces]
+        held = self.release.records(benchmark)
+        width = len(held.prompt_ids)
+        return [t.response for row, t in enumerate(held.traces) if self.limit is None or row % width < self.limit]
 
 
 def chart_of(
@@ -177,8 +179,7 @@ def _embeddings(rows: _common.Slice, block: int) -> npt.NDArray[np.float32]:
 
 def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: _common.Slice) -> npt.NDArray[np.float32]:
     seen = texts.features(method, benchmark)
-    grid = seen.reshape(-1, rows.all_prompts, seen.shape[1])[: len(rows.sources), : len(rows.prompt_ids)]
-    return grid.reshape(-1, seen.shape[1])
+    return seen[: len(rows.sources) * len(rows.prompt_ids)]
 
 
 def _last_block(proxy: str, rows: _common.Slice) -> int:
