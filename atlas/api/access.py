@@ -27,9 +27,10 @@ def guarded() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def fits(token: str) -> bool:
+def fits(token: bytes) -> bool:
     """Whether a token is the right one, in a time that does not depend on where it differs."""
-    return hmac.compare_digest(_digest(token), _digest(os.environ.get(VARIABLE, "")))
+    wanted = os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(hashlib.sha256(token).digest(), hashlib.sha256(wanted).digest())
 
 
 def authorised(request: Request) -> bool:
@@ -38,13 +39,15 @@ def authorised(request: Request) -> bool:
         return True
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return fits(token.strip())
+        return fits(token.strip().encode("latin-1", "replace"))  # headers are read as Latin-1
     return hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), cookie().encode())
 
 
 def cookie() -> str:
     """What the cookie of somebody who gave the token holds."""
-    return hashlib.sha256(b"atlas cookie\0" + os.environ.get(VARIABLE, "").encode()).hexdigest()
+    return hashlib.sha256(
+        b"atlas cookie\0" + os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
+    ).hexdigest()
 
 
 def add(routes: Blueprint) -> None:
@@ -54,7 +57,7 @@ def add(routes: Blueprint) -> None:
     def give_token() -> Response:
         if request.mimetype != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.", 'Send {"token": "…"}.')
-        if not fits(checked(Token, read_json(request), strict=True).token):
+        if not fits(checked(Token, read_json(request), strict=True).token.encode()):
             raise RefusedError(HTTPStatus.UNAUTHORIZED, "The token is another one.", "Ask whoever runs the server.")
         done = Response(status=HTTPStatus.NO_CONTENT)
         done.set_cookie(COOKIE, cookie(), max_age=LIFETIME, httponly=True, samesite="Strict", secure=request.is_secure)
@@ -65,7 +68,3 @@ def add(routes: Blueprint) -> None:
         done = Response(status=HTTPStatus.NO_CONTENT)
         done.delete_cookie(COOKIE, httponly=True, samesite="Strict", secure=request.is_secure)
         return done
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,60 @@
+"""The REST interface on a bare server with a tiny proxy: what Dash adds is a route that answers any other GET."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from flask import Flask
+from flask_caching import Cache
+
+from atlas import api
+from atlas.data import Questions
+from backend.audit.enrolment import Enrolment
+from backend.audit.service import Service
+from backend.proxies.reader import Reader
+from jobs._enrolments import enrolment_of_traces
+from tests.test_audit_attributor import STYLES, labelled
+from tests.tiny_models import tiny_decoder, tiny_tokenizer
+
+HASH = "f" * 64
+
+
+def tiny_reader() -> Reader:
+    """Two blocks with random weights."""
+    return Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+
+
+def tiny_enrolment(reader: Reader) -> Enrolment:
+    """Three styles that even random weights tell apart."""
+    traces, labels = labelled()
+    return enrolment_of_traces(
+        traces, labels, reader, name="tiny", proxy="tiny", weights_hash=HASH, view="ur", layer=2,
+        families={"plain": "words", "shout": "words"},
+    )  # fmt: skip
+
+
+def traces_of(style: str, count: int = 12) -> list[dict[str, str]]:
+    """Traces of one style on prompts that were not enrolled."""
+    return [{"prompt": f"New {i}?", "response": STYLES[style].format(i=i)} for i in range(count)]
+
+
+def lines_of(style: str, count: int = 12) -> bytes:
+    """The same as JSONL."""
+    return "\n".join(json.dumps(trace) for trace in traces_of(style, count)).encode()
+
+
+def serve(data: Path, cache: Path, load: Callable[[str], tuple[Reader, str | None]]) -> tuple[Flask, Service]:
+    """A server with the REST interface and nothing else."""
+    server = Flask("api")
+    asked = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+    service = Service(data, cache, generation=asked.generation, load=load)
+    api.install(server, asked, service)
+
+    @server.get("/", defaults={"path": ""})
+    @server.get("/<path:path>")
+    def page(path: str) -> str:
+        return f"the page of {path}"
+
+    return server, service

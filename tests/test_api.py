@@ -1,0 +1,349 @@
+"""REST: the same answer as the command line, as JSON, later, or as a stream; problems as documents; the token."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+import atlas.api.attribution
+import jobs.attribute
+from atlas.api import authorised
+from atlas.api.openapi import document
+from backend.audit.enrolment import Enrolment
+from backend.audit.enrolment_files import save_enrolment
+from backend.audit.service import SESSION_JOBS, Service
+from backend.audit.verification import alterations, differences
+from backend.errors import AtlasError
+from backend.proxies.reader import Reader
+from jobs.__main__ import main
+from tests.invented_atlas import publish_invented
+from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return tiny_reader()
+
+
+@pytest.fixture(scope="module")
+def enrolment(reader: Reader) -> Enrolment:
+    return tiny_enrolment(reader)
+
+
+@pytest.fixture(scope="module")
+def served(
+    reader: Reader, enrolment: Enrolment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Flask, Service, Path]]:
+    folder = tmp_path_factory.mktemp("api")
+    publish_invented(folder / "data")
+    save_enrolment(enrolment, folder / "data" / "enrolments" / "tiny.npz")
+    server, service = serve(folder / "data", folder / "cache", lambda proxy: (reader, HASH))
+    yield server, service, folder
+
+
+@pytest.fixture
+def client(served: tuple[Flask, Service, Path]) -> FlaskClient:
+    return served[0].test_client()
+
+
+def problem(response: Any, status: int) -> dict[str, Any]:
+    """The problem document of a response, checked."""
+    assert response.status_code == status, response.get_data(as_text=True)[:500]
+    assert response.content_type == PROBLEM
+    told: dict[str, Any] = response.get_json(force=True)
+    assert told["status"] == status
+    assert told["title"]
+    assert told["detail"]
+    return told
+
+
+# Attribution
+
+
+def test_json_gives_what_the_command_line_gives(
+    served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _, folder = served
+    body = {"traces": traces_of("shout", 40), "claimed": "shout", "prior": {"shout": 2, "code": 1.5}, "orders": 20}
+    answer = server.test_client().post("/api/attribute", json=body)
+    assert answer.status_code == 200, answer.get_data(as_text=True)
+    told = answer.get_json()
+    assert (told["state"], told["done"], told["total"]) == ("done", 40, 40)
+    assert alterations(told["report"]) == []
+
+    (tmp_path / "prior.json").write_text(json.dumps(body["prior"]))
+    (tmp_path / "traces.jsonl").write_bytes(lines_of("shout", 40))
+    monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
+    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(jobs.attribute, "proxy_hash", lambda proxy: HASH)
+    page = tmp_path / "out.html"
+    asked = ["attribute", str(tmp_path / "traces.jsonl"), "--claimed", "shout", "--prior", str(tmp_path / "prior.json")]
+    assert main([*asked, "--orders", "20", "--report", str(page)]) == 0
+    report = json.loads(page.with_suffix(".json").read_text("utf-8"))
+    assert report["results"] == told["report"]["results"]
+    assert report["traces"] == told["report"]["traces"]
+    assert differences(report, told["report"]) == []
+    # Nothing is left of what was sent.
+    assert not [file for file in (folder / "cache").rglob("*") if file.is_file()]
+    assert problem(server.test_client().get(f"/api/jobs/{told['job']}"), 404)["remedy"]
+
+
+def test_a_file_with_its_columns(client: FlaskClient) -> None:
+    rows = [{"q": t["prompt"], "a": t["response"]} for t in traces_of("code")]
+    packed = gzip.compress("\n".join(["{broken", *map(json.dumps, rows)]).encode())
+    form = {
+        "file": (io.BytesIO(packed), "../x.jsonl.gz"), "claimed": "code", "keep_text": "2", "case": "=1+1",
+        "columns": json.dumps({"response": "a", "prompt": "q"}), "prior": json.dumps({"code": 1}),
+    }  # fmt: skip
+    told = client.post("/api/attribute", data=form).get_json()
+    report = told["report"]
+    assert report["input"]["name"] == "x.jsonl.gz"
+    assert report["input"]["columns"]["response"] == "a"
+    assert [entry["place"] for entry in report["input"]["problems"]] == [1]
+    assert len(report["traces"]) == 12
+    assert report["text_kept"]
+    assert len(report["heat_maps"]) == 2
+    for shown in report["heat_maps"]:
+        assert sum(piece["value"] for piece in shown["pieces"]) == pytest.approx(shown["log_odds"], abs=1e-4)
+
+
+def test_later_and_its_report(client: FlaskClient) -> None:
+    answer = client.post("/api/attribute", json={"traces": traces_of("plain")}, headers={"Prefer": "respond-async"})
+    assert answer.status_code == 202
+    told = answer.get_json()
+    where = answer.headers["Location"]
+    assert where == f"/api/jobs/{told['job']}"
+    session, _, job = told["job"].partition(".")
+    service: Service = client.application.extensions["attribution"]
+    assert service.wait(session, job, 60).state == "done"
+    held = client.get(where).get_json()
+    assert (held["state"], held["report"]["results"]["leader"]) == ("done", "plain")
+    assert [point["traces"] for point in held["evidence"]] == list(range(1, 13))
+    assert "<!doctype html>" in client.get(f"{where}/report?form=html").get_data(as_text=True)
+    assert client.get(f"{where}/report?form=csv").get_data(as_text=True).count("\n") == 13
+    assert client.get(f"{where}/report").get_json()["sha256"] == held["report"]["sha256"]
+    problem(client.get(f"{where}/report?form=pdf"), 422)
+    assert client.delete(where).status_code == 204
+    problem(client.get(where), 404)
+    problem(client.delete(where), 404)
+    problem(client.get(f"/api/jobs/{'0' * 32}.{job}"), 404)
+
+
+def test_a_stream_begins_after_the_first_batch(client: FlaskClient) -> None:
+    answer = client.post(
+        "/api/attribute", json={"traces": traces_of("shout", 40)}, headers={"Accept": "application/x-ndjson"}
+    )
+    assert answer.content_type == "application/x-ndjson"
+    lines = [json.loads(line) for line in answer.get_data().splitlines()]
+    assert [line["event"] for line in lines] == ["progress"] * (len(lines) - 1) + ["report"]
+    assert sum(len(line["evidence"]) for line in lines[:-1]) == 40
+    assert lines[0]["done"] == 8 or len(lines) == 2
+    assert lines[-1]["report"]["results"]["leader"] == "shout"
+
+
+def test_cancel_keeps_what_is_done(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = client.post("/api/attribute", json={"traces": traces_of("plain", 3_000)})
+    assert answer.status_code == 202  # more than 200 traces are not waited for
+    where = answer.headers["Location"]
+    session, _, job = answer.get_json()["job"].partition(".")
+    client.application.extensions["attribution"].wait(session, job, 60, after=0)
+    told = client.delete(where).get_json()
+    assert told["state"] == "cancelled"
+    assert 0 < told["done"] < 3_000
+    assert told["report"]["results"]["traces"] == told["done"]
+    assert client.delete(where).status_code == 204
+
+
+# Problems
+
+
+def test_problems_are_documents(client: FlaskClient) -> None:
+    some = traces_of("plain", 2)
+    for body, pointer in (
+        ({}, "/traces"),
+        ({"traces": []}, "/traces"),
+        ({"traces": [{"prompt": "p"}]}, "/traces/0/response"),
+        ({"traces": [*some, {"response": 7}]}, "/traces/2/response"),
+        ({"traces": some, "zz": 1}, "/zz"),
+        ({"traces": some, "prior": {"code": 0}}, "/prior/code"),
+        ({"traces": some, "orders": 0}, "/orders"),
+        ({"traces": some, "keep_text": 51}, "/keep_text"),
+        ([], ""),
+    ):
+        told = problem(client.post("/api/attribute", json=body), 422)
+        assert told["errors"][0]["pointer"] == pointer
+    for settings, words in (
+        ({"claimed": "zz"}, "No ecosystem knows"),
+        ({"enrolment": "zz"}, "no ecosystem 'zz'"),
+        ({"enrolment": "tiny", "claimed": "zz"}, "not enrolled"),
+        ({"prior": {"zz": 1}}, "not enrolled"),
+    ):
+        assert words in problem(client.post("/api/attribute", json={"traces": some} | settings), 422)["detail"]
+    for raw in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"traces": NaN}'):
+        problem(client.post("/api/attribute", data=raw, content_type="application/json"), 400)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", None):
+        problem(client.post("/api/attribute", data=b"x=1", content_type=kind), 415)
+    forms: list[dict[str, Any]] = [
+        {},
+        {"file": (io.BytesIO(b""), "t.jsonl")},
+        {"file": (io.BytesIO(b"%PDF"), "t.jsonl")},
+        {"file": (io.BytesIO(b"{}"), "t"), "prior": "["},
+        {"file": (io.BytesIO(b"{}"), "t"), "zz": "1"},
+    ]
+    for form in forms:
+        problem(client.post("/api/attribute", data=form, content_type="multipart/form-data"), 422)
+
+
+def test_paths_and_methods_that_do_not_exist(client: FlaskClient) -> None:
+    for path in ("/api", "/api/", "/api/zz", "/api/jobs", "/api/jobs/a/b", "/api/openapi.json/x"):
+        problem(client.get(path), 404)
+    for method, path, allowed in (
+        ("GET", "/api/attribute", "POST"),
+        ("PUT", "/api/jobs/x", "DELETE"),
+        ("POST", "/api/sources", "GET"),
+        ("TRACE", "/api/ecosystems", "GET"),
+    ):
+        answer = client.open(path, method=method)
+        problem(answer, 405)
+        assert allowed in answer.headers["Allow"]
+    assert client.get("/apiary").get_data(as_text=True) == "the page of apiary"
+
+
+def test_too_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = json.dumps({"traces": [{"response": "x" * 1_000_000}] * 28}).encode()
+    told = problem(client.post("/api/attribute", data=big, content_type="application/json"), 413)
+    assert "Large" in told["title"]
+    monkeypatch.setattr(client.application.extensions["attribution"].uploads, "limits", _limits(1000))
+    form = {"file": (io.BytesIO(lines_of("plain", 100)), "t.jsonl")}
+    assert "command line" in problem(client.post("/api/attribute", data=form), 413)["remedy"]
+
+
+def _limits(size: int) -> Any:
+    from backend.audit.intake import Limits
+
+    return Limits(bytes=size)
+
+
+def test_busy(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    service: Service = client.application.extensions["attribution"]
+    monkeypatch.setattr("backend.audit.service.LIVE_JOBS", 0)
+    answer = client.post("/api/attribute", json={"traces": traces_of("plain", 2)})
+    problem(answer, 429)
+    assert int(answer.headers["Retry-After"]) > 0
+    assert SESSION_JOBS > 0
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+
+def test_what_the_server_lacks(tmp_path: Path, enrolment: Enrolment) -> None:
+    def load(proxy: str) -> tuple[Reader, str | None]:
+        raise AtlasError("The weights of tiny are not here", "Run: python -m jobs proxies install tiny")
+
+    server, _ = serve(tmp_path / "data", tmp_path / "cache", load)
+    client = server.test_client()
+    body = {"traces": traces_of("plain", 2)}
+    assert "enroll" in problem(client.post("/api/attribute", json=body), 503)["remedy"]
+    for path in ("/api/sources", "/api/neighbors/x", "/api/evaluations"):
+        assert problem(client.get(path), 503)["remedy"]
+    told = client.get("/api/ecosystems").get_json()
+    assert (told["ecosystems"], told["proxy"]["status"]) == ([], "absent")
+    save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
+    assert "proxies install tiny" in problem(client.post("/api/attribute", json=body), 503)["remedy"]
+
+
+def test_a_fault_of_ours_says_nothing_of_itself(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atlas.api.attribution, "received", lambda request: 1 / 0)
+    client.application.config["PROPAGATE_EXCEPTIONS"] = False
+    told = problem(client.post("/api/attribute", json={"traces": traces_of("plain", 2)}), 500)
+    assert "division" not in json.dumps(told)
+
+
+# The token
+
+
+def test_a_token_guards_what_is_below_api(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATLAS_TOKEN", "s3cret-ünïcode")
+    body = {"traces": traces_of("plain", 2)}
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Basic s3cret"},
+        {"Authorization": "Bearer"},
+    ):
+        answer = client.post("/api/attribute", json=body, headers=headers)
+        problem(answer, 401)
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        problem(client.get("/api/sources", headers=headers), 401)
+    right = {"Authorization": "Bearer " + "s3cret-ünïcode".encode().decode("latin-1")}
+    assert client.post("/api/attribute", json=body, headers=right).status_code == 200
+    assert client.get("/api/openapi.json").status_code == 200
+    assert client.get("/health").status_code == 200
+    problem(client.post("/api/session", json={"token": "wrong"}), 401)
+    given = client.post("/api/session", json={"token": "s3cret-ünïcode"})
+    assert given.status_code == 204
+    assert "HttpOnly" in given.headers["Set-Cookie"]
+    assert "SameSite=Strict" in given.headers["Set-Cookie"]
+    assert "s3cret" not in given.headers["Set-Cookie"]
+    assert client.get("/api/sources").status_code == 200  # by its cookie now
+    monkeypatch.setenv("ATLAS_TOKEN", "another")
+    problem(client.get("/api/sources"), 401)
+    assert client.delete("/api/session").status_code == 204
+
+
+def test_pages_ask_who_may_upload(served: tuple[Flask, Service, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from flask import request
+
+    with served[0].test_request_context("/"):
+        assert authorised(request)
+        monkeypatch.setenv("ATLAS_TOKEN", "t")
+        assert not authorised(request)
+    with served[0].test_request_context("/", headers={"Authorization": "bearer t"}):
+        assert authorised(request)
+
+
+# Numbers
+
+
+def test_sources_neighbours_and_evaluations(client: FlaskClient) -> None:
+    held = client.get("/api/sources").get_json()
+    assert len(held["sources"]) == 27
+    few = client.get("/api/sources?roster=12-way").get_json()["sources"]
+    assert len(few) == 12
+    assert all("12-way" in source["rosters"] for source in few)
+    label = few[0]["source"]
+    near = client.get(f"/api/neighbors/{label}?top=3").get_json()
+    assert [row["rank"] for row in near["neighbors"]] == [1, 2, 3]
+    assert near["source"] == label
+    problem(client.get("/api/neighbors/zz"), 404)
+    for query in ("reader=zz", "roster=zz", "domain=zz", "top=0", "top=x", "top=-1", "top=99999999999999"):
+        problem(client.get(f"/api/neighbors/{label}?{query}"), 422)
+    numbers = client.get("/api/evaluations?metric=accuracy&limit=5").get_json()
+    assert len(numbers["evaluations"]) == 5 < numbers["total"]
+    assert {row["metric"] for row in numbers["evaluations"]} == {"accuracy"}
+    rest = client.get("/api/evaluations?metric=accuracy&limit=10000&offset=5").get_json()
+    assert len(rest["evaluations"]) == numbers["total"] - 5
+    only = client.get("/api/evaluations?k=20&roster=12-way&reduction=pooled").get_json()["evaluations"]
+    assert {(row["k"], row["roster"], row["reduction"]) for row in only} == {(20, "12-way", "pooled")}
+    ecosystems = client.get("/api/ecosystems").get_json()["ecosystems"]
+    assert [(one["name"], one["sources"]) for one in ecosystems] == [("tiny", ["code", "plain", "shout"])]
+
+
+def test_the_document_names_every_route(client: FlaskClient) -> None:
+    told = client.get("/api/openapi.json").get_json()
+    assert told == json.loads(json.dumps(document()))
+    rules = {
+        (rule.rule.replace("<path:", "{").replace("<", "{").replace(">", "}"), method.lower())
+        for rule in client.application.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        if rule.endpoint.startswith("api.")
+    }
+    assert rules == {(path, m) for path, item in told["paths"].items() for m in item if m != "parameters"}
