@@ -30,9 +30,9 @@
     if (!stage || !stops.length) return;
     const top = stage.getBoundingClientRect().top;
     const places = stops.map((stop) => stop.getBoundingClientRect().top - top + stage.scrollTop);
-    const now = stage.scrollTop;
+    const now = stage.scrollTop + 16;
     const place = way > 0 ? places.find((y) => y > now + 32) : places.filter((y) => y < now - 32).pop();
-    if (place !== undefined) stage.scrollTo({ top: Math.max(0, place - 16) });
+    if (place !== undefined) stage.scrollTo({ top: place - 16 });
   }
 
   document.addEventListener("click", function (event) {

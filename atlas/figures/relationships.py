@@ -34,7 +34,7 @@ READOUTS: Mapping[str, Readout] = {
     "ac": Readout("drift (first AC)", "diamond", 0, 1),
     "dc": Readout("mean (DC)", "square", -1, 2),
     "match": Readout("matching text", "star", 0, 3),
-    "distance": Readout("distance of embeddings", "triangle-up", 0, 5),
+    "distance": Readout("embedding distance", "triangle-up", 0, 5),
 }
 """Readouts that figures show; tables hold the others."""
 USUAL = ("dc-ac", "match", "distance")

@@ -300,14 +300,16 @@ def _contrasts_height(asked: Questions, view: View) -> int:
 
 
 def _untested(view: View, what: str) -> Drawn:
+    """What stands for tests where there are none; the pair split has none by design."""
+    if view.protocol != "pair":
+        return related_pairs.unmeasured(view, f"{what} yet")
     ways = [
         (f"Hold out {words.lower()}", f"{PAGE.path}?{_with(view, protocol)}")
         for protocol, words in PROTOCOLS.items()
         if protocol != "pair"
     ]
-    if view.protocol == "pair":
-        return drawing.nothing(view, f"The pair split has no {what}", "Choose a split that holds out more", ways)
-    return related_pairs.unmeasured(view, f"{what} yet")
+    empty = shell.empty(f"The pair split has no {what}", "Choose a split that holds out more", ways)
+    return Drawn(drawing.blank(view.theme), "Differences are tested where models or families are held out.", empty)
 
 
 def _with(view: View, protocol: str) -> str:
