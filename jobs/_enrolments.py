@@ -124,7 +124,7 @@ def enrolment_of(
             "records": len(rows.labels),
             "roster": roster,
             "benchmark": "agent500",
-            **_made(),
+            **made(),
         },
         attachments=attachments,
     )
@@ -213,7 +213,7 @@ def enrolment_of_traces(
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(numbers),
-            **_made(),
+            **made(),
         },
         attachments=attachments,
     )
@@ -289,7 +289,8 @@ def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:
     }
 
 
-def _made() -> dict[str, Any]:
+def made() -> dict[str, Any]:
+    """Facts of every enrolment that is made now."""
     return {
         "seed": SPLIT_SEED,
         "code_version": code_version(),

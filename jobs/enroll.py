@@ -1,46 +1,117 @@
-"""Enrol sources: from labelled traces, from a roster of the release, or the shipped sample.
+"""Enrol sources: labelled traces as an ecosystem of its own, a roster of the release, or the shipped sample.
 
-The enrolment is one file in ``enrolments/`` of the data folder; it holds numbers, names and hashes, and no text.
+TRACES is JSONL, CSV, Parquet or a chat log with a column that says whom a response is from; what python -m jobs collect
+writes is one. The enrolment is one file in enrolments/ of the data folder; it holds numbers, names and hashes, and no
+text. An ecosystem also gets rows in the work database, and stands in the header after python -m jobs publish.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
+from backend.audit.intake import Columns
+from backend.audit.labelled import read_labelled
 from backend.errors import AtlasError
-from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_key
+from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key
 from backend.store.database import default_data_folder
-from jobs._enrolments import sample_enrolment
+from jobs import _common
+from jobs._enrolments import enrolment_of, sample_enrolment
+from jobs._labelled import Asked, check_name, enrol
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
+    parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES", help="labelled traces")
+    parser.add_argument("--name", help="of the ecosystem")
+    parser.add_argument("--roster", help="rosters of the release, comma separated, from their kept evaluation")
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="proxy that reads the traces (default: %(default)s)")
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
+    parser.add_argument("--view", default="ur", help="input view, ur or r (default: %(default)s)")
+    parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
+    file = parser.add_argument_group("labelled traces")
+    for role in ("label", "response", "prompt"):
+        file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
+    file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
+    file.add_argument(
+        "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
+    )
+    _common.add_limit(parser)
+    _common.add_release(parser)
+    _common.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Enrol and write the file."""
+    """Enrol, and write the file and the rows."""
     folder = (arguments.to or default_data_folder()) / "enrolments"
-    if not arguments.sample:
-        raise AtlasError("Nothing to enrol was named", "Run: python -m jobs enroll --sample")
-    proxy = proxy_key(arguments.proxy)
-    made, left = sample_enrolment(load_reader(proxy, arguments.device), proxy)
-    _write(made, folder)
-    print(f"{len(left)} responses to prompts that were left out are there to try it on.")
+    given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
+    if sum(given) != 1:
+        raise AtlasError(
+            "It is not clear what to enrol", "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
+        )
+    if arguments.sample:
+        proxy = proxy_key(arguments.proxy)
+        made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy)
+        _write(made, folder)
+        print(f"{len(left)} responses to prompts that were left out are there to try it on.")
+    elif arguments.roster:
+        release, (view,) = _common.release_of(arguments), _common.views_of(arguments.view)[:1]
+        for roster in _common.rosters_of(arguments.roster):
+            _write(enrolment_of(release, proxy_key(arguments.proxy), view, roster, limit=arguments.limit), folder)
+    else:
+        _ecosystem(arguments, folder)
     return 0
 
 
-def _write(enrolment: Enrolment, folder: Path) -> Path:
+def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
+    if not arguments.name:
+        raise AtlasError("The ecosystem has no name", "Give --name NAME")
+    check_name(arguments.name)
+    (view,) = _common.views_of(arguments.view)[:1]
+    columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
+    found = read_labelled(arguments.traces, columns, _families(arguments.families))
+    for note in found.notes:
+        print(note)
+    print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
+    asked = Asked(
+        arguments.name.strip(),
+        proxy_key(arguments.proxy),
+        proxy_hash(arguments.proxy),
+        view,
+        arguments.layer,
+        arguments.access,
+    )
+    reader = load_reader(arguments.proxy, arguments.device)
+    with contextlib.closing(_common.work_of(arguments)) as connection:
+        made, fitted = enrol(connection, found, reader, asked)
+    best = fitted.validation[fitted.validation["metric"].eq("accuracy_after")]
+    for row in best[best["condition"].eq("clean")].sort_values("k").itertuples():
+        print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on prompts that were held out ({row.n:,} groups)")
+    _write(made, folder)
+    print("It stands in the header of the atlas after: python -m jobs publish")
+
+
+def _families(path: Path | None) -> Mapping[str, str] | None:
+    if path is None:
+        return None
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        return {str(source): str(family) for source, family in told.items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
+
+
+def _write(enrolment: Enrolment, folder: Path) -> None:
     path = folder / f"{enrolment.name}.npz"
     kept = save_enrolment(enrolment, path)
     print(
         f"Written: {path.name}, {len(kept.sources)} sources, {len(kept.heads)} probes, "
         f"{path.stat().st_size / 1e6:.1f} MB, sha256 {kept.sha256[:12]}"
     )
-    return path

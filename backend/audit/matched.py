@@ -1,8 +1,9 @@
 """What the validation says about just such a case: the same number of traces, the same length of response.
 
 An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
-another condition than whole ones: the proxy saw less of each, and log-posteriors shift. The condition of some traces is
-the shortest validated cut that nearly all of them fit into.
+another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
+length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
+answers of different lengths are whole ones.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from backend.audit.enrolment import Enrolment
 CLEAN = "clean"
 ROOM = 1.25
 """How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
+PILE, NEAR = 0.4, 0.85
+"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths."""
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
 NUMBERS = ("k", "level", "value", "std", "n")
 SUMMARY = {
@@ -70,8 +73,10 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 
 
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
-    """The condition of traces with so many response tokens (n,): the shortest cut that 95 % of them fit into."""
+    """The condition of traces with so many response tokens (n,): 'clean', or the cut that they fit into."""
     length = float(np.quantile(tokens, 0.95)) if len(tokens) else np.inf
+    if not (tokens >= NEAR * length).mean() >= PILE:
+        return CLEAN
     fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]
     return min(fitting, key=_limit, default=CLEAN)
 

@@ -29,7 +29,7 @@ DRAWS = 499
 UNKNOWN_LEVEL = 0.05
 """p values up to it reject that any enrolled source made the traces."""
 SEED = 42
-RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3)
+RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Shares of the identity that may be added to the within-source correlation before it is inverted."""
 
 

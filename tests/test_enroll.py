@@ -1,0 +1,285 @@
+"""Labelled traces become an ecosystem: file, rows and map; what cannot work is refused in words; names stay text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import jobs.enroll
+from backend.audit.attributor import Attributor
+from backend.audit.case import find
+from backend.audit.companions import companions_of, enrolled_signatures
+from backend.audit.enrolment_files import load_enrolment
+from backend.audit.intake.model import Received, trace_hash
+from backend.audit.labelled import Labelled, labelled
+from backend.audit.matched import matched_validation, validation_of
+from backend.collection import SAMPLES
+from backend.errors import AtlasError
+from backend.probe import fit_probe
+from backend.protocol import fold_of_prompts
+from backend.proxies.reader import Reader
+from backend.proxies.registry import proxy_hash
+from backend.store import queries
+from backend.store.audit_queries import validation
+from backend.store.database import open_work, publish
+from backend.traces import Trace
+from jobs.__main__ import main
+from jobs._labelled import evened, slug
+from tests.tiny_models import tiny_decoder, tiny_tokenizer
+
+STYLES = {
+    "plain": "First stop the service {i}, then start it again.",
+    "shout": "STOP THE SERVICE {i} AND START IT AGAIN! 🚀 1234",
+    "code": "```python\nqueue[{i}].restart()\n```\n\n\nprint('été')",
+    "list": "1. stop {i}\n2. wait\n3. start {i}\n4. look",
+}
+HOSTILE = '"><img src=x onerror=alert(1)> ../../etc'
+Run = Callable[..., int]
+
+
+def lines(prompts: int = 12, styles: dict[str, str] = STYLES) -> list[dict[str, object]]:
+    return [
+        {"source": source, "prompt": f"How do I restart queue {i}?", "response": text.format(i=i)}
+        for source, text in styles.items()
+        for i in range(prompts)
+    ]
+
+
+def write_lines(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+    return path
+
+
+@pytest.fixture
+def enroll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
+    reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+    monkeypatch.setattr(jobs.enroll, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(jobs.enroll, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(jobs.enroll, "proxy_key", lambda proxy: "tiny")
+
+    def run(rows: list[dict[str, object]], *options: str, name: str = "acme") -> int:
+        path = write_lines(tmp_path / "labelled.jsonl", rows)
+        return main(["enroll", str(path), "--name", name, *options])
+
+    return run
+
+
+def received(label: str | None, prompt: str, response: str) -> Received:
+    return Received(1, 0, prompt, response, None, label, None, trace_hash(prompt, response))
+
+
+def test_an_ecosystem_stands_in_file_and_store(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    families = tmp_path / "families.json"
+    families.write_text(json.dumps({"plain": "words", "shout": "words"}), "utf-8")
+    assert enroll(lines(), "--families", str(families)) == 0
+    assert "K =   1: accuracy" in capsys.readouterr().out
+    made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
+    assert made.sources == ("code", "list", "plain", "shout")
+    assert made.families == ("code", "list", "words", "words")
+    assert (made.facts["roster"], len(made.heads), len(made.prompts)) == ("acme", 5, 12)
+    assert {"calibration", "unknown", "stop", "domain-acme", "signatures", "validation"} == {
+        name.partition(".")[0] for name in made.attachments
+    }
+    work = tmp_path / "cache" / "atlas-work.duckdb"
+    with open_work(work) as connection:
+        assert queries.rosters(connection)["roster"].tolist() == ["acme"]
+        members = queries.sources(connection, "acme")
+        assert members["source"].tolist() == list(made.sources)
+        assert members["responses"].tolist() == [12] * 4
+        reader = made.reader
+        rows = connection.execute("SELECT DISTINCT benchmark, condition, k FROM attribution_metrics").fetchall()
+        assert set(rows) == {("acme", "clean", 1)}
+        assert len(queries.neighbors(connection, reader, "acme", "acme")) == 12
+        points = connection.execute("SELECT DISTINCT method, dimensions FROM projections WHERE roster = 'acme'")
+        assert set(points.fetchall()) == {(m, d) for m in ("tsne", "umap", "pca") for d in (2, 3)}
+        selected = queries.selected_layers(connection, reader, "acme")
+        assert set(selected["layer"]) <= {1, 2}
+        checked = validation(connection, reader, "acme")
+        assert set(checked["part"]) == {"calibration", "unknown", "stop", "drift"}
+        assert len(validation_of(made)) == len(checked)
+    publish(work, tmp_path / "data")
+    traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
+    scored = Attributor(Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False), made, "f" * 64).score(traces)
+    findings = find(scored, made, "shout", companions=companions_of(made))
+    assert made.sources[findings.leader] == "shout"
+    assert findings.calibrated
+    signatures = enrolled_signatures(made)
+    assert max(signatures, key=lambda name: float(signatures[name] @ scored.signature)) == "shout"
+    told = matched_validation(made, scored.tokens, 8)
+    assert told is not None
+    assert (told["condition"], told["traces"], told["groups"]) == ("clean", 1, 48)
+    assert {row["part"] for row in told["rows"]} == {"calibration", "unknown", "stop", "drift"}
+
+
+def test_enrolling_again_replaces_and_does_not_read_again(enroll: Run, tmp_path: Path) -> None:
+    assert enroll(lines(), "--layer", "2") == 0
+    path = tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz"
+    first = load_enrolment(path).sha256
+    shards = next((tmp_path / "cache" / "fingerprints").rglob("shards.jsonl"))
+    journal = shards.read_text("utf-8")
+    assert enroll(lines(), "--layer", "2") == 0
+    assert load_enrolment(path).sha256 == first
+    assert shards.read_text("utf-8") == journal
+    with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
+        count = connection.execute("SELECT count(*) FROM roster_members").fetchone()
+        assert count == (4,)
+        builds = connection.execute("SELECT count(DISTINCT build_id) FROM attribution_metrics").fetchone()
+        assert builds == (1,)
+
+
+def test_hostile_names_stay_text(enroll: Run, tmp_path: Path) -> None:
+    styles = {f"{source}<script>{'x' * 30}": text for source, text in STYLES.items()}
+    assert enroll(lines(styles=styles), "--layer", "1", name=HOSTILE) == 0
+    (path,) = (tmp_path / "data" / "enrolments").glob("*.npz")
+    assert path.stem == f"{slug(HOSTILE)}-tiny-ur"
+    assert path.stem.replace("-", "").isalnum()
+    made = load_enrolment(path)
+    assert set(made.sources) == set(styles)
+    assert made.facts["roster"] == HOSTILE
+    companions_of(made)
+    with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
+        assert queries.rosters(connection)["roster"].tolist() == [HOSTILE]
+        assert set(queries.sources(connection, HOSTILE)["source"]) == set(styles)
+
+
+def test_a_known_label_is_the_same_source(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert enroll(lines(), "--layer", "1", name="first") == 0
+    families = tmp_path / "families.json"
+    families.write_text(json.dumps({"plain": "other"}), "utf-8")
+    assert enroll(lines(11), "--layer", "1", "--families", str(families), name="second") == 0
+    assert "'plain' is known here already; it keeps its family 'plain'." in capsys.readouterr().out
+    with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
+        for roster in ("first", "second"):
+            held = queries.sources(connection, roster).set_index("source").loc["plain"]
+            assert (held["family"], held["responses"]) == ("plain", 12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "name", "reason"),
+    [
+        (lines(styles={"one": "a {i}"}), [], "acme", "one source only"),
+        (lines(9), [], "acme", "has 9 traces"),
+        ([{**row, "source": None} for row in lines()], [], "acme", "No trace says whom it is from"),
+        ([{**row, "prompt": "the same"} | {"response": f"{row['response']} {i}"} for i, row in enumerate(lines())],
+         [], "acme", "answer 1 different prompts"),
+        (lines(), [], "100-way", "built-in"),
+        (lines(), [], " Agent500 ", "built-in"),
+        (lines(), [], "  ", "cannot be shown"),
+        (lines(), ["--layer", "9"], "acme", "no block 9"),
+        (lines(), ["--label-column", "nobody"], "acme", "no column 'nobody'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(
+    enroll: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path, rows, options, name, reason
+) -> None:
+    assert enroll(rows, *options, name=name) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "data" / "enrolments").exists()
+
+
+def test_other_questions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for asked, reason in (
+        (["enroll"], "what to enrol"),
+        (["enroll", "x.jsonl", "--sample"], "what to enrol"),
+        (["enroll", "x.jsonl"], "no name"),
+        (["enroll", str(tmp_path / "none.jsonl"), "--name", "a"], "cannot be read"),
+    ):
+        assert main(asked) == 2
+        assert reason in capsys.readouterr().err
+
+
+def ragged(seed: int = 0) -> Labelled:
+    """Sources with many and few traces, prompts of their own, repeated and absent ones."""
+    rng = np.random.default_rng(seed)
+    traces = [received("a", f"shared {i % 25}", f"a {i}") for i in range(60)]
+    traces += [received("b", f"own {i}", f"b {i}") for i in range(31)]
+    traces += [received("c", "" if i % 2 else f" shared {i} ", f"c {i}") for i in range(14)]
+    return labelled([traces[i] for i in rng.permutation(len(traces))], "0" * 64)
+
+
+def test_folds_keep_prompts_together_and_fill_evenly() -> None:
+    found = ragged()
+    by_prompt = pd.DataFrame({"prompt": found.prompts, "fold": found.folds}).groupby("prompt")["fold"].nunique()
+    assert (by_prompt == 1).all()
+    assert not found.complete
+    counts = np.array([np.bincount(found.folds[found.labels == c], minlength=5) for c in range(3)])
+    assert counts.sum() == 105
+    assert (counts.max(1) - counts.min(1)).max() <= 4
+    rows, folds = found.grid()
+    assert rows.shape == (3, len(folds)) == (3, counts.min(0).sum())
+    for c in range(3):
+        assert set(found.labels[rows[c]]) == {c}
+        np.testing.assert_array_equal(found.folds[rows[c]], folds)
+        assert len(set(rows[c])) == len(folds)
+
+
+def test_a_complete_grid_has_the_folds_of_the_protocol() -> None:
+    prompts = [f"p{i:02d}" for i in range(12)]
+    found = labelled([received(s, p, f"{s} {p}") for p in prompts[::-1] for s in ("b", "a")], "0" * 64)
+    assert found.complete
+    rows, folds = found.grid()
+    np.testing.assert_array_equal(folds, fold_of_prompts(prompts))
+    assert [[found.traces[i].response for i in row] for row in rows] == [[f"{s} {p}" for p in prompts] for s in "ab"]
+
+
+def test_what_is_left_out_is_said() -> None:
+    traces = [received(s, f"p{i}", f"{s} {i}") for s in "ab" for i in range(10)]
+    found = labelled([*traces, traces[0], received(None, "p", "r")], "0" * 64)
+    assert len(found.traces) == 20
+    assert "without a source" in " ".join(found.notes)
+    assert "word for word" in " ".join(found.notes)
+    with pytest.raises(AtlasError, match="family is given for 'z'"):
+        labelled(traces, "0" * 64, {"z": "y"})
+
+
+def test_many_traces_of_a_source_do_not_favour_it() -> None:
+    rng = np.random.default_rng(3)
+    labels = np.repeat([0, 1], [600, 60])
+    rows = (rng.normal(size=(660, 4)) + labels[:, None] * 0.4).astype(np.float32)
+    probe = fit_probe(rows, labels, 2)
+    fresh = (rng.normal(size=(4000, 4)) + np.repeat([0, 1], 2000)[:, None] * 0.4).astype(np.float32)
+    even = fit_probe(rows[evened(labels)], labels[evened(labels)], 2)
+    share, evenly = ((one.log_posterior(fresh).argmax(1) == 0).mean() for one in (probe, even))
+    assert share > 0.6
+    assert evenly == pytest.approx(0.5, abs=0.05)
+    assert evened(np.array([1, 0, 1, 1, 0])).tolist() == [0, 1, 1, 2, 3, 4]
+    np.testing.assert_array_equal(evened(np.array([0, 1, 1, 0])), np.arange(4))
+
+
+@pytest.mark.proxy
+@pytest.mark.slow
+def test_the_sample_ecosystem_with_a_real_proxy(
+    smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(jobs.enroll, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(jobs.enroll, "proxy_hash", lambda proxy: proxy_hash("smollm2-135m"))
+    monkeypatch.setattr("backend.fingerprints.cache_folder", lambda: tmp_path / "cache")
+    work = tmp_path / "work.duckdb"
+    asked = ["enroll", str(SAMPLES / "responses.jsonl"), "--name", "small models", "--layer", "12", "--access", "local"]
+    assert main([*asked, "--work", str(work)]) == 0
+    (path,) = (tmp_path / "data" / "enrolments").glob("small-models-*.npz")
+    made = load_enrolment(path)
+    assert made.facts["roster"] == "small models"
+    with open_work(work) as connection:
+        members = queries.sources(connection, "small models")
+        assert set(members["source"]) == set(made.sources)
+        assert set(members["access"]) == {"local"}
+        accuracy = dict(
+            connection.execute(
+                "SELECT k, value FROM attribution_metrics WHERE roster = 'small models' AND condition = 'clean' "
+                "AND metric = 'accuracy' AND reduction = 'pooled' AND seed IS NULL AND fold IS NULL"
+            ).fetchall()
+        )
+        assert accuracy[10] > accuracy[1] > 1.5 / len(made.sources)
+        near = queries.neighbors(connection, made.reader, "small models", "small models")
+        assert len(near) == len(members) * (len(members) - 1)
+        checked = validation(connection, made.reader, "small models", "clean", 10, "calibration")
+        assert float(checked.set_index("metric")["value"]["accuracy_after"]) == pytest.approx(accuracy[10], abs=0.15)
