@@ -11,7 +11,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from atlas.api.problems import RefusedError
 from atlas.data import Questions
-from atlas.state import View
+from atlas.state import LONGEST_NAME, View
 from backend.audit.service import Service
 from backend.errors import AtlasError
 from backend.store import api_queries, queries
@@ -27,15 +27,14 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
     def sources() -> Response:
         _served(asked)
         frame = asked.ask(api_queries.all_sources)
-        roster = request.args.get("roster")
-        if roster is not None:
+        for roster in _names("roster").values():
             frame = frame[[roster in held for held in frame["rosters"]]]
         return jsonify({"generation": asked.generation().name, "sources": rows(frame)})
 
     @routes.get("/neighbors/<path:label>")
     def neighbors(label: str) -> Response:
         _served(asked)
-        given = {name: request.args[name][:400] for name in ("reader", "roster", "domain") if name in request.args}
+        given = _names("reader", "roster", "domain")
         view = asked.settle(View(**given))
         top = _number("top", TOP, 1, MOST_ROWS)
         for name, value in given.items():
@@ -55,8 +54,7 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
     @routes.get("/evaluations")
     def evaluations() -> Response:
         _served(asked)
-        names = ("reader", "roster", "benchmark", "condition", "reduction", "metric")
-        given: dict[str, Any] = {name: request.args[name][:400] for name in names if name in request.args}
+        given: dict[str, Any] = dict(_names("reader", "roster", "benchmark", "condition", "reduction", "metric"))
         if "k" in request.args:
             given["k"] = _number("k", 1, 1, 1_000_000)
         given |= {"limit": _number("limit", 1_000, 1, MOST_ROWS), "offset": _number("offset", 0, 0, 10**9)}
@@ -80,6 +78,15 @@ def _served(asked: Questions) -> None:
     problem: AtlasError | None = asked.problem()
     if problem is not None:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem.problem}.", f"{problem.remedy}.")
+
+
+def _names(*wanted: str) -> dict[str, str]:
+    """Parameters that were given, of those that hold a name."""
+    given = {name: request.args[name] for name in wanted if name in request.args}
+    for name, value in given.items():
+        if len(value) > LONGEST_NAME:
+            raise _wrong(name, f"At most {LONGEST_NAME} characters are taken")
+    return given
 
 
 def _number(name: str, usual: int, least: int, most: int) -> int:

@@ -12,6 +12,7 @@ from atlas.api.attribution import BODY, STREAM
 from atlas.api.numbers import MOST_ROWS, TOP
 from atlas.api.problems import CONTENT
 from atlas.api.requests import FORM, JSON, Form, Token, Traces
+from atlas.state import LONGEST_NAME
 from backend import __version__
 
 Schema = dict[str, Any]
@@ -59,7 +60,7 @@ def document() -> Schema:
 def _paths() -> Schema:
     identity = _parameter("identity", "path", {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, required=True)
     label = _parameter("label", "path", {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, required=True)
-    text: Schema = {"type": "string", "maxLength": 400}
+    text: Schema = {"type": "string", "maxLength": LONGEST_NAME}
     return {
         "/api/attribute": {
             "post": {
@@ -67,7 +68,7 @@ def _paths() -> Schema:
                 "summary": "Weigh whether traces come from a claimed source, another enrolled one, or none",
                 "parameters": [
                     _parameter(
-                        "Prefer", "header", {"type": "string", "enum": ["respond-async"]}, "Answer with a job at once"
+                        "Prefer", "header", {"type": "string"}, "respond-async answers with a job at once (RFC 7240)"
                     )
                 ],
                 "requestBody": {
@@ -122,7 +123,7 @@ def _paths() -> Schema:
         },
         "/api/sources": {
             "parameters": [_parameter("roster", "query", text)],
-            "get": _get("sources", "Every source, its family and rosters", "Sources", 401, 500, 503),
+            "get": _get("sources", "Every source, its family and rosters", "Sources", 401, 422, 500, 503),
         },
         "/api/neighbors/{label}": {
             "parameters": [
