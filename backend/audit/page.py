@@ -141,8 +141,10 @@ probable sources are in the JSON file.</p>{% endif %}
 }}.{% endif %}
 Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
 {% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}.</p>{% endif %}
-{% if results.stop %}<p>Sequential stop:{% for key, value in results.stop.items() %} {{ key }} = {{ value }};{% endfor
-%}</p>{% endif %}
+{% if results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
+results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough after {{ results.stop.enough_after }}
+traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
+%}not reached{% endif %}.</p>{% endif %}
 {% if results.flags %}<ul>{% for flag in results.flags %}<li>{{ flag }}</li>{% endfor %}</ul>{% endif %}
 {% if results.drift %}<p>Drift:{% for key, value in results.drift.items() %} {{ key }} = {{ value }};{% endfor
 %}</p>{% endif %}
@@ -201,6 +203,14 @@ all.</p>{% endif %}
 {% for exclusion in report.exclusions[:rows] %}<tr><td class="n">{{ exclusion.place }}</td><td></td>
 <td>{{ exclusion.reason }}</td></tr>{% endfor %}</tbody></table>{% else %}<p>Nothing.</p>{% endif %}
 {% for note in report.input.notes %}<p class="small">{{ note }}</p>{% endfor %}
+
+<h2>How well does this do in such a case?</h2>
+{% if report.get("validation") %}<p>Nearest validated case: {{ report.validation.traces }} traces of
+{{ "whole responses" if report.validation.condition == "clean" else "responses cut like " ~ report.validation.condition
+}}. All on prompts that were held out from what they test.</p>
+<ul>{% for row in report.validation.rows if row.sentence %}<li>{{ row.sentence }}{% if row.condition !=
+report.validation.condition %} (Measured on whole responses.){% endif %}</li>
+{% endfor %}</ul>{% else %}<p>No validation is attached to this enrolment.</p>{% endif %}
 
 <h2>How to read the ratio</h2>
 <table><tbody>{% for row in report.verbal_scale %}<tr><td>log10 ratio {% if row.log10_up_to is none %}beyond the last

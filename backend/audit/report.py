@@ -22,6 +22,7 @@ from backend.audit.chain import Chain, digest
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import Layout, Problem, Received
 from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL, in_words
+from backend.audit.matched import matched_validation
 from backend.audit.tokens import TokenEvidence
 
 FORMAT = 1
@@ -245,6 +246,7 @@ def build_report(
             "rule": {"decided_log10": DECIDED, "unknown_p": UNKNOWN_LEVEL},
         },
         "results": results,
+        "validation": matched_validation(enrolment, scored.tokens, len(findings.running)),
         "verbal_scale": [{"log10_up_to": None if math.isinf(b) else b, "words": w} for b, w in SCALE],
         "limits": [*LIMITS, *([] if findings.calibrated else ["No calibration was applied to these traces."])],
         "command": command,
