@@ -397,10 +397,12 @@ def tools(name: str, *, picture: bool = True, table_view: bool = True, made: boo
         position="bottom-end",
         shadow="none",
         trapFocus=False,
+        # Mantine would put the roles on a box around the button, which is no control.
+        withRoles=False,
         withinPortal=True,
         zIndex=350,
         children=[
-            dmc.PopoverTarget(tool("made", "origin", "How was this made?")),
+            dmc.PopoverTarget(tool("made", "origin", "How was this made?", **{"aria-haspopup": "dialog"})),
             dmc.PopoverDropdown(
                 html.Div(id={"type": "made-body", "figure": name}, className="made", children="Looking it up …")
             ),

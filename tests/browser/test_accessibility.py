@@ -31,7 +31,14 @@ def axe() -> str:
 
 
 def violations(browser: Any, axe: str) -> list[str]:
-    """Rule, element and reason of everything that axe complains of."""
+    """Rule, element and reason of everything that axe complains of, once every grid has been drawn."""
+    grids = "const g = document.querySelectorAll('.ag-root-wrapper')[arguments[0]];"
+    for grid in range(browser.run("return document.querySelectorAll('.ag-root-wrapper').length")):
+        browser.run(grids + "g.scrollIntoView({block: 'center'})", grid)
+        browser.until(
+            grids + "return !g.offsetParent || (g.querySelector('.ag-header-cell') && g.querySelector('.ag-cell'))",
+            grid,
+        )
     browser.run(axe)
     found = browser.driver.execute_async_script(
         "const [tags, done] = arguments;"

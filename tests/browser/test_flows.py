@@ -259,6 +259,57 @@ def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) 
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way")
+    field = browser.driver.find_element(By.ID, "reader")
+    field.click()
+    groups = browser.until(
+        "const g = [...document.querySelectorAll('.mantine-Select-groupLabel')].map(e => e.innerText);"
+        "return g.length > 1 && g"
+    )
+    assert groups == ["Measured here · READER", "Measured here · Baselines", "Published · READER"]
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.BACKSPACE, "published vast")
+    options = "return [...document.querySelectorAll('[role=option]')].map(o => o.innerText)"
+    browser.wait(lambda: len(browser.run(options)) == 1, "one reader")
+    assert "Vast-70B" in browser.run(options)[0]
+    field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    browser.wait(lambda: browser.query().get("reader") == "reader-paper/vast/ur", "the reader in the link")
+    browser.until("return document.querySelector('#map-stage .empty') !== null")
+
+
+def test_two_sources_are_compared_by_keyboard(browser: Any) -> None:
+    browser.open("/source/gpt_1?theme=dark&roster=12-way&k=1")
+    field = browser.driver.find_element(By.ID, "source-other")
+    field.click()
+    field.send_keys("claude-2")
+    browser.until("return [...document.querySelectorAll('[role=option]')].some(o => o.innerText.includes('claude-2'))")
+    field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    browser.wait(lambda: browser.query().get("other") == "claude_2", "the second source in the link")
+    browser.until("return document.querySelector('#versus').innerText.includes('claude-org/claude-2')")
+    browser.until(
+        "const names = document.querySelector('#soon-graph .js-plotly-plot').data.map(t => t.name);"
+        "return names.includes('claude-org/claude-2') && names.includes('gpt-org/gpt-1')"
+    )
+
+
+def test_a_map_is_open_while_a_generation_is_published(browser: Any, served: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way&source=gpt_1")
+    browser.click("#figure-map .tool[aria-pressed]")
+    browser.until("return document.querySelectorAll('#figure-map .ag-center-cols-container [role=row]').length > 0")
+    before = selected_at(browser)
+    publish_invented(served.data, seed=31)
+    browser.run("document.querySelector('#projection input[value=pca]').click()")
+    browser.until(
+        FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x.length && t.x[0] !== arguments[0]",
+        before[0],
+    )
+    browser.settled()
+    assert browser.run("return document.querySelector('#trouble').innerText") == ""
+    assert "gpt-org/gpt-1" in browser.text(".card-name")
+    assert browser.run("return document.querySelectorAll('#figure-map .ag-root').length") == 1
+
+
 def test_a_generation_published_while_open_is_shown(browser: Any, served: Any) -> None:
     browser.open("/attribution?theme=dark")
     before = browser.text("#answer strong")
