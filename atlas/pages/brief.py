@@ -166,8 +166,8 @@ def _cover(asked: Questions, view: View, names: tuple[str, ...]) -> Component:
 
 def view_link(view: View) -> str:
     """Query string that reopens the brief."""
-    kept = {name: getattr(view, name) for name in ("reader", "roster", "domain", "k", "figures")}
-    return View(**kept).query()
+    kept = {name: getattr(view, name) for name in ("reader", "roster", "domain", "k")}
+    return View(**kept, figures=chosen(view)).query()
 
 
 def findings(asked: Questions, view: View) -> list[list[Component | str]]:

@@ -1,0 +1,164 @@
+"""Relationships and the brief as pages without a browser: what they say, with and without measured READER rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import Questions
+from atlas.pages import brief, related_pairs, relationships
+from atlas.pages.brief_plates import KINDS, USUAL
+from atlas.state import View
+from atlas.theme import TOKENS
+from backend.store import queries
+from tests.invented_atlas import MARKUP, publish_invented
+from tests.invented_relationships import publish_related
+
+PARENT, CHILD = "Qwen/Qwen2-1.5B", "qwen2-1.5b/child-0"
+
+
+def serve(folder: Path, **kind: Any) -> Dash:
+    publish_related(folder / "data", **kind)
+    return create_application(folder / "data", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    return serve(tmp_path_factory.mktemp("related"))
+
+
+@pytest.fixture(scope="module")
+def text_alone(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    return serve(tmp_path_factory.mktemp("text"), reader=False)
+
+
+@pytest.fixture
+def asked(app: Dash) -> Iterator[Questions]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+def told(component: Any) -> str:
+    """What a component holds, as the browser gets it."""
+    return json.dumps(component.to_plotly_json() if hasattr(component, "to_plotly_json") else component, default=plotly, ensure_ascii=False)
+
+
+def plotly(value: Any) -> Any:
+    return value.to_plotly_json() if hasattr(value, "to_plotly_json") else str(value)
+
+
+def test_a_measured_reader_is_shown_first_in_both_scores(asked: Questions) -> None:
+    view = asked.settle(View(protocol="pair"))
+    assert related_pairs.shown_reader(asked, view) == "reader-paper/tiny/ur"
+    drawn = related_pairs.kinship(asked, view)
+    assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
+    assert "14 of 16 mean decisions are right" in told(drawn.sentence)
+
+
+def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> None:
+    with text_alone.server.test_request_context():
+        asked: Questions = text_alone.server.extensions["atlas"]
+        view = asked.settle(View(protocol="family"))
+        assert related_pairs.shown_reader(asked, view) == "mpt"
+        assert related_pairs.kinship(asked, view).figure.layout.xaxis.title.text.startswith("Share of 600")
+        page = told(relationships.layout(protocol="family"))
+        assert "Best published: " in page and "the best measured here" in page
+
+
+def test_a_published_reader_keeps_to_the_pairs_that_were_released(asked: Questions) -> None:
+    view = asked.settle(View(protocol="family", relates="reader-paper/vast/ur"))
+    frame, protocol = related_pairs.scored(asked, view, "reader-paper/vast/ur")
+    assert protocol == "pair" and len(frame) == 16 and frame["decision"].isna().all()
+    sentence = told(related_pairs.kinship(asked, view).sentence)
+    assert "pair split alone" in sentence and "no decisions" in sentence
+
+
+def test_one_pair_in_every_readers_words(asked: Questions) -> None:
+    view = asked.settle(View(protocol="pair", left=CHILD, right=PARENT))
+    frame = related_pairs.pair_rows(asked, view)
+    assert list(frame["reader"]) == ["reader-paper/tiny/ur", "mpt", "reader-paper/vast/ur"]
+    # The first pair looks like a stranger: every reader misses it.
+    assert (frame["decision"].dropna() < 0).all() and frame["related"].all()
+    content, sentence = related_pairs.verdicts(asked, view)
+    assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
+    absent, _ = related_pairs.verdicts(asked, asked.settle(View(left=CHILD, right="qwen2-1.5b/child-1")))
+    assert "one parent" in told(absent)
+    partners, _ = related_pairs.verdicts(asked, asked.settle(View(left=MARKUP)))
+    assert told(partners).count('"type": "partner"') == 2
+
+
+def test_the_most_misleading_pairs_come_first(asked: Questions) -> None:
+    frame = related_pairs.mistaken_rows(asked, asked.settle(View(protocol="pair")))
+    assert list(frame["passed_by"]) == sorted(frame["passed_by"], reverse=True)
+    assert set(map(tuple, frame[["model_a", "truth"]].head(2).to_numpy())) >= {(PARENT, "related")}
+    assert "match" not in frame
+
+
+def test_the_pair_split_says_that_it_has_no_tests(asked: Questions) -> None:
+    page = told(relationships.layout(protocol="pair"))
+    assert "The pair split has no paired tests" in page and "Hold out families" in page
+    strict = told(relationships.layout(protocol="family", measure="precision"))
+    assert "Holm-corrected" in strict and "Differences in accuracy" in strict
+
+
+def test_every_figure_has_rows_and_builds(asked: Questions) -> None:
+    view = asked.settle(View(protocol="family", left=PARENT, right=CHILD, roster="12-way"))
+    for page in (relationships.PAGE, brief.PAGE):
+        for name, figure in page.figures.items():
+            rows = figure.table(asked, view)
+            assert len(rows), name
+            assert figure.made is not None
+            assert len(asked.ask(queries.made_by, *figure.made(asked, view))), name
+
+
+def test_an_atlas_without_relationships_says_what_measures_them(tmp_path: Path) -> None:
+    publish_invented(tmp_path / "data")
+    app = create_application(tmp_path / "data", tmp_path / "cache")
+    with app.server.test_request_context():
+        page = told(relationships.layout(protocol="family"))
+        assert page.count("python -m jobs relate") >= 4
+        assert "Nobody" not in page and "No reader has been asked yet" in page
+        assert "This has not been measured" in told(brief.layout(figures="readouts"))
+
+
+def test_the_brief_holds_the_chosen_figures_in_their_order(asked: Questions) -> None:
+    page = told(brief.layout(figures="purity,budget,nonsense", roster="12-way", theme="dark"))
+    first, second = page.index(KINDS["purity"].question), page.index('"Figure 2. "')
+    assert page.count('"className": "plate"') == 2 and first < second
+    assert page.index("sheet-purity") < page.index("sheet-budget") < page.index("sheet-builds")
+    assert "nonsense" not in page
+    assert brief.chosen(View()) == USUAL == brief.chosen(View(figures=("nonsense",)))
+
+
+def test_the_brief_is_light_whatever_the_theme(asked: Questions) -> None:
+    view = brief.on_paper(asked.settle(View(theme="dark", roster="12-way")))
+    plate = KINDS["budget"].draw(asked, view)
+    assert plate is not None
+    assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
+    assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
+    assert set(KINDS) == {name for name in KINDS if KINDS[name].draw(asked, view) is not None}
+
+
+def test_the_brief_numbers_what_made_its_figures(asked: Questions) -> None:
+    view = brief.on_paper(asked.settle(View(roster="12-way")))
+    builds = brief.builds_of(asked, view, ["budget", "confusion", "readouts"])
+    groups = builds.groupby("plate")["group"].unique().map(list).to_dict()
+    assert groups["budget"] == groups["confusion"] == [0]
+    assert groups["readouts"] == [1, 2] or groups["readouts"] == [2, 1]
+    page = told(brief.layout(figures="budget,readouts", roster="12-way"))
+    assert "python -m jobs relate" in page and "d" * 64 in page and asked.generation().name in page
+    assert sum(sentence in page for sentence in brief.METHOD) == len(brief.METHOD) == 5
+    assert brief.builds_of(asked, view, []).empty
+
+
+def test_findings_carry_their_origin(asked: Questions) -> None:
+    found = [told(finding) for finding in brief.findings(asked, brief.on_paper(asked.settle(View(roster="12-way"))))]
+    assert len(found) == 4
+    assert all("origin-" in sentence for sentence in found)
+    assert "Published" in found[3] and "READER · Vast-70B" in found[3]
