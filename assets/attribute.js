@@ -42,6 +42,17 @@
         }
         return none();
       },
+      // What a person waits for comes into view: the work when it begins, the answer when it is there.
+      follow: function (hidden, stage) {
+        const id = window.dash_clientside.callback_context.triggered_id;
+        const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+        if (id === "attr-progress" && !hidden) {
+          document.getElementById("attr-go").scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+        } else if (id === "attr-root") {
+          document.getElementById("content").scrollTo(0, 0);
+        }
+        return none();
+      },
       // The command of a result, into the clipboard; without its permission the text is selected instead.
       copy: function (clicks) {
         const text = document.getElementById("attr-verify");

@@ -12,7 +12,7 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import shell
+from atlas import shell, tables
 from atlas.pages.attribute import visitor
 from backend.audit.intake import Columns
 from backend.audit.uploads import Preview, Upload
@@ -211,7 +211,7 @@ def body(preview: Preview) -> list[Component]:
         parts += [
             html.H3(f"These {preview.unit}s give no trace and will be left out"),
             html.Div(
-                shell.table(bad, identity="attr-bad"),
+                _grid(bad, preview.unit, "attr-bad"),
                 className="bad-grid",
                 style={"height": min(224, 48 + 34 * len(bad))},
             ),
@@ -222,7 +222,7 @@ def body(preview: Preview) -> list[Component]:
         parts += [
             html.H3("These repeat an earlier trace word for word"),
             html.Div(
-                shell.table(again[["place", "reason"]], identity="attr-again"),
+                _grid(again[["place", "reason"]], preview.unit, "attr-again"),
                 className="bad-grid",
                 style={"height": min(160, 48 + 34 * len(again))},
             ),
@@ -232,9 +232,20 @@ def body(preview: Preview) -> list[Component]:
         rows = rows[["place", "prompt", "response", *(c for c in ("time", "label", "name") if rows[c].notna().any())]]
         parts += [
             html.H3(f"The first {len(rows):,} of {preview.traces:,} traces"),
-            html.Div(shell.table(rows, identity="attr-rows"), className="preview-grid"),
+            html.Div(_grid(rows, preview.unit, "attr-rows"), className="preview-grid"),
         ]
     return parts
+
+
+def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
+    """Places of the file and what is said of them."""
+    columns = [tables.number("place", unit.capitalize(), width=80)]
+    columns += [
+        {"field": name, "headerName": shell.header(name), "flex": 1, "minWidth": 120, "tooltipField": name}
+        for name in frame.columns
+        if name != "place"
+    ]
+    return tables.grid(identity, frame, columns)
 
 
 def register(app: Dash) -> None:

@@ -70,8 +70,7 @@ def section(
                 html.H2(QUESTIONS["lands"]),
                 shell.empty(
                     "This generation holds no signatures of this ecosystem at the block that was read",
-                    "Make them with: python -m jobs map --roster "
-                    f"{report['method']['facts'].get('roster', report['reference']['enrolment'])}, then publish",
+                    _remedy(report),
                 ),
             ],
         )
@@ -145,3 +144,10 @@ def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> 
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide nearest-sources",
     )
+
+
+def _remedy(report: Report) -> str:
+    roster = report["method"]["facts"].get("roster")
+    if roster:
+        return f"Make them with: python -m jobs map --roster {roster}, then publish"
+    return "It is enrolled as a file alone. Run: python -m jobs enroll LABELLED --name NAME, then publish"

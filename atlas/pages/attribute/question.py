@@ -391,6 +391,7 @@ def stores(wanted: dict[str, str]) -> list[Component]:
         dcc.Store(id="attr-columns"),
         dcc.Store(id="attr-link"),
         dcc.Store(id="attr-watch"),
+        dcc.Store(id="attr-followed"),
         dcc.Store(id="attr-job", storage_type="session"),
         dcc.Store(id="attr-ended"),
         dcc.Store(id="attr-heat-choice"),

@@ -79,7 +79,7 @@ def verdict(report: Report) -> Component:
                 className="verdict-word",
             ),
             html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
-            html.Dl(_facts(report), className="facts"),
+            html.Dl(_facts(report), className="verdict-facts"),
             *[html.P([html.Strong("Shift. "), flag], className="flag") for flag in results["flags"] or ()],
             *(
                 [

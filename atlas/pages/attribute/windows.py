@@ -207,7 +207,7 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                     ),
                     html.P(sentence(test), className="verdict-sentence"),
                     html.Dl(
-                        className="facts",
+                        className="verdict-facts",
                         children=[
                             _fact(
                                 "p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"

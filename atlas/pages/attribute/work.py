@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -120,6 +120,13 @@ def so_far(snapshot: Snapshot) -> str:
 
 def register(app: Dash) -> None:
     """Callbacks of the step and of the result."""
+    app.clientside_callback(
+        ClientsideFunction("attribute", "follow"),
+        Output("attr-followed", "data"),
+        Input("attr-progress", "hidden"),
+        Input("attr-root", "className"),
+        prevent_initial_call=True,
+    )
     _warming(app)
     _running(app)
     _results(app)

@@ -1,0 +1,290 @@
+"""What people do with their own traces, in a real Chromium, with the shipped proxy and the shipped sample ecosystem."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import waitress
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+
+import backend.audit.engine
+import jobs.verify
+from atlas.application import create_application
+from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
+from backend.collection import sample_records
+from backend.proxies.reader import Reader
+from backend.proxies.registry import proxy_hash
+from jobs.__main__ import main
+from tests.browser.conftest import Browser
+from tests.invented_atlas import publish_invented
+
+pytestmark = [pytest.mark.browser, pytest.mark.proxy]
+
+SAMPLES = "samples-smollm2-135m-ur"
+SCRIPT = "<img src=x onerror=\"document.title='owned'\"> \u202eאבג\u202c {{7*7}}"
+SHIPPED = Path(__file__).resolve().parents[2] / "data"
+
+
+@pytest.fixture(scope="module")
+def place(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A served atlas with the sample ecosystem, and one whose sources have hostile names."""
+    if SAMPLES not in enrolments(SHIPPED):
+        pytest.skip("the sample ecosystem is not enrolled: python -m jobs enroll --sample")
+    folder = tmp_path_factory.mktemp("attribute")
+    publish_invented(folder / "data")
+    (folder / "data" / "enrolments").mkdir()
+    shutil.copy(enrolments(SHIPPED)[SAMPLES], folder / "data" / "enrolments")
+    sample = load_enrolment(enrolments(SHIPPED)[SAMPLES])
+    named = (f"{SCRIPT}", "=1+1", *sample.sources[2:])
+    save_enrolment(
+        replace(sample, name="hostile", sources=named, families=(SCRIPT, *sample.families[1:])),
+        folder / "data" / "enrolments" / "hostile.npz",
+    )
+    patch = pytest.MonkeyPatch()
+    loaded = smollm2, proxy_hash("smollm2-135m")
+    patch.setattr(backend.audit.engine, "from_registry", lambda _: loaded)
+    patch.setattr(jobs.verify, "load_reader", lambda *_: smollm2)
+    patch.setenv("ATLAS_DATA", str(folder / "data"))
+    app = create_application(folder / "data", folder / "cache")
+    server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield f"http://127.0.0.1:{server.effective_port}", folder
+    server.close()
+    patch.undo()
+
+
+@pytest.fixture
+def browser(driver: WebDriver, place: tuple[str, Path]) -> Iterator[Browser]:
+    view = Browser(driver, place[0])
+    driver.get("about:blank")
+    view.complaints()
+    yield view
+    assert view.complaints() == []
+    driver.execute_script("sessionStorage.clear()")
+    driver.delete_all_cookies()
+
+
+def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
+    browser.driver.get(f"{browser.url}/attribute?theme=dark{query}")
+    browser.until("const e = document.querySelector('#attr-ecosystem'); return e && e.value")
+    if ecosystem not in browser.run("return document.querySelector('#attr-ecosystem').value"):
+        chosen(browser, "attr-ecosystem", ecosystem)
+
+
+def chosen(browser: Browser, identity: str, words: str) -> None:
+    """Choose the option of a select that begins with some words."""
+    browser.driver.find_element(By.ID, identity).click()
+    browser.until(
+        "const o = [...document.querySelectorAll('[role=option]')].find(o => o.innerText.startsWith(arguments[0]) "
+        "&& o.offsetParent); if (o) o.click(); return !!o",
+        words,
+    )
+
+
+def given(browser: Browser, path: Path, place: str = "#attr-drop") -> None:
+    browser.driver.find_element(By.CSS_SELECTOR, f"{place} input[type=file]").send_keys(str(path))
+
+
+def file_of(folder: Path, name: str, responses: list[str], prompts: list[str] | None = None) -> Path:
+    asked = prompts or [f"Question {i}?" for i in range(len(responses))]
+    lines = [json.dumps({"prompt": p, "response": r}) for p, r in zip(asked, responses, strict=True)]
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def weighed(browser: Browser) -> str:
+    """Press the button, wait for the answer, and return its word."""
+    browser.until("return !document.querySelector('#attr-go').disabled")
+    browser.click("#attr-go")
+    browser.until("return document.querySelector('.verdict-word') !== null")
+    return browser.text(".verdict-word")
+
+
+def downloaded(browser: Browser, downloads: Path, pattern: str) -> Path:
+    return browser.wait(lambda: next(iter(downloads.glob(pattern)), None), f"a file {pattern}")  # type: ignore[no-any-return]
+
+
+def test_sample_to_result_to_tokens_to_export_to_verify(
+    browser: Browser, downloads: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(browser)
+    browser.click("#attr-sample")
+    assert "10 traces" in browser.text(".preview-facts") and "0 bad lines" in browser.text(".preview-facts")
+    assert SAMPLES in browser.run("return document.querySelector('#attr-ecosystem').value")
+    browser.click("#attr-sample-save")
+    traces = downloaded(browser, downloads, "sample-*.jsonl")
+    chosen(browser, "attr-claim", "smol-greedy")
+    assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
+    assert "prove" not in browser.text(".verdict").lower() and "smol-greedy" in browser.text(".verdict")
+    assert browser.query()["claim"] == "smol-greedy" and browser.query()["ecosystem"] == SAMPLES
+    for figure in ("evidence", "adds", "without"):
+        browser.until("return document.querySelector(arguments[0] + ' .main-svg')", f"#figure-{figure}")
+    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == 8
+
+    # Token evidence: the pieces are the response, and their values are the sum that is printed, which is the score.
+    spans = browser.until(
+        "const s = [...document.querySelectorAll('.heat-text .token')].map(s => [s.textContent, s.title]); "
+        "return s.length > 3 && s"
+    )
+    told = browser.text("#heat-sum").replace("−", "-")
+    total, score = (float(part.split()[-1]) for part in told.split(" nats")[:2])
+    assert abs(total - score) <= 1e-4
+    assert sum(float(title.split()[0].replace("−", "-")) for _, title in spans) == pytest.approx(total, abs=0.02)
+    responses = [json.loads(line)["response"] for line in traces.read_text("utf-8").splitlines()]
+    assert "".join(text for text, _ in spans) in responses
+    before = browser.text("#heat-sum")
+    browser.run(
+        "const p = document.querySelector('#figure-adds .js-plotly-plot');"
+        "const n = p.data[0].customdata.map(c => c[0]);"
+        "const shown = +document.querySelector('#heat-trace').value.match(/Trace (\\d+)/)[1];"
+        "const other = n.find(k => k !== shown);"
+        "p.emit('plotly_click', {points: [{customdata: [other], pointNumber: 0, curveNumber: 0, x: 1, y: 1, "
+        "data: p.data[0], fullData: p._fullData[0]}]})"
+    )
+    browser.until("return document.querySelector('#heat-sum') && document.querySelector('#heat-sum').innerText "
+                  "!== arguments[0]", before)  # fmt: skip
+
+    # Tables and CSV are those of this report.
+    browser.click("#figure-evidence .tool[aria-pressed]")
+    browser.until(
+        "return document.querySelectorAll('#figure-evidence .ag-center-cols-container [role=row]').length > 2"
+    )
+    browser.click("#figure-adds .tools button:nth-child(2)")
+    assert downloaded(browser, downloads, "attribution-*_adds.csv").read_text().count("\n") == 11
+
+    # The exported report, recomputed from the same traces by the command line, is equal.
+    saved = {}
+    for kind in ("json", "html", "csv"):
+        browser.run(
+            "[...document.querySelectorAll('.exports .button')]"
+            ".find(b => b.innerText.toLowerCase().includes(arguments[0])).click()",
+            kind,
+        )
+        saved[kind] = downloaded(browser, downloads, f"attribution-????????.{kind}")
+    report, page = saved["json"], saved["html"].read_text("utf-8")
+    assert "<script" not in page and responses[0][:40] not in page
+    assert report.name in browser.text("#attr-verify")
+    assert main(["verify", str(report), "--traces", str(traces)]) == 0
+    assert "EQUAL: 10 traces" in capsys.readouterr().out
+
+    # Another theme recolours the figures; going back keeps the traces; forgetting does not.
+    line = "return document.querySelector('#figure-evidence .js-plotly-plot').data[1].line.color"
+    dark = browser.run(line)
+    browser.click("#theme-toggle")
+    browser.until(line + " !== arguments[0]", dark)
+    browser.click("#theme-toggle")
+    browser.driver.refresh()
+    browser.until("return document.querySelector('.verdict-word') !== null")
+    browser.click("#attr-forget")
+    browser.until("return document.querySelector('.verdict') === null && document.querySelector('#attr-go').disabled")
+
+
+def test_cancel_keeps_what_has_been_read(browser: Browser, tmp_path: Path) -> None:
+    records = sample_records()
+    responses = [trace.response + f" ({i})" for i, trace in enumerate(records.traces)]
+    opened(browser)
+    given(browser, file_of(tmp_path, "many.jsonl", responses * 2))
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    browser.until("return !document.querySelector('#attr-go').disabled")
+    browser.click("#attr-go")
+    browser.until("return /^[1-9]/.test(document.querySelector('#attr-words').innerText)")
+    assert "not yet calibrated" in browser.text("#attr-so-far")
+    browser.until("return document.querySelector('#attr-live .js-plotly-plot').data[0].x.length >= 8")
+    browser.click("#attr-cancel")
+    browser.until("return document.querySelector('.verdict') !== null")
+    assert "stopped before the end" in browser.text(".verdict-sentence")
+
+
+def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Path) -> None:
+    opened(browser)
+    bad = file_of(tmp_path, "bad.jsonl", ["one", "two", "one"], ["p", "q", "p"])
+    bad.write_text(bad.read_text() + 'no json\n{"prompt": "no answer"}\n')
+    given(browser, bad)
+    facts = browser.text(".preview-facts")
+    assert "3 traces" in facts and "2 bad lines" in facts and "1 duplicate" in facts
+    browser.until("return document.querySelector('#attr-bad .ag-center-cols-container [role=row]') !== null")
+    told = browser.text("#attr-bad")
+    assert "4" in told and "no JSON" in told and "there is no response" in told
+    assert browser.run("return document.querySelector('.verdict') === null")
+
+    # A file without any trace: a sentence and a remedy. A mapping by hand mends it.
+    table = tmp_path / "columns.csv"
+    table.write_text("asked,said\nWhy?,Because.\nHow?,Slowly.\n")
+    given(browser, table)
+    problem = browser.text("#attr-problem .problem")
+    assert "said" in problem or "no trace" in problem.lower() or "looks like a response" in problem
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    given(browser, empty)
+    browser.until("return document.querySelector('#attr-problem').innerText.includes('empty')")
+
+
+def test_two_sessions_do_not_see_each_other(browser: Browser, tmp_path: Path) -> None:
+    opened(browser)
+    given(browser, file_of(tmp_path, "mine.jsonl", [f"My secret {i}." for i in range(6)]))
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    weighed(browser)
+    job = browser.run("return sessionStorage.getItem('attr-job')")
+    assert job and "mine.jsonl" in browser.text(".again")
+    browser.driver.delete_all_cookies()  # somebody else, who even knows the job's name
+    browser.driver.refresh()
+    browser.until("const e = document.querySelector('#attr-ecosystem'); return e && e.value")
+    browser.until("return !sessionStorage.getItem('attr-job') || sessionStorage.getItem('attr-job') === 'null'")
+    assert browser.run("return document.querySelector('.verdict') === null")
+    assert "mine.jsonl" not in browser.run("return document.body.innerText")
+
+
+def test_hostile_names_and_text_stay_text(browser: Browser, tmp_path: Path) -> None:
+    opened(browser, ecosystem="hostile")
+    given(browser, file_of(tmp_path, "=cmd <b>.jsonl", [f"{SCRIPT} and more {i}" for i in range(6)]))
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    browser.driver.find_element(By.ID, "attr-case").send_keys("<b>case</b>")
+    weighed(browser)
+    browser.until("return document.querySelectorAll('.heat-text .token').length > 3")
+    heat = browser.run("return document.querySelector('.heat-text').textContent")
+    assert heat.startswith(SCRIPT)
+    assert browser.run("return document.querySelectorAll('.attr img, .attr .verdict b, .attr svg image').length") == 0
+    assert browser.run("return document.title") != "owned"
+    assert "<b>case</b>" in browser.text(".verdict .kicker")
+    assert SCRIPT in browser.run("return document.querySelector('.candidates').textContent")
+
+
+def test_a_deep_link_without_traces_opens_at_the_first_step(browser: Browser) -> None:
+    opened(browser, f"&ecosystem={SAMPLES}&claim=smol-warm")
+    browser.until("return document.querySelector('#attr-claim').value === 'smol-warm'")
+    assert browser.run("return document.querySelector('#attr-go').disabled")
+    assert browser.query()["claim"] == "smol-warm"
+    browser.driver.find_element(By.ID, "attr-paste").send_keys(
+        "First answer.", Keys.ENTER, "---", Keys.ENTER, "Second."
+    )
+    browser.click("#attr-use")
+    assert "2 traces" in browser.text(".preview-facts") and "pasted.txt" in browser.text(".preview-facts")
+    browser.until("return !document.querySelector('#attr-go').disabled")
+
+
+def test_two_windows_of_different_sources_differ(browser: Browser, tmp_path: Path) -> None:
+    records = sample_records()
+    count = len(records.prompt_ids)
+    opened(browser, "&mode=two")
+    browser.until("return document.querySelector('#attr-one').hidden && !document.querySelector('#attr-two').hidden")
+    for side, source in (("before", "smol-greedy"), ("after", "gemma-answer")):
+        start = records.sources.index(source) * count
+        traces = records.traces[start : start + 12]
+        path = file_of(tmp_path, f"{side}.jsonl", [t.response for t in traces], [t.prompt for t in traces])
+        given(browser, path, f"#win-{side}")
+        browser.until("return document.querySelector(arguments[0] + ' .preview-facts') !== null", f"#win-{side}-head")
+    browser.until("return !document.querySelector('#win-go').disabled")
+    browser.click("#win-go")
+    assert "DIFFERENT" in browser.text("#win-verdict")
+    sentence = browser.text("#win-result .verdict-sentence")
+    assert "12 and 12 traces" in sentence and "swapped within prompts" in sentence
+    assert "has not been measured" in browser.text("#win-result .empty")
