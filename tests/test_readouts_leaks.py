@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from backend.evaluations.readout_members import (
     fit_discriminants,
@@ -14,8 +15,9 @@ from backend.evaluations.readout_members import (
     score_transfer,
     scores_shape,
 )
-from backend.evaluations.readouts import MODELS, centred, fuse, models_of, training_folds, transfer, validation
+from backend.evaluations.readouts import MODELS, fuse, models_of, training_folds, transfer, validation
 from backend.protocol import FOLDS
+from backend.readouts.domain import balanced, balancing_bias
 from backend.readouts.grams import count_grams
 from backend.readouts.softmax import SoftmaxSettings
 
@@ -47,7 +49,7 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
     bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
     score_discriminants(lambda some: again[some], FOLD, bank, out)
     counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
-    for model, readout in fit_gram_models(counts[True], labels, FOLD, CLASSES, SETTINGS, range(len(MODELS))):
+    for model, readout in fit_gram_models([counts[True]], labels, FOLD, CLASSES, SETTINGS, range(len(MODELS))):
         score_grams(counts[False], FOLD, model, readout, out["word"])
     return out, bank
 
@@ -108,11 +110,11 @@ def test_noise_in_a_test_fold_changes_none_of_its_scores(fold):
     assert np.array_equal(fused(plain).posteriors["clean"][inside], fused(other, shuffled).posteriors["clean"][inside])
 
 
-def test_another_domain_is_scored_by_all_outer_models_and_centring_takes_a_shift_out():
+def test_another_domain_is_scored_by_all_outer_models_and_a_pool_takes_a_shift_out():
     out, bank = scored(states(), texts())
     stacks = fused(out).stacks
     # Another domain: the same sources, everything moved, which favours some sources.
-    moved = states(1) * 0 + states() + 4 * np.random.default_rng(3).standard_normal(WIDTH).astype(np.float32)
+    moved = states() + 4 * np.random.default_rng(3).standard_normal(WIDTH).astype(np.float32)
     found = {"lda": np.empty((FOLDS, len(LABELS), CLASSES), dtype=np.float32)}
     score_transfer(lambda some: moved[some], len(LABELS), bank, found)
     found["word"] = np.full_like(found["lda"], -np.log(CLASSES))
@@ -121,16 +123,19 @@ def test_another_domain_is_scored_by_all_outer_models_and_centring_takes_a_shift
     wanted = bank["lda"][2].log_posterior(moved)
     assert np.allclose(found["lda"][2], wanted, atol=1e-3)
     before = (plain.mean(0).argmax(1) == LABELS).mean()
-    after = (centred(plain, np.tile(np.arange(PROMPTS) % 4, CLASSES)).mean(0).argmax(1) == LABELS).mean()
+    after = (balanced(plain.mean(0), FOLD).argmax(1) == LABELS).mean()
     assert after > before + 0.05
-    assert np.allclose(np.exp(centred(plain, FOLD)).sum(-1), 1, atol=1e-4)
 
 
-def test_a_pool_never_holds_the_rows_that_it_centres():
+def test_a_bias_balances_the_pool_and_is_found_without_the_rows_that_it_serves():
     rng = np.random.default_rng(4)
-    array = rng.standard_normal((20, 3)).astype(np.float32)
-    parts = np.arange(20) % 2
-    other = array.copy()
-    other[1] += [5, 0, -5]
-    changed = np.flatnonzero(np.abs(centred(array, parts) - centred(other, parts)).max(1) > 1e-6)
-    assert set(changed) == {1, *np.flatnonzero(parts == 0)}
+    scores = log_softmax(2 * rng.standard_normal((400, 5)) + [3, 0, 0, -2, 1], axis=1).astype(np.float32)
+    shares = np.exp(log_softmax(scores + balancing_bias(scores), axis=1)).mean(0)
+    assert np.allclose(shares, 0.2, atol=2e-3)
+    parts = np.arange(400) % 2
+    other = scores.copy()
+    other[1::20] = np.roll(other[1::20], 1, axis=1)
+    changed = np.flatnonzero(np.abs(balanced(scores, parts) - balanced(other, parts)).max(1) > 1e-6)
+    touched = np.arange(1, 400, 20)
+    assert set(changed) == {*touched, *np.flatnonzero(parts == 0)}
+    assert np.allclose(np.exp(balanced(scores, parts)).sum(1), 1, atol=1e-5)

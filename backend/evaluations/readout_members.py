@@ -1,8 +1,9 @@
 """Members of a fused readout: what each is fitted on, and the three scores that it gives every row (see readouts).
 
-A member is a bank of models, one a response length: the truncations that extraction gives for free are training rows
-too, and which of the bank a text should be asked of is left to the stack. Discriminants read any number of blocks in
-two passes, one for the moments of every fold and one for the scores; n-grams are counted once a length.
+The truncations that extraction gives for free are training rows too. Discriminants are a bank of models, one a length
+of the responses, and which of them a text should be asked of is left to the stack; they read any number of blocks in
+two passes, one for the moments of every fold and one for the scores. N-grams and networks are one model for all
+lengths, fitted on copies of every response.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from backend.evaluations.readouts import MODELS, SLOTS, models_of, training_folds
 from backend.protocol import FOLDS
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
 from backend.readouts.moments import Moments, merged, moments_of
+from backend.readouts.network import NetworkReadout
 from backend.readouts.softmax import GramReadout, SoftmaxSettings, fit_grams
 
 Ints = npt.NDArray[np.intp]
@@ -85,13 +88,14 @@ def score_transfer(
 
 
 def fit_gram_models(
-    counts: Any, labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
+    counts: Sequence[Any], labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
 ) -> Iterator[tuple[int, GramReadout]]:
     """Fit the asked n-gram models on the rows of their training folds, one after the other.
 
     Parameters
     ----------
-    counts : scipy.sparse.csr_matrix of shape (n, buckets)
+    counts : sequence of scipy.sparse.csr_matrix of shape (n, buckets)
+        Of whole responses, and of copies that are cut short.
     labels, folds : ndarray of shape (n,)
     classes : int
     settings : SoftmaxSettings
@@ -99,7 +103,8 @@ def fit_gram_models(
     """
     for model in models:
         rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-        yield model, fit_grams(counts[rows], labels[rows], classes, settings, seed=model)
+        copies = sparse.vstack([part[rows] for part in counts], format="csr")
+        yield model, fit_grams(copies, np.tile(labels[rows], len(counts)), classes, settings, seed=model)
 
 
 def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout, out: npt.NDArray[Any]) -> None:
@@ -107,6 +112,17 @@ def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout, out:
     for fold in MODELS[model]:
         rows = np.flatnonzero(folds == fold)
         out[models_of(fold).index(model), rows] = readout.log_posterior(counts[rows])
+
+
+def score_network(load: Load, folds: Ints, model: int, readout: NetworkReadout) -> dict[int, Floats]:
+    """Score the rows that a model may score: slot to log-posteriors of the rows of its fold, in their order."""
+    out = {}
+    for fold in sorted(MODELS[model]):
+        rows = np.flatnonzero(folds == fold)
+        out[models_of(fold).index(model)] = np.concatenate(
+            [readout.log_posterior(load(some)) for some in _chunks(rows)]
+        )
+    return out
 
 
 def scores_shape(rows: int, classes: int) -> tuple[int, int, int]:

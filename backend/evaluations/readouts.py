@@ -150,30 +150,5 @@ def transfer(
     return np.stack(fused)
 
 
-def centred(log_posteriors: Floats, pool_of: Ints) -> Floats:
-    """Scores minus what an unlabelled pool of the same domain gets on average, source by source.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (..., n, C)
-    pool_of : ndarray of shape (n,)
-        Part of every row; its pool are the rows of all other parts, so that no row helps to centre itself.
-
-    Returns
-    -------
-    ndarray of the same shape, float32, normalised
-    """
-    out = np.empty_like(log_posteriors, dtype=np.float32)
-    for part in np.unique(pool_of):
-        inside = pool_of == part
-        pool = log_posteriors[..., ~inside, :].mean(-2, keepdims=True, dtype=np.float64)
-        moved = log_posteriors[..., inside, :] - pool
-        moved -= np.log(np.exp(moved - moved.max(-1, keepdims=True)).sum(-1, keepdims=True)) + moved.max(
-            -1, keepdims=True
-        )
-        out[..., inside, :] = moved
-    return out
-
-
 def _part(array: npt.NDArray[np.floating], slot: int, rows: Ints | slice) -> Floats:
     return np.asarray(array[slot, rows], dtype=np.float32)

@@ -36,10 +36,10 @@ class SoftmaxSettings:
     """
 
     features: int = 60_000
-    epochs: int = 10
+    epochs: int = 4
     batch: int = 512
-    rate: float = 0.03
-    decay: float = 1e-7
+    rate: float = 0.05
+    decay: float = 3e-6
 
 
 @dataclass(frozen=True)

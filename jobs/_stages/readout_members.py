@@ -34,18 +34,23 @@ from backend.protocol import FOLDS
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.grams import count_grams
+from backend.readouts.network import NetworkSettings
 from backend.readouts.softmax import SoftmaxSettings
 from backend.readouts.stack import EDGES, cells_of
 from backend.traces import Trace, View, view_text
 from jobs import _common
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.baselines import MATH, Material
+from jobs._stages.readout_networks import complete_networks
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 CLEAN = "clean"
 LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
-"""Conditions, which are also the lengths of a bank, and the response tokens that they leave."""
+"""Conditions, and the response tokens that they leave."""
+TRAINED = (CLEAN, "t64", "t32")
+"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
+POOLED, NETWORK = "pooled", "network"
 CELLS = 2 * (len(EDGES) + 1)
 
 
@@ -77,16 +82,21 @@ class Plan:
         Kinds of n-grams, from :data:`GRAMS`.
     view : {'ur', 'r'}
     shrinkage : float
+    network : NetworkSettings or None
+        Of the networks that read the same blocks, None for none.
     """
 
     blocks: Mapping[str, tuple[int, ...]]
     grams: tuple[str, ...] = ("word", "char")
     view: View = "ur"
     shrinkage: float = 0.1
+    network: NetworkSettings | None = None
 
     def members(self, what: str) -> list[str]:
-        """Members of a bank: a proxy or a kind of n-grams, at every length."""
-        return [f"{what}@{length}" for length in LENGTHS]
+        """Members of a proxy, discriminants of every length and a network, or of a kind of n-grams."""
+        if what not in self.blocks:
+            return [f"{what}@{POOLED}"]
+        return [f"{what}@{part}" for part in (*TRAINED, *([NETWORK] if self.network else []))]
 
     @property
     def banks(self) -> list[str]:
@@ -162,6 +172,8 @@ class Scorer:
             self._discriminants(proxy)
         for kind in self.plan.grams:
             self._grams(kind)
+        for proxy in self.plan.blocks if self.plan.network else ():
+            self._networks(proxy)
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
@@ -175,12 +187,12 @@ class Scorer:
     def _discriminants(self, proxy: str) -> None:
         conditions = [*LENGTHS, *([MATH] if self.has_transfer(proxy) else [])]
         wanted = {
-            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)] for length in LENGTHS
+            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)] for length in TRAINED
         }
         if not any(wanted.values()):
             return
         bank = {}
-        for length in tqdm([name for name in LENGTHS if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
+        for length in tqdm([name for name in TRAINED if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
             started = time.perf_counter()
             load, width = self._load(self.rows[proxy], proxy, length)
             moments = fold_moments(load, width, self.labels, self.folds, self.classes)
@@ -201,29 +213,48 @@ class Scorer:
 
     def _grams(self, kind: str) -> None:
         conditions = [*LENGTHS, MATH]
-        wanted = {length: [c for c in conditions if not self._done(c, f"{kind}@{length}", kind)] for length in LENGTHS}
-        if not any(wanted.values()):
+        name = f"{kind}@{POOLED}"
+        if all(self._done(condition, name, kind) for condition in conditions):
             return
         held = GRAMS[kind]
         counts = {
             condition: count_grams(self._texts(condition), held.kind, held.lengths, held.bits)
             for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
         }
-        for length in [name for name in LENGTHS if wanted[name]]:
-            name = f"{kind}@{length}"
-            out = {condition: self._empty(condition) for condition in conditions}
-            started = time.perf_counter()
-            models = fit_gram_models(
-                counts[length], self.labels, self.folds, self.classes, held.settings, range(len(MODELS))
-            )
-            for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
-                for condition in LENGTHS:
-                    score_grams(counts[condition], self.folds, model, readout, out[condition])
-                if model < FOLDS:
-                    out[MATH][model] = readout.log_posterior(counts[MATH])
-            self.costs[name] = round(time.perf_counter() - started, 1)
-            for condition in conditions:
-                self._keep(condition, name, kind, out[condition])
+        out = {condition: self._empty(condition) for condition in conditions}
+        started = time.perf_counter()
+        copies = [counts[length] for length in TRAINED]
+        models = fit_gram_models(copies, self.labels, self.folds, self.classes, held.settings, range(len(MODELS)))
+        for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+            for condition in LENGTHS:
+                score_grams(counts[condition], self.folds, model, readout, out[condition])
+            if model < FOLDS:
+                out[MATH][model] = readout.log_posterior(counts[MATH])
+        self.costs[name] = round(time.perf_counter() - started, 1)
+        for condition in conditions:
+            self._keep(condition, name, kind, out[condition])
+
+    def _networks(self, proxy: str) -> None:
+        assert self.plan.network
+        conditions = [*LENGTHS, *([MATH] if self.has_transfer(proxy) else [])]
+        name = f"{proxy}@{NETWORK}"
+        if all(self._done(condition, name, proxy) for condition in conditions):
+            return
+        out = {condition: self._empty(condition) for condition in conditions}
+        self.costs[name] = complete_networks(
+            {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
+            TRAINED,
+            self.labels,
+            self.folds,
+            self.classes,
+            (MATH, self._load(self.others[proxy], proxy, CLEAN)[0], self.size(MATH)) if MATH in conditions else None,
+            out,
+            self.plan.network,
+            self._path(CLEAN, name).parent / "models",
+            self._identity(proxy, name),
+        )
+        for condition in conditions:
+            self._keep(condition, name, proxy, out[condition])
 
     def _load(self, rows: _common.Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
         variant = "full" if length == CLEAN else length
@@ -260,26 +291,29 @@ class Scorer:
         return np.empty(shape, dtype=np.float16)
 
     def _path(self, condition: str, member: str) -> Path:
-        return self.folder / member / f"{condition}.npy"
+        bank, _, length = member.rpartition("@")
+        layers = ["+".join(map(str, self.plan.blocks[bank]))] if bank in self.plan.blocks else []
+        return self.folder.joinpath(bank, *layers, length, f"{condition}.npy")
 
-    def _identity(self, bank: str) -> str:
+    def _identity(self, bank: str, member: str) -> str:
         if bank in self.rows:
-            store = self.rows[bank].store.identity()
-            own = [repr(store), list(self.plan.blocks[bank]), self.plan.shrinkage]
+            network = member.endswith(f"@{NETWORK}")
+            settings = repr(self.plan.network) if network else self.plan.shrinkage
+            own = [repr(self.rows[bank].store.identity()), list(self.plan.blocks[bank]), settings]
         else:
             own = [repr(GRAMS[bank]), proxy_hash(DEFAULT_PROXY)]
         return json.dumps([self.identity, own])
 
     def _done(self, condition: str, member: str, bank: str) -> bool:
         note = self._path(condition, member).with_suffix(".json")
-        return note.exists() and note.read_text("utf-8") == self._identity(bank)
+        return note.exists() and note.read_text("utf-8") == self._identity(bank, member)
 
     def _keep(self, condition: str, member: str, bank: str, array: npt.NDArray[np.float16]) -> None:
         path = self._path(condition, member)
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path.with_suffix(".partial.npy"), array)
         path.with_suffix(".partial.npy").replace(path)
-        path.with_suffix(".json").write_text(self._identity(bank), "utf-8")
+        path.with_suffix(".json").write_text(self._identity(bank, member), "utf-8")
 
 
 def count_tokens(tokenizer: Any, traces: list[Trace], chunk: int = 1000) -> Ints:

@@ -2,8 +2,8 @@
 
 ``python -m jobs evaluate --readout fused`` makes all of it: the scores of the members, one reader a stack (the fused
 readout and its ablations), shortened responses and Math100, calibration at every budget, and paired comparisons with
-the paper's readout. Math100 is reported twice: as it is (condition clean), and after the scores were centred on
-unlabelled responses to other prompts of the new domain (condition background).
+the paper's readout. Math100 is reported twice: as it is (condition clean), and with a bias from unlabelled responses
+to other prompts of the new domain (condition background).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import numpy.typing as npt
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
-from backend.evaluations.readouts import Fused, centred, fuse, transfer
+from backend.evaluations.readouts import Fused, fuse, transfer
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, transfer_frames
 from backend.protocol import SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import proxy_key
+from backend.readouts.domain import balanced
+from backend.readouts.network import NetworkSettings
 from backend.release import Release
 from backend.statistics import SEED
 from backend.store.builds import recorded
@@ -34,11 +36,11 @@ from jobs._stages import Asked
 from jobs._stages.baselines import MATH, Material
 from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, write_attribution
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CELLS, CLEAN, GRAMS, LENGTHS, Plan, Scorer
+from jobs._stages.readout_members import CELLS, CLEAN, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer
 
 Floats = npt.NDArray[np.float32]
 FUSED = "fused"
-BLOCKS: tuple[int, ...] = (3, 6, 9, 12, 15, 18, 21, 24, 27, 30)
+BLOCKS: tuple[int, ...] = (3, 9, 15, 21, 24)
 """Blocks of the default proxy whose discriminants are members."""
 _MEMBER = re.compile(r"([^:,]+)(?::(\d+(?:\+\d+)*))?")
 
@@ -60,23 +62,26 @@ def plan_of(asked: Asked) -> Plan:
         If the list of members cannot be read.
     """
     if not asked.members:
-        return Plan({asked.proxy: BLOCKS}, view=asked.views[0])
+        return Plan({asked.proxy: BLOCKS}, ("word",), view=asked.views[0], network=NetworkSettings())
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
+    network = None
     for part in asked.members.split(","):
         found = _MEMBER.fullmatch(part.strip())
-        if found and not found[2] and found[1] in GRAMS:
+        if part.strip() == NETWORK:
+            network = NetworkSettings()
+        elif found and not found[2] and found[1] in GRAMS:
             grams.append(found[1])
         elif found and found[2]:
             blocks[proxy_key(found[1])] = tuple(sorted({int(layer) for layer in found[2].split("+")}))
         else:
             raise AtlasError(
                 f"'{part}' is no member of a fused readout",
-                f"Write a proxy and its blocks, such as smollm2-135m:9+18, or one of {', '.join(GRAMS)}",
+                f"Write a proxy and its blocks, such as smollm2-135m:9+18, or one of {', '.join(GRAMS)}, {NETWORK}",
             )
     if not blocks:
         raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
-    return Plan(blocks, tuple(grams), view=asked.views[0])
+    return Plan(blocks, tuple(grams), view=asked.views[0], network=network)
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
@@ -85,10 +90,12 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     together = "+".join(plan.blocks)
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
-        out["lda", proxy] = (f"Discriminants, every length · {proxy}", plan.members(proxy))
+        out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
+        if plan.network:
+            out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
+            out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
     for kind in plan.grams:
         name = "Word" if kind == "word" else "Character"
-        out[f"ngram-{kind}-full", None] = (f"{name} n-grams, whole responses", [f"{kind}@{CLEAN}"])
         out[f"ngram-{kind}-lengths", None] = (f"{name} n-grams, every length", plan.members(kind))
     if len(plan.blocks) > 1:
         states = [member for proxy in plan.blocks for member in plan.members(proxy)]
@@ -98,8 +105,6 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         if len(plan.grams) > 1:
             out["fused-text", None] = ("Fused n-grams", text)
         everything = [member for bank in plan.banks for member in plan.members(bank)]
-        whole = [f"{bank}@{CLEAN}" for bank in plan.banks]
-        out["fused-full", together] = (f"Fused, whole responses · {together}", whole)
         out[FUSED, together] = (f"Fused · {together}", everything)
     return out
 
@@ -216,7 +221,10 @@ def _elsewhere(
     plain = transfer(given, fused.stacks, cells, members)
     keep(folder / TRANSFER_FILE, plain)
     pools = np.tile(fold_of_prompts(scorer.material.prompts(MATH)), len(rows.sources))
-    for condition, log_posteriors in (("clean", plain), ("background", centred(plain, pools))):
+    for condition, log_posteriors in (
+        ("clean", plain),
+        ("background", np.stack([balanced(part, pools) for part in plain])),
+    ):
         frames = transfer_frames(log_posteriors, rows.sources, rows.families)
         about = {**key, "benchmark": MATH, "condition": condition}
         write_attribution(connection, about, frames, build)
