@@ -126,15 +126,20 @@ def validate(
             known = calibrations if condition == CLEAN else None
             write(calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known), "calibration", condition)
     if "unknown" in parts:
-        write(_unknown(_left_out_sets(family), lambda out: _columns_removed(clean, len(folds), out), folds, budgets),
-              "unknown", CLEAN)  # fmt: skip
+        write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
     if "refit" in parts and fingerprints is not None:
         # The even and odd prompts of one fold are the blocks: more traces than that are not resampled well.
         smallest = int(np.bincount(folds).min())
         few = [k for k in budgets if k <= smallest // 2]
         if smallest >= 4:
-            write(_unknown(_left_out_sets(family), lambda out: _refitted(fingerprints, folds, out), folds, few),
-                  "refit", CLEAN)  # fmt: skip
+            runs: dict[bytes, LeftOut] = {}
+
+            def refitted(out: Ints) -> LeftOut:
+                if out.tobytes() not in runs:  # a fit serves every statistic
+                    runs[out.tobytes()] = _refitted(fingerprints, folds, out)
+                return runs[out.tobytes()]
+
+            write(_unknown(family, refitted, folds, few), "refit", CLEAN)
     if "stop" in parts:
         write(stop_frame(clean, folds, calibrations=calibrations), "stop", CLEAN)
     if "drift" in parts:
@@ -205,14 +210,14 @@ def _windows(folds: Ints) -> list[int]:
     return [window for window in (10, 20, 50) if 2 * window <= len(folds)] or [len(folds) // 2]
 
 
-def _unknown(
-    scenarios: Iterator[tuple[str, list[Ints]]], run_of: Callable[[Ints], LeftOut], folds: Ints, budgets: list[int]
-) -> pd.DataFrame:
-    frames = [pd.DataFrame(columns=["k", "metric", "value", "n"])]
-    for scenario, left_out in scenarios:
-        runs = [run_of(out) for out in left_out]
-        frames += [unknown_frame(runs, folds, scenario, statistic, budgets) for statistic in STATISTICS]
-    return pd.concat(frames[1:] or frames, ignore_index=True)
+def _unknown(family: Ints, run_of: Callable[[Ints], LeftOut], folds: Ints, budgets: list[int]) -> pd.DataFrame:
+    """Every statistic in every scenario; one run is in memory at a time, unless ``run_of`` keeps it."""
+    frames = [
+        unknown_frame((run_of(out) for out in left_out), folds, scenario, statistic, budgets)
+        for scenario, left_out in _left_out_sets(family)
+        for statistic in STATISTICS
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["k", "metric", "value", "n"])
 
 
 def _left_out_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
