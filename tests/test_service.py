@@ -16,7 +16,8 @@ import pytest
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
-from backend.audit.service import LIVE_JOBS, SESSION_JOBS, Service
+from backend.audit.service import Service
+from backend.audit.sessions import LIVE_JOBS, SESSION_JOBS
 from backend.audit.settings import Settings
 from backend.audit.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from backend.audit.verification import alterations

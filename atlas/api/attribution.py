@@ -16,7 +16,8 @@ from flask import Blueprint, Response, jsonify, request
 from atlas.api.problems import PREFIX, RefusedError, document, refused
 from atlas.api.requests import received
 from backend.audit.progress import ENDED, Snapshot
-from backend.audit.service import SHORT, Service
+from backend.audit.service import Service
+from backend.audit.sessions import SHORT
 from backend.audit.uploads import BusyError
 from backend.errors import AtlasError
 

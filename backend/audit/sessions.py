@@ -1,0 +1,299 @@
+"""Files and jobs of everybody who asks a server: who holds what, what runs, and what is deleted when.
+
+No session sees what another one holds. What is wrong with a file or a question is said before anything is queued; what
+a job brought lies beside its file, so that the memory of the server does not grow with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backend.audit.ecosystems import Ecosystem, Ecosystems
+from backend.audit.host import REMEDY, Host, Readiness
+from backend.audit.intake import Columns, Limits, inspect
+from backend.audit.progress import ENDED, Job, Snapshot
+from backend.audit.settings import Settings
+from backend.audit.uploads import LIFETIME, BusyError, MissingError, Preview, Upload, Uploads
+from backend.errors import AtlasError
+
+if TYPE_CHECKING:
+    from backend.audit.engine import Loaded
+    from backend.audit.enrolment import Enrolment
+
+SESSION_JOBS = 4
+"""Jobs of one session that wait or run at a time."""
+LIVE_JOBS = 32
+"""Jobs of all sessions that wait or run at a time."""
+KEPT_JOBS = 1_000
+"""Jobs that are known; those that ended longest ago are deleted beyond it."""
+SHORT = 200
+"""Traces up to which a job goes before longer ones, and between two batches of one."""
+SWEEP = 600
+"""Seconds between two looks for what is too old."""
+FAILED = ("The server could not score these traces", REMEDY)
+
+
+class Sessions:
+    """What the sessions of a server hold; every method may be called from any thread.
+
+    Parameters
+    ----------
+    data : Path
+        Data folder; its ``enrolments/`` are the ecosystems.
+    cache : Path
+        Folder in which uploads lie.
+    load : callable or None
+        See :class:`backend.audit.host.Host`.
+    limits : Limits
+        Of an upload.
+    """
+
+    def __init__(self, data: Path, cache: Path, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
+        self.limits = limits
+        self.uploads = Uploads(cache / "uploads", limits)
+        self._ecosystems = Ecosystems(data)
+        self._host = Host(self._ecosystems, load, limits)
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, str], Job] = {}
+        self._swept = 0.0
+        self._sweep()
+
+    # ---- the proxy --------------------------------------------------------------------------------------------------
+
+    def state(self) -> Readiness:
+        """Whether the default ecosystem's proxy is in memory; asks for it where an ecosystem appeared since."""
+        return self._host.state()
+
+    def warm(self) -> None:
+        """Load the default ecosystem's proxy in the background; without an ecosystem nothing happens."""
+        self._host.warm()
+
+    def ecosystems(self) -> list[Ecosystem]:
+        """Ecosystems that are enrolled here, by name; new files are seen without a restart."""
+        return self._ecosystems.all()
+
+    # ---- files ------------------------------------------------------------------------------------------------------
+
+    def upload(self, session: str, name: str, content: bytes) -> Upload:
+        """Keep a file for a session.
+
+        Parameters
+        ----------
+        session : str
+            A key that nobody guesses, at least 16 characters.
+        name : str
+        content : bytes
+            At most 25 MB.
+
+        Raises
+        ------
+        AtlasError
+            TooLargeError, BusyError, or if it is empty.
+        """
+        self._sweep()
+        return self.uploads.add(session, name, content)
+
+    def inspect(self, session: str, key: str, columns: Columns | None = None) -> Preview:
+        """What a file is, with every bad place; nothing is scored.
+
+        Raises
+        ------
+        AtlasError
+            MissingError, or if no trace can be read out of it.
+        """
+        return self.uploads.preview(session, key, columns)
+
+    def samples(self) -> list[str]:
+        """Models of the shipped sample traces, in the order of their numbers."""
+        from backend.audit.samples import sample_labels
+
+        return sample_labels()
+
+    def sample(self, session: str, number: int = 0) -> Upload:
+        """Shipped traces of one model on prompts that the sample ecosystem has not seen.
+
+        Returns
+        -------
+        Upload
+            Its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
+        """
+        from backend.audit.samples import sample_enrolment_of, sample_file
+
+        held = [self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()]
+        enrolment = sample_enrolment_of(held)
+        label, content = sample_file(number, enrolment)
+        name = None if enrolment is None else enrolment.name
+        return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
+
+    # ---- jobs -------------------------------------------------------------------------------------------------------
+
+    def start(
+        self, session: str, key: str, settings: Settings, *, discard: bool = False, fingerprints: bool = False
+    ) -> str:
+        """Queue an audit; what is wrong with the settings or the file is said at once.
+
+        Parameters
+        ----------
+        session, key : str
+        settings : Settings
+        discard : bool
+            Delete the file as soon as it is scored; token evidence is then not to be had.
+        fingerprints : bool
+            Keep every trace's fingerprint beside the report, for a test of drift.
+
+        Returns
+        -------
+        str
+            The job.
+
+        Raises
+        ------
+        AtlasError
+            MissingError, BusyError, or whatever is wrong.
+        """
+        self._sweep()
+        upload, path = self.uploads.get(session, key)
+        enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
+        from backend.audit.inquiry import checked, selection_of  # torch is here already, with the enrolment
+
+        checked(enrolment, settings)
+        with path.open("rb") as stream:
+            layout = inspect(stream, upload.name, settings.columns, self.limits)
+            counted = selection_of(settings, self.limits)
+            total = sum(1 for _ in counted.traces(stream, layout, self.limits))
+        if not total:
+            first = counted.problems[0] if counted.problems else None
+            where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+            raise AtlasError(
+                f"There is no trace in {layout.name}{where}", "Check the file and the mapping of its columns"
+            )
+        job = Job(
+            secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
+            discard=discard, fingerprints=fingerprints,
+        )  # fmt: skip
+        with self._lock:
+            live = [held for held, other in self._jobs.items() if other.state not in ENDED]
+            if len(live) >= LIVE_JOBS or sum(held[0] == session for held in live) >= SESSION_JOBS:
+                raise BusyError("Too many audits wait or run already", "Wait until one has ended, or cancel it")
+            self._jobs[session, job.name] = job
+        self._host.retry()
+        job.number = self._host.worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
+        return job.name
+
+    def progress(self, session: str, job: str) -> Snapshot:
+        """How far a job is, and what the traces so far say.
+
+        Raises
+        ------
+        MissingError
+            If this session has no such job.
+        """
+        held = self._job(session, job)
+        return held.snapshot(self._host.worker.before(held.number) if held.state == "queued" else 0)
+
+    def wait(self, session: str, job: str, seconds: float, after: int | None = None) -> Snapshot:
+        """Wait until a job has ended, or has scored more traces than ``after``, or the time is over."""
+        held = self._job(session, job)
+        with held.changed:
+            held.changed.wait_for(
+                lambda: held.state in ENDED or (after is not None and held.done > after), timeout=seconds
+            )
+        return self.progress(session, job)
+
+    def cancel(self, session: str, job: str) -> Snapshot:
+        """End a job after the batch that runs; what is done is kept and reported."""
+        held = self._job(session, job)
+        held.stop.set()
+        with held.changed:
+            if held.state == "queued":
+                held.become("cancelled")
+        return self.progress(session, job)
+
+    def jobs(self, session: str) -> list[Snapshot]:
+        """Jobs of a session, the newest first."""
+        with self._lock:
+            names = [name for owner, name in self._jobs if owner == session]
+        return [self.progress(session, name) for name in reversed(names)]
+
+    def forget(self, session: str) -> None:
+        """End a session: its jobs stop, and its files and reports are deleted."""
+        with self._lock:
+            mine = [held for held in self._jobs if held[0] == session]
+            ended = [self._jobs.pop(held) for held in mine]
+        for job in ended:
+            job.stop.set()
+            job.become("cancelled")
+        self.uploads.forget(session)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _run(self, session: str, job: Job, enrolment: Enrolment) -> None:
+        at_fault: str | None = None
+        try:
+            if job.stop.is_set():
+                job.become("cancelled")
+                return
+            upload, path = self.uploads.get(session, job.key)
+            job.become("running")
+            between = None if job.total <= SHORT else self._host.worker.between
+            at_fault = "server"
+            self._host.engine().attributor(enrolment)
+            at_fault = None
+            inquiry = self._host.engine().run(job, enrolment, path, upload.name, between)
+            scored = inquiry.scored
+            kept: dict[str, Any] = {"signature": scored.signature}
+            if scored.fingerprints is not None:
+                kept["fingerprints"] = scored.fingerprints
+            with self._lock:
+                if (session, job.name) not in self._jobs:
+                    return  # the session ended meanwhile
+                self._place(session, job.name, "report.json").write_text(json.dumps(inquiry.report), "utf-8")
+                np.savez(self._place(session, job.name, "npz"), **kept)
+            job.reported = True
+            job.become("done" if scored.complete else "cancelled")
+        except AtlasError as error:
+            if job.stop.is_set() and not job.done:
+                job.become("cancelled")
+            else:
+                job.become("failed", error.problem, error.remedy, at_fault)
+        except Exception:
+            logging.getLogger(__name__).exception("An audit failed")
+            job.become("failed", *FAILED, "server")
+        finally:
+            if job.discard:
+                self.uploads.discard(session, job.key)
+
+    def _job(self, session: str, job: str) -> Job:
+        with self._lock:
+            held = self._jobs.get((session, job))
+        if held is None:
+            raise MissingError("This session has no such audit", "Start one; what is older than 24 hours is deleted")
+        return held
+
+    def _place(self, session: str, job: str, ending: str) -> Path:
+        return self.uploads.place(session) / f"{job}.{ending}"
+
+    def _sweep(self) -> None:
+        """Delete what is too old, every few minutes at most."""
+        now = time.time()
+        with self._lock:
+            if now - self._swept < SWEEP:
+                return
+            self._swept = now
+            ended = [held for held, job in self._jobs.items() if job.state in ENDED]
+            old = [held for held in ended if self._jobs[held].created < now - LIFETIME]
+            surplus = ended[: max(0, len(self._jobs) - KEPT_JOBS)]
+            for held in {*old, *surplus}:
+                del self._jobs[held]
+                for ending in ("report.json", "npz"):
+                    self._place(*held, ending).unlink(missing_ok=True)
+        self.uploads.sweep(now)
