@@ -38,6 +38,9 @@ PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "attribution": ("/attribution", {"roster": "100-way"}, 3),
     "compare": ("/compare", {"roster": "100-way"}, 3),
     "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}, 3),
+    "relationships": ("/relationships", {"protocol": "family"}, 3),
+    "brief": ("/brief", {"roster": "100-way"}, 1),
+    "presentation": ("/attribution", {"roster": "100-way", "present": "1"}, 1),
     "family": ("/family/Claude", {"roster": "100-way", "k": "5"}, 3),
     "methods": ("/methods", {}, 1),
 }
