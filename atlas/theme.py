@@ -8,6 +8,7 @@ ground so that every mark keeps a contrast of at least 3 : 1.
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -176,6 +177,7 @@ def translucent(colour: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
+@functools.cache
 def template(theme: Theme) -> go.layout.Template:
     """Plotly template: transparent ground, quiet axes, words in the hover box."""
     token = TOKENS[theme]

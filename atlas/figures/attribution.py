@@ -170,9 +170,12 @@ def confusion_matrix(
             share[place[truth], column] = np.nansum([share[place[truth], column], part])
     names = _distinct(rows["name"].tolist())
     across = [*names, "any other family"] if zoom else names
+    # An array of objects is taken as it is; a list of lists would be looked through value by value, several times.
+    z = np.round(share, 4).astype(object)
+    z[np.isnan(share)] = None
     figure = go.Figure(
         go.Heatmap(
-            z=[[None if np.isnan(value) else round(float(value), 4) for value in row] for row in share],
+            z=z,
             x=across,
             y=names,
             zmin=0,
@@ -203,31 +206,39 @@ def confusion_matrix(
         )
     )
     outline = {"color": token["edge"], "width": 1}
+    shapes: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
     if not zoom:
         blocks = _blocks(rows["family"])
-        for start, stop, _ in blocks:
-            if stop - start > 1:
-                figure.add_shape(
-                    type="rect", x0=start - 0.5, x1=stop - 0.5, y0=start - 0.5, y1=stop - 0.5, line=outline
-                )
-        _margin_names(figure, blocks, len(labels), token)
+        shapes += [
+            {"type": "rect", "x0": start - 0.5, "x1": stop - 0.5, "y0": start - 0.5, "y1": stop - 0.5, "line": outline}
+            for start, stop, _ in blocks
+            if stop - start > 1
+        ]
         words = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13, "color": token["soft"]}}
-        figure.add_annotation(x=0, y=1, text="Truth ↓", xanchor="right", yanchor="bottom", xshift=-24, **words)
-        figure.add_annotation(x=0, y=0, text="Answered →", xanchor="left", yanchor="top", yshift=-12, **words)
+        annotations += [
+            *_margin_names(blocks, len(labels), token),
+            {"x": 0, "y": 1, "text": "Truth ↓", "xanchor": "right", "yanchor": "bottom", "xshift": -24, **words},
+            {"x": 0, "y": 0, "text": "Answered →", "xanchor": "left", "yanchor": "top", "yshift": -12, **words},
+        ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         row, column = place[clicked[0]], place.get(clicked[1], len(labels))
         reach = 0.5 if len(labels) <= 70 else 1.2
-        figure.add_shape(
-            type="rect",
-            x0=column - reach,
-            x1=column + reach,
-            y0=row - reach,
-            y1=row + reach,
-            line={"color": token["accent"], "width": 2},
+        shapes.append(
+            {
+                "type": "rect",
+                "x0": column - reach,
+                "x1": column + reach,
+                "y0": row - reach,
+                "y1": row + reach,
+                "line": {"color": token["accent"], "width": 2},
+            }
         )
     many = len(labels) > 40
     figure.update_layout(
         template=template(theme),
+        shapes=shapes,
+        annotations=annotations,
         margin={"l": 232 if zoom else 112, "r": 16, "t": 24, "b": 176 if zoom and not many else 76},
         dragmode=False,
     )
@@ -492,17 +503,17 @@ def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     return [(int(start), int(stop), families.iloc[start]) for start, stop in itertools.pairwise(starts) if stop > start]
 
 
-def _margin_names(figure: go.Figure, blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> None:
+def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[dict[str, object]]:
     """Family names left of their rows, moved apart where rows are thin, each with a hair line to its block."""
     pixels = MATRIX_PIXELS / max(size, 1)
     middles = [(start + stop - 1) / 2 for start, stop, _ in blocks]
     heights = apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
-    for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True):
-        figure.add_annotation(
-            x=-0.5, y=middle, text=plain(family, 14), showarrow=True, ax=-14, ay=height - (middle + 0.5) * pixels,
-            xanchor="right", arrowhead=0, arrowwidth=1, arrowcolor=token["edge"], standoff=0,
-            font={"size": 12, "color": token["soft"]},
-        )  # fmt: skip
+    line = {"arrowhead": 0, "arrowwidth": 1, "arrowcolor": token["edge"], "standoff": 0, "ax": -14, "showarrow": True}
+    words = {"xanchor": "right", "font": {"size": 12, "color": token["soft"]}}
+    return [
+        {"x": -0.5, "y": middle, "ay": height - (middle + 0.5) * pixels, "text": plain(family, 14), **line, **words}
+        for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True)
+    ]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
