@@ -1,0 +1,102 @@
+"""The brief in a real Chromium: chosen figures, the link, and what comes out of the printer."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from tests.browser.conftest import Browser
+from tests.browser.related import browse_related
+
+pytestmark = pytest.mark.browser
+
+SHOWN = "return getComputedStyle(document.querySelector(arguments[0])).display !== 'none'"
+PLATES = "return [...document.querySelectorAll('.plate')].map(e => e.id.replace('figure-brief-', ''))"
+
+
+@pytest.fixture(scope="module")
+def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
+
+
+@pytest.fixture
+def calm(related: Browser) -> Iterator[Browser]:
+    related.complaints()
+    yield related
+    assert related.complaints() == []
+
+
+def test_the_brief_holds_the_figures_of_its_link(calm: Browser) -> None:
+    calm.open("/brief?theme=dark&roster=12-way&figures=purity,budget&k=5")
+    assert calm.run(PLATES) == ["purity", "budget"]
+    calm.until(
+        "return [...document.querySelectorAll('.plate')].every(e => e.querySelector('.js-plotly-plot .main-svg'))"
+    )
+    assert "From 5 traces" in calm.text(".findings")
+    assert calm.run("return document.querySelectorAll('.sheet').length") == 4
+    assert calm.run("return getComputedStyle(document.querySelector('.sheet')).backgroundColor") == "rgb(255, 255, 255)"
+    assert "python -m tests.invented_atlas" in calm.run("return document.querySelector('.sheet-builds').textContent")
+    calm.run("document.querySelector('#brief-k input[value=\"1\"]').click()")
+    calm.until("return document.querySelector('.findings').innerText.includes('From one trace')")
+    assert calm.query()["figures"] == "purity,budget" and calm.query()["k"] == "1"
+
+
+def test_a_figure_is_left_out_and_the_link_follows(calm: Browser) -> None:
+    calm.open("/brief?theme=light&roster=12-way&figures=budget,readouts")
+    calm.run("window.dash_clientside.set_props('brief-figures', {value: ['readouts', 'kinship']})")
+    calm.wait(lambda: calm.run(PLATES) == ["readouts", "kinship"], "two other figures")
+    calm.wait(lambda: calm.query()["figures"] == "readouts,kinship", "the choice in the link")
+    calm.run("[...document.querySelectorAll('.sheet-readouts .tool')].find(b => b.innerText.includes('How')).click()")
+    calm.until("return document.querySelector('.made .command') !== null")
+
+
+def test_on_paper_there_are_sheets_and_nothing_else(calm: Browser) -> None:
+    calm.open("/brief?theme=dark&roster=12-way&figures=map,budget,confusion")
+    calm.until(
+        "return [...document.querySelectorAll('.plate')].every(e => e.querySelector('.js-plotly-plot .main-svg'))"
+    )
+    assert all(calm.run(SHOWN, selector) for selector in (".rail", ".bar", ".brief-controls", ".sheet .tools"))
+    calm.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        for hidden in (".rail", ".bar", ".brief-controls", ".sheet .tools"):
+            assert not calm.run(SHOWN, hidden), hidden
+        assert calm.run("return getComputedStyle(document.querySelector('.content')).overflowY") == "visible"
+        assert calm.run("return getComputedStyle(document.querySelector('.sheet')).breakAfter") == "page"
+        drawn = calm.run(
+            "return [...document.querySelectorAll('.plate')].map(e => {"
+            "const b = e.querySelector('.main-svg').getBoundingClientRect(); return [b.width, b.height]})"
+        )
+        assert len(drawn) == 3 and all(width == 672 and height > 300 for width, height in drawn)
+        # Vector marks, not a screenshot of them: only the cells of the matrix are an image inside their SVG.
+        assert calm.run("return document.querySelectorAll('.sheet canvas').length") == 0
+        assert calm.run("return document.querySelectorAll('.sheet .scatterlayer path.point').length") > 20
+        printed = calm.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
+    finally:
+        calm.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    pdf = base64.b64decode(printed)
+    assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 5
+    sizes = {tuple(round(float(x)) for x in box.split()[2:]) for box in re.findall(rb"/MediaBox\s*\[([^\]]+)\]", pdf)}
+    assert sizes and all(abs(width - 595) <= 1 and abs(height - 842) <= 1 for width, height in sizes)
+
+
+def test_the_print_button_prints(calm: Browser) -> None:
+    calm.open("/brief?theme=light&roster=12-way&figures=budget")
+    calm.run("window.printed = 0; window.print = () => { window.printed += 1; }")
+    calm.click("#brief-print")
+    calm.until("return window.printed === 1")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
+def test_the_sheets_fit_their_window(calm: Browser, size: tuple[int, int]) -> None:
+    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        calm.open("/brief?theme=light&roster=27-way&figures=budget")
+        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert calm.run("const s = document.querySelector('.content'); return s.scrollWidth <= s.clientWidth + 1")
+    finally:
+        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

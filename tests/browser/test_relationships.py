@@ -1,0 +1,170 @@
+"""Relationships in a real Chromium: a click on a pair, holdouts, tables, hostile names; and the presentation mode."""
+
+from __future__ import annotations
+
+import csv
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from tests.browser.conftest import Browser
+from tests.browser.related import browse_related
+from tests.invented_atlas import MARKUP
+
+pytestmark = pytest.mark.browser
+
+PLOT = "const p = document.querySelector('#kinship-graph .js-plotly-plot');"
+CLICK = (
+    PLOT + "const t = p.data.find(t => t.name.startsWith('related')), i = arguments[0];"
+    "p.emit('plotly_click', {points: [{curveNumber: p.data.indexOf(t), pointNumber: i, x: t.x[i], y: t.y[i], data: t,"
+    " fullData: p._fullData[p.data.indexOf(t)], customdata: t.customdata[i]}]}); return t.customdata[i]"
+)
+SHOWN = "return getComputedStyle(document.querySelector(arguments[0])).display !== 'none'"
+
+
+@pytest.fixture(scope="module")
+def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
+
+
+@pytest.fixture
+def calm(related: Browser) -> Iterator[Browser]:
+    related.complaints()
+    yield related
+    assert related.complaints() == []
+
+
+def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
+    calm.open("/relationships?theme=dark")
+    names = [trace["name"] for trace in calm.traces("#kinship-graph")]
+    assert names[:3] == ["decision line", "unrelated (8)", "related (8)"]
+    assert "No pair is chosen" in calm.text("#figure-verdicts .empty")
+    models = calm.run(CLICK, 1)
+    calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    heads = calm.run("return [...document.querySelectorAll('.kin-model > .marked .name')].map(e => e.textContent)")
+    assert heads == models
+    assert "Related in truth" in calm.text("#figure-verdicts .sentence")
+    calm.wait(lambda: calm.query().get("left") == models[0], "the pair in the link")
+    assert calm.query()["right"] == models[1]
+    halo = PLOT + "return p.data.find(t => t.name === 'selected').x.length === 1"
+    calm.until(halo)
+
+
+def test_a_link_opens_a_pair_under_a_holdout(calm: Browser) -> None:
+    query = {"protocol": "family", "left": "google/gemma-2b", "right": MARKUP, "measure": "auc", "theme": "light"}
+    calm.open("/relationships?" + urllib.parse.urlencode(query))
+    calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    assert MARKUP in calm.run("return document.querySelector('.kin-models').textContent")
+    assert calm.run("return document.querySelectorAll('img').length") == 0
+    assert calm.run("return document.title") != "owned"
+    assert "AUC" in calm.text("#related-answer")
+    traces = calm.traces("#readouts-graph")
+    assert {trace["name"] for trace in traces} == {"both (DC–AC)", "drift (first AC)", "mean (DC)", "matching text"}
+    kin = {trace["name"] for trace in calm.traces("#kinship-graph")}
+    assert {"unrelated (20)", "related (8)"} <= kin
+    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None:
+    calm.open("/relationships?theme=dark&protocol=pair")
+    assert "The pair split has no paired tests" in calm.run(
+        "return document.querySelector('#figure-tested').textContent"
+    )
+    calm.run("document.querySelector('#protocol input[value=family]').click()")
+    calm.until("return document.querySelector('#contrasts-graph .js-plotly-plot').data.length >= 2")
+    calm.until("return document.querySelectorAll('#tested-grid .ag-center-cols-container [role=row]').length > 2")
+    assert calm.query()["protocol"] == "family"
+    calm.until("return document.querySelector('#protocol-told').innerText.includes('whole families are new')")
+
+
+def test_a_model_is_found_by_its_name_and_leads_to_its_pairs(calm: Browser) -> None:
+    calm.open("/relationships?theme=dark&protocol=pair")
+    field = calm.driver.find_element(By.ID, "left")
+    calm.run("arguments[0].scrollIntoView({block: 'center'})", field)
+    field.click()
+    field.send_keys("gemma-2b/child-0")
+    calm.until("return [...document.querySelectorAll('[role=option]')].some(o => o.innerText === 'gemma-2b/child-0')")
+    field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    calm.until("return document.querySelectorAll('#verdicts-place .kin-partner').length >= 2")
+    calm.until(PLOT + "return p.data.find(t => t.name === 'pairs of the model').x.length >= 2")
+    calm.click("#verdicts-place .kin-partner")
+    calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    assert calm.query()["left"] == "gemma-2b/child-0" and calm.query()["right"] == "google/gemma-2b"
+
+
+def test_rows_csv_and_builds_of_the_page(calm: Browser, downloads: Path) -> None:
+    calm.open("/relationships?theme=dark&protocol=pair")
+    calm.until("return document.querySelectorAll('#mistaken-grid .ag-center-cols-container [role=row]').length > 3")
+    calm.click("#mistaken-grid .ag-center-cols-container [role=row] [role=gridcell]")
+    calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    calm.run("[...document.querySelectorAll('#figure-rates .tool')].find(b => b.innerText.trim() === 'CSV').click()")
+    found = calm.wait(lambda: sorted(downloads.glob("atlas_rates*.csv")), "a downloaded CSV")
+    with found[0].open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["readout"] for row in rows} == {"dc", "ac", "dc-ac", "match"}
+    assert {"accuracy", "accuracy_low", "auc_std", "splits", "origin"} <= set(rows[0])
+    calm.run("[...document.querySelectorAll('#figure-readouts .tool')].find(b => b.innerText.includes('How')).click()")
+    calm.until("return document.querySelectorAll('.made .build').length === 2")
+    assert "python -m jobs relate" in calm.run("return document.querySelector('.made').textContent")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
+def test_the_page_fits_its_window(calm: Browser, size: tuple[int, int]) -> None:
+    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        query = urllib.parse.urlencode({"left": "google/gemma-2b", "right": MARKUP, "theme": "light"})
+        calm.open(f"/relationships?{query}")
+        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        inside = "return [...document.querySelectorAll('.kin-model')].every(e => e.scrollWidth <= e.clientWidth + 1)"
+        assert calm.run(inside)
+    finally:
+        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> None:
+    calm.open("/relationships?theme=dark&protocol=family")
+    wide = calm.run("return document.querySelector('#figure-readouts h2').getBoundingClientRect().height")
+    button = calm.driver.find_element(By.ID, "present")
+    button.send_keys(Keys.ENTER)
+    calm.wait(lambda: calm.query().get("present") == "1", "the mode in the link")
+    for hidden in (".rail", ".bar", ".tools", ".controls"):
+        assert not calm.run(SHOWN, hidden)
+    assert calm.run("return document.querySelector('#figure-readouts h2').getBoundingClientRect().height") > 1.3 * wide
+    assert calm.run("return document.activeElement.id") == "present-off"
+    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    step = "return document.querySelector('#figure-readouts').getBoundingClientRect().top"
+    ActionChains(calm.driver).send_keys(Keys.ARROW_RIGHT).perform()
+    calm.wait(lambda: 0 <= calm.run(step) <= 40, "the first figure at the top")
+    ActionChains(calm.driver).send_keys(Keys.ESCAPE).perform()
+    calm.wait(lambda: "present" not in calm.query(), "a link without the mode")
+    for shown in (".rail", ".bar", ".tools", ".controls"):
+        assert calm.run(SHOWN, shown)
+    assert calm.run("return document.activeElement.id") == "present"
+
+
+@pytest.mark.parametrize("path", ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"])
+def test_every_page_can_be_presented_by_link(calm: Browser, path: str) -> None:
+    calm.open(f"{path}?theme=light&present=1&roster=12-way")
+    assert not calm.run(SHOWN, ".rail") and not calm.run(SHOWN, ".bar")
+    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    calm.wait(lambda: calm.query().get("present") == "1", "the mode in the link")
+
+
+def test_the_mode_goes_along_to_the_next_page(calm: Browser) -> None:
+    calm.open("/attribution?theme=dark&present=1&roster=12-way")
+    calm.wait(
+        lambda: "present=1" in str(calm.run("return document.querySelector('#nav-methods').getAttribute('href')")),
+        "the mode in the navigation's links",
+    )
+    calm.click("#nav-methods")
+    calm.until("return document.querySelector('.prose') !== null")
+    assert calm.query()["present"] == "1" and not calm.run(SHOWN, ".rail")
+    calm.click("#present-off")
+    calm.wait(lambda: "present" not in calm.query(), "a link without the mode")
