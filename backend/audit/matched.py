@@ -74,7 +74,9 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
     """The condition of traces with so many response tokens (n,): 'clean', or the cut that they fit into."""
-    length = float(np.quantile(tokens, 0.95)) if len(tokens) else np.inf
+    if not len(tokens):
+        return CLEAN
+    length = float(np.quantile(tokens, 0.95))
     if not (tokens >= NEAR * length).mean() >= PILE:
         return CLEAN
     fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]

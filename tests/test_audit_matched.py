@@ -1,0 +1,145 @@
+"""Which condition traces are in, and what the validation says about just such a case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from backend.audit.attributor import Scored
+from backend.audit.calibration import Calibration
+from backend.audit.companions import attached, companions_of
+from backend.audit.enrolment import Enrolment
+from backend.audit.matched import (
+    condition_of,
+    conditions_of,
+    expected_power,
+    matched_validation,
+    validation_arrays,
+    validation_of,
+)
+from backend.audit.sequential import StopRule, stop_arrays
+from backend.errors import AtlasError
+
+CUTS = ("clean", "t128", "t64", "t32")
+ROWS = pd.DataFrame(
+    [
+        *({"condition": c, "part": "calibration", "k": k, "metric": m, "value": v + k / 1000, "std": 0.01,
+           "n": 500 // k} for c in ("clean", "t64") for k in (1, 10, 100) for m, v in (("accuracy_after", 0.5), ("ece_after", 0.02))),
+        {"condition": "clean", "part": "refit", "k": 10, "metric": "false_acceptance", "scenario": "family",
+         "statistic": "relative-mahalanobis", "level": 0.05, "value": 0.25, "std": 0.1, "n": 40},
+        {"condition": "clean", "part": "refit", "k": 10, "metric": "false_acceptance", "scenario": "family",
+         "statistic": "max-logit", "level": 0.05, "value": 0.9, "std": 0.1, "n": 40},
+        {"condition": "clean", "part": "stop", "k": 100, "metric": "stop_error", "rule": "controlled", "level": 0.05,
+         "value": 0.031, "std": 0.01, "n": 300},
+        *({"condition": "clean", "part": "drift", "k": k, "metric": "alarms", "scenario": s, "statistic": t,
+           "level": 0.05, "space": "fingerprints", "value": v, "std": 0.02, "n": 100}
+          for k in (10, 50) for s, t, v in (("same", "energy", 0.04), ("sibling", "energy", 0.3 + k / 100),
+                                            ("sibling", "energy-paired", 0.99))),
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture
+def bare() -> Enrolment:
+    return Enrolment(
+        name="x", reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=("a", "b"),
+        families=("a", "b"), heads=(), log_prior=np.log([0.5, 0.5]), prompts=np.empty(0, np.uint64),
+        folds=np.empty(0, np.int16),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def enrolment(bare: Enrolment) -> Enrolment:
+    return replace(bare, attachments=validation_arrays(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "condition"),
+    [
+        ([64] * 12 + [20, 31, 44], "t64"),
+        ([70, 66, 69, 71, 64, 68, 30], "t64"),  # another tokenizer's limit
+        ([32] * 5, "t32"),
+        ([128, 128, 90, 128], "t128"),
+        ([400] * 9, "clean"),
+        ([5, 9, 14, 18, 22, 25, 27, 31, 40, 62], "clean"),  # short, and of different lengths
+        ([], "clean"),
+    ],
+)
+def test_cut_traces_are_told_from_short_ones(tokens: list[int], condition: str) -> None:
+    assert condition_of(np.array(tokens, dtype=np.intp), CUTS) == condition
+    assert condition_of(np.array(tokens, dtype=np.intp), ["clean"]) == "clean"
+
+
+def test_rows_survive_the_attachments(enrolment: Enrolment, bare: Enrolment) -> None:
+    held = validation_of(enrolment)
+    assert len(held) == len(ROWS)
+    np.testing.assert_allclose(held["value"], ROWS["value"])
+    assert held["scenario"].tolist() == ROWS["scenario"].fillna("").tolist()
+    assert held["level"].isna().tolist() == ROWS["level"].isna().tolist()
+    assert all(array.dtype.kind in "Uf" for array in enrolment.attachments.values())
+    assert validation_of(bare).empty
+    assert matched_validation(bare, np.array([50]), 3) is None
+    assert expected_power(bare, 10) is None
+
+
+def test_the_nearest_case_is_told(enrolment: Enrolment) -> None:
+    told = matched_validation(enrolment, np.array([200] * 5 + [90, 400]), 20)
+    assert told is not None
+    assert (told["condition"], told["traces"], told["groups"]) == ("clean", 10, 50)
+    assert told["accuracy"] == pytest.approx(0.51)
+    assert told["ece"] == pytest.approx(0.03)
+    assert "cllr" not in told
+    of_part = {part: [row for row in told["rows"] if row["part"] == part] for part in ("refit", "stop", "drift")}
+    assert [row["statistic"] for row in of_part["refit"]] == ["relative-mahalanobis"]
+    assert "25.0 %" in of_part["refit"][0]["sentence"]
+    assert of_part["stop"][0]["sentence"].startswith("Of the sessions that stop at a stated error rate of 5 %, 3.1 %")
+    assert {row["k"] for row in of_part["drift"]} == {10}
+    assert {row["scenario"] for row in of_part["drift"]} == {"same", "sibling"}
+    cut = matched_validation(enrolment, np.array([64] * 9), 90)
+    assert cut is not None
+    assert (cut["condition"], cut["traces"]) == ("t64", 100)
+    assert {row["condition"] for row in cut["rows"] if row["part"] != "calibration"} == {"clean"}
+
+
+def test_power_of_the_drift_test(enrolment: Enrolment) -> None:
+    assert expected_power(enrolment, 40) == {"window": 50, "level": 0.05, "same": 0.04, "sibling": 0.8, "family": None}
+    paired = expected_power(enrolment, 12, paired=True)
+    assert paired == {"window": 10, "level": 0.05, "same": None, "sibling": 0.99, "family": None}
+
+
+def test_cut_traces_meet_their_own_calibration(bare: Enrolment) -> None:
+    def calibration(scale: float) -> Calibration:
+        return Calibration(np.array([1, 5]), np.full(2, scale), np.zeros((2, 2)), np.array([90, 18]))
+
+    parts = attached({"calibration": calibration(1.0), "calibration-t32": calibration(0.25)})
+    rules = {"stop.thresholds": stop_arrays([StopRule(level, 1.0, 1.0, 1.0) for level in (0.01, 0.05)])["thresholds"]}
+    enrolment = replace(bare, attachments=parts | rules)
+    assert conditions_of(enrolment) == ["clean", "t32"]
+    whole = companions_of(enrolment)
+    assert whole.matched is not None
+
+    def scored(length: int) -> Scored:
+        rows = np.log(np.full((5, 2), [0.9, 0.1])).astype(np.float32)
+        tokens = np.full(5, length, dtype=np.intp)
+        return Scored(rows, tokens, (None,) * 5, np.zeros(4), None, True, 1.0, "test")
+
+    assert whole.matched(scored(300)) is None
+    short = whole.matched(scored(32))
+    assert short is not None
+    score, even = np.array([[0.0, -8.0]]), np.log([0.5, 0.5])
+    assert whole.calibrate is not None
+    assert short.calibrate is not None
+    plain, softened = (one.calibrate(score, 5, even)[0] for one in (whole, short))
+    assert plain[0] - plain[1] == pytest.approx(8)
+    assert softened[0] - softened[1] == pytest.approx(2)
+    assert short.stop is None
+    assert whole.stop is not None
+    told = whole.stop(scored(300).log_posteriors, None)
+    assert told["error_rate"] == 0.05
+    assert [one["error_rate"] for one in told["levels"]] == [0.01, 0.05]
+    assert companions_of(enrolment, stop_level=0.01).stop is not None
+    with pytest.raises(AtlasError, match=r"no stop rule for an error rate of 0\.2"):
+        companions_of(enrolment, stop_level=0.2)
