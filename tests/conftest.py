@@ -12,8 +12,6 @@ from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
 from backend.release import Release
 
-# A compiler that optimises less compiles UMAP's loops in a fraction of the time; the maps of tests are small.
-os.environ.setdefault("NUMBA_OPT", "1")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -280,8 +280,20 @@ def start(arguments: list[str], cache: Path) -> subprocess.Popen[str]:
     )
 
 
+def alone(arguments: list[str], cache: Path, monkeypatch) -> None:
+    """The same extraction in this process, with the one thread that processes of their own have."""
+    monkeypatch.setenv("ATLAS_CACHE", str(cache))
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert main(["extract", *arguments]) == 0
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
-def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path):
+def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path, monkeypatch):
     release, proxy = fake_release(tmp_path / "release", sources=6, prompts=10), save_tiny(tmp_path / "tiny")
     arguments = ["--release", str(release), "--proxy", str(proxy), "--view", "ur"]
     pair = [start(arguments, tmp_path / "both") for _ in range(2)]
@@ -289,8 +301,7 @@ def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path):
     codes = sorted(process.returncode for process in pair)
     assert codes[0] == 0, errors
     assert codes[1] == 0 or any("Another process" in error or "another process" in error for error in errors), errors
-    alone = start(arguments, tmp_path / "alone")
-    assert alone.wait(timeout=300) == 0, alone.stderr.read()
+    alone(arguments, tmp_path / "alone", monkeypatch)
     key = StoreKey("agent500", "tiny", "ur")
     both, one = FingerprintStore(key, tmp_path / "both"), FingerprintStore(key, tmp_path / "alone")
     assert files(both.path) == files(one.path) != {}
@@ -299,7 +310,7 @@ def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.proxy
-def test_killed_extraction_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path):
+def test_killed_extraction_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path, monkeypatch):
     weights = installed(describe("smollm2-135m"))
     if weights is None:
         pytest.skip("the weights of smollm2-135m are missing: python -m jobs proxies install smollm2-135m")
@@ -323,9 +334,7 @@ def test_killed_extraction_continues_to_the_bytes_of_an_uninterrupted_one(tmp_pa
     assert again.returncode == 0, errors
     assert "of 60 records to read" in out
     assert "60 of 60" not in out
-    uninterrupted = start(arguments, tmp_path / "whole")
-    _, errors = uninterrupted.communicate(timeout=600)
-    assert uninterrupted.returncode == 0, errors
+    alone(arguments, tmp_path / "whole", monkeypatch)
     assert files(killed.path) == files(whole.path)
     assert len(files(whole.path)) == 12
     lines = (killed.path / "shards.jsonl").read_text().splitlines()

@@ -104,7 +104,7 @@ def test_every_stage_on_an_invented_release(tmp_path, smollm2, monkeypatch, caps
     cache = tmp_path / "cache"
     (cache / "proxies").mkdir(parents=True)
     (cache / "proxies" / "smollm2-135m").symlink_to(cache_folder() / "proxies" / "smollm2-135m")
-    command = ["all", "--release", str(release), "--layers", "3,9", "--to", str(tmp_path / "data")]
+    command = ["all", "--release", str(release), "--layers", "3,9", "--limit", "25", "--to", str(tmp_path / "data")]
     monkeypatch.setenv("ATLAS_CACHE", str(cache))
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     assert main(command) == 0

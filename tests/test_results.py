@@ -225,8 +225,8 @@ def test_what_is_missing_comes_with_its_command(text):
     )
     assert lines_with(text, "| phylolm | not measured | `python -m jobs relate --method phylolm` |")
     assert (
-        "Not measured here, or not all of it; `python -m jobs evaluate --roster 100-way --stage controls --method temporal` "
-        "makes it." in text
+        "Not measured here, or not all of it; `python -m jobs evaluate --roster 100-way --stage controls "
+        "--method temporal` makes it." in text
     )
 
 

@@ -1,12 +1,12 @@
 """Are differences between readers more than chance, and do capable proxies read better? (paper, statistical protocol).
 
 End points of all measured readers on a roster that have kept their log-posteriors are compared in four kinds of
-tables: ``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every other
-readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds the temporal forms and
-poolings, which stand at one block, against two DCT modes at that block; ``controls/ROSTER/PROXY/VIEW`` components and
-compressions against the paper's readout, whose block of every fold they share. A control without a reference at its
-blocks is named and left out. Holm's correction runs within a table. The same clusters give every reader the intervals
-of its accuracies. The correlations use published accuracies.
+tables: ``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every
+other readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds
+the temporal forms and poolings, which stand at one block, against two DCT modes at that block;
+``controls/ROSTER/PROXY/VIEW`` components and compressions against the paper's readout, whose block of every fold they
+share. A control without a reference at its blocks is named and left out. Holm's correction runs within a table. The
+same clusters give every reader the intervals of its accuracies. The correlations use published accuracies.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, 
 
 
 def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What a control is compared with: the paper's representation of the same states at the same blocks, if any is held.
+    """What a control is compared with: the paper's representation of the same states at the same blocks, if held.
 
     Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
     """
