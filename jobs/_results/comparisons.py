@@ -70,7 +70,10 @@ def _temporal(book: Book, rows: Rows) -> Iterator[str]:
 
 
 def _controls(book: Book, rows: Rows) -> Iterator[str]:
-    yield f"The paper's readout less its components and compressions, at the blocks of the folds: `{EVALUATE} statistics`."
+    yield (
+        "The paper's readout less its components and compressions, at the blocks of the folds: "
+        f"`{EVALUATE} statistics`."
+    )
     yield ""
     yield from _beside(book, rows, "controls", {})
 
