@@ -177,13 +177,15 @@ class Service(Sessions):
         Returns
         -------
         dict
-            statistic, p_value, method, paired, before and after (traces), permutations, names (of the files).
+            statistic, p_value, method, paired, before and after (traces), permutations, names (of the files), power
+            (:func:`backend.audit.matched.expected_power`, or None).
 
         Raises
         ------
         AtlasError
             MissingError; or a window is too short; or the jobs were read by different ecosystems.
         """
+        from backend.audit.matched import expected_power
         from backend.audit.windows import compare, prompts_of
 
         held, parts, prompts, names = [], [], [], []
@@ -204,8 +206,10 @@ class Service(Sessions):
             parts = [parts[0][:middle], parts[0][middle:]]
             prompts = [prompts[0][:middle], prompts[0][middle:]]
             names = [f"{names[0]}, first half", f"{names[0]}, second half"]
-        test = compare(parts[0], parts[1], (prompts[0], prompts[1]), self._same(held[0]))
-        return asdict(test) | {"names": names}
+        enrolment = self._same(held[0])
+        test = compare(parts[0], parts[1], (prompts[0], prompts[1]), enrolment)
+        power = expected_power(enrolment, min(test.before, test.after), test.paired)
+        return asdict(test) | {"names": names, "power": power}
 
     def _signatures(self, enrolment: Enrolment, roster: str, domain: str) -> dict[str, npt.NDArray[np.float32]]:
         """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""

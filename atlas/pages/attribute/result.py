@@ -17,7 +17,15 @@ from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, sections
 from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.heat import number
-from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
+from atlas.pages.attribute.verdict import (
+    PROBABILITY_HELP,
+    RATIO_HELP,
+    exports,
+    family_answer,
+    validated,
+    verdict,
+    verify,
+)
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
 from backend.store import queries
@@ -206,6 +214,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
             ),
             tokens(report, live, made),
             landing,
+            validated(report),
             left_out(report, live, made),
             verify(report),
         ],

@@ -134,11 +134,12 @@ def _facts(report: Report) -> list[Component]:
 def _stop_words(stop: Mapping[str, Any] | None, n: int) -> tuple[str, str]:
     if stop is None:
         return "–", "not tested: the ecosystem has no stopping rule"
-    rate = f"at an error rate of {100 * stop['error_rate']:g} %"
-    if stop["enough_after"] is None:
-        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}"
+    level = stop.get("error_rate")
+    rate = "" if level is None else f"at an error rate of {100 * level:g} %"
+    if not stop.get("enough_after"):
+        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}".strip()
     what = stop.get("decided") or f"for {stop.get('named')}"
-    return f"{stop['enough_after']:,}", f"{what}, {rate}"
+    return f"{stop['enough_after']:,}", f"{what}, {rate}" if rate else what
 
 
 def _left_words(report: Report) -> str:
@@ -173,6 +174,41 @@ def exports(report: Report) -> Component:
             ),
             dcc.Download(id="attr-download"),
         ],
+    )
+
+
+def validated(report: Report) -> Component:
+    """What the validation of the ecosystem says about just such a case: as many traces, as long."""
+    held = report.get("validation")
+    title = html.H2("How well does this do in such a case?", id="title-validated")
+    if not held:
+        body: list[Component] = [
+            html.P("No validation is attached to this ecosystem; its error rates are not known.", className="sentence")
+        ]
+    else:
+        cut = "whole responses" if held["condition"] == "clean" else f"responses cut like {held['condition']}"
+        told = [row for row in held["rows"] if row["sentence"]]
+        many = "" if held["traces"] is None else f"{held['traces']:,} traces of "
+        body = [
+            html.P(
+                f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test.",
+                className="sentence",
+            ),
+            html.Ul(
+                [
+                    html.Li(
+                        [
+                            row["sentence"],
+                            " (Measured on whole responses.)" if row["condition"] != held["condition"] else "",
+                        ]
+                    )
+                    for row in told
+                ],
+                className="limits",
+            ),
+        ]
+    return html.Section(
+        [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
     )
 
 

@@ -164,6 +164,13 @@ def sentence(test: Mapping[str, Any]) -> str:
     )
 
 
+def expected(power: Mapping[str, Any]) -> str:
+    """What a test with windows of this size is worth, by the ecosystem's own validation, in a sentence."""
+    kinds = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
+    shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in kinds.items() if power.get(kind) is not None]
+    return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
+
+
 def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], theme: Theme) -> Component:
     """Verdict of the drift test, and what it could have seen.
 
@@ -229,6 +236,7 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                     *notes,
                 ],
             ),
+            *([html.P(expected(test["power"]), className="sentence")] if test.get("power") and held.empty else []),
             _power_section(held, window, theme),
         ]
     )
