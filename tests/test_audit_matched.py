@@ -27,7 +27,8 @@ CUTS = ("clean", "t128", "t64", "t32")
 ROWS = pd.DataFrame(
     [
         *({"condition": c, "part": "calibration", "k": k, "metric": m, "value": v + k / 1000, "std": 0.01,
-           "n": 500 // k} for c in ("clean", "t64") for k in (1, 10, 100) for m, v in (("accuracy_after", 0.5), ("ece_after", 0.02))),
+           "n": 500 // k} for c in ("clean", "t64") for k in (1, 10, 100)
+          for m, v in (("accuracy_after", 0.5), ("ece_after", 0.02))),
         {"condition": "clean", "part": "refit", "k": 10, "metric": "false_acceptance", "scenario": "family",
          "statistic": "relative-mahalanobis", "level": 0.05, "value": 0.25, "std": 0.1, "n": 40},
         {"condition": "clean", "part": "refit", "k": 10, "metric": "false_acceptance", "scenario": "family",
