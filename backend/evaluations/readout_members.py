@@ -27,6 +27,8 @@ Floats = npt.NDArray[np.float32]
 Load = Callable[[Ints], Floats]
 """Rows to their coordinates, (m, D), float32."""
 CHUNK = 2500
+LEAST = -60_000.0
+"""Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold."""
 
 
 def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int) -> list[Moments]:
@@ -142,4 +144,4 @@ def _all_scores(rows: Floats, heads: Sequence[LinearReadout]) -> Iterator[Floats
         values += head.bias - head.centre @ head.weight
         values -= values.max(1, keepdims=True)
         values -= np.log(np.exp(values).sum(1, keepdims=True))
-        yield values
+        yield np.maximum(values, LEAST)
