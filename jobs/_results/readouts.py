@@ -117,9 +117,9 @@ def readout_sections(book: Book, *, wanted: bool) -> Iterator[str]:
         yield ""
         return
     yield (
-        f"Ours: `{COMMAND}`. Same folds, groups and evidence; everything is chosen on inner folds. Accuracies "
-        "are pooled over folds, on Math100 the mean of the five fold models. Shortened responses are grouped inside the folds. "
-        "The aims are for 100 sources."
+        f"Ours: `{COMMAND}`. Same folds, groups and evidence; everything is chosen on inner folds. Accuracies are "
+        "pooled over folds, on Math100 the mean of the five fold models. Shortened responses are grouped inside "
+        "the folds. The aims are for 100 sources."
     )
     yield ""
     yield from _goals(book, asked)
