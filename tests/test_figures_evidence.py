@@ -103,6 +103,10 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [4]
     assert "enough after 4 traces" in texts(figure) and "<b>calibrated +2.50</b>" in texts(figure)
     assert figure.layout.xaxis.tickvals[-1] == 12
+    levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 4}]
+    results = report["results"] | {"stop": report["results"]["stop"] | {"levels": levels}}
+    stricter = evidence.evidence_curve(report | {"results": results}, theme="dark", level=0.01)
+    assert [shape.x0 for shape in stricter.layout.shapes if shape.x0 == shape.x1] == [9]
     # Where another source leads, the marker is hollow.
     hollow = [row["leader"] != SOURCES[1] for row in running]
     assert [colour == TOKENS["dark"]["ground"] for colour in line.marker.color] == hollow

@@ -29,7 +29,7 @@ DRIFT_KINDS = {
 }
 
 
-def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
+def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:
     """log10 likelihood ratio of the named source after every trace, in the order of arrival.
 
     Parameters
@@ -38,6 +38,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
         From the audit. Behind the line lies the 5–95 % band over random orders (against the best other source), the
         rule's thresholds are dashed, the calibrated ratio stands at the end, and the sequential stop is marked.
     theme : {'dark', 'light'}
+    level : float, optional
+        Error rate of the stop that is marked; by default the report's.
     """
     token, results = TOKENS[theme], report["results"]
     running, points = results["running"], results["spread"]["points"]
@@ -46,8 +48,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     n = int(results["traces"])
     figure = go.Figure()
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    for level in (decided, -decided):
-        figure.add_hline(y=level, line={"color": token["soft"], "width": 1, "dash": "dash"})
+    for threshold in (decided, -decided):
+        figure.add_hline(y=threshold, line={"color": token["soft"], "width": 1, "dash": "dash"})
     if points:
         budgets = [point["traces"] for point in points]
         figure.add_trace(
@@ -118,7 +120,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
             x=1, xref="paper", y=height, text=text, showarrow=False, xanchor="left", xshift=14,
             font={"size": 13, "color": colour},
         )  # fmt: skip
-    _mark_stop(figure, results.get("stop"), n, token)
+    _mark_stop(figure, stop_at(results.get("stop"), level), n, token)
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 188, "t": 28, "b": 52}, hovermode="closest")
     ticks = [tick for tick in TICKS if tick <= 0.8 * n] + [n]
     figure.update_xaxes(
@@ -132,6 +134,12 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     )
     figure.update_yaxes(title=f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
     return figure
+
+
+def stop_at(stop: Mapping[str, Any] | None, level: float | None = None) -> Mapping[str, Any] | None:
+    """The answer of the sequential stop at an error rate; the report's own one where no other is asked for."""
+    others = (stop or {}).get("levels") or []
+    return next((answer for answer in others if answer["error_rate"] == level), stop)
 
 
 def _mark_stop(figure: go.Figure, stop: Mapping[str, Any] | None, n: int, token: Mapping[str, str]) -> None:

@@ -232,20 +232,26 @@ def _figures(app: Dash) -> None:
     @app.callback(
         Output({"type": sections.GRAPH, "figure": ALL}, "figure"),
         Input("theme", "data"),
+        Input({"type": "attr-stop", "figure": ALL}, "value"),
         State({"type": sections.GRAPH, "figure": ALL}, "id"),
         State("attr-job", "data"),
         prevent_initial_call=True,
     )
-    def coloured(theme: Theme, identities: list[dict[str, str]], job: str | None) -> Any:
+    def coloured(theme: Theme, levels: list[str], identities: list[dict[str, str]], job: str | None) -> Any:
         if not job or not identities:
             return [no_update] * len(identities)
         report = _report(job)
 
+        level = float(levels[0]) if levels else None
+        turned = isinstance(ctx.triggered_id, dict)
+
         def drawn(name: str) -> Any:
+            if turned and name != "evidence":
+                return no_update
             if name == "lands":
                 where = visitor.service().lands(visitor.session(), job)
                 return landing.figure(questions(), report, where or {}, theme) or no_update
-            return result.redrawn(name, report, theme) or no_update
+            return result.redrawn(name, report, theme, level) or no_update
 
         return [drawn(identity["figure"]) for identity in identities]
 

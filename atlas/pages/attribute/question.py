@@ -202,7 +202,7 @@ def _more() -> Component:
                 className="ask-field",
                 children=[
                     html.Span(["Stop: ", html.Span(id="attr-stop-note")]),
-                    html.Span("The error rate was fitted with the ecosystem on held-out prompts.", className="hint"),
+                    html.Span("Looking at several does not change what each of them states.", className="hint"),
                 ],
             ),
         ],
@@ -366,7 +366,7 @@ def register(app: Dash) -> None:
             grouped(one.sources, one.families),
             kept if kept in one.sources else None,
             note,
-            "stated with the result, where the ecosystem has a stopping rule",
+            "every error rate that the ecosystem was fitted for is in the result, to choose from",
         )
 
     @app.callback(

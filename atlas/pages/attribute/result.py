@@ -172,6 +172,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                 made=made,
                 badge=live,
                 height=380,
+                controls=_stops(report),
             ),
             sections.section(
                 "candidates",
@@ -219,6 +220,17 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
             verify(report),
         ],
     )
+
+
+def _stops(report: Report) -> list[Component] | None:
+    """The choice of the stop's error rate, where the ecosystem has more than one."""
+    stop = report["results"]["stop"] or {}
+    levels = stop.get("levels") or []
+    if len(levels) < 2:
+        return None
+    offered = {f"{answer['error_rate']:g}": f"{100 * answer['error_rate']:g} %" for answer in levels}
+    identity = {"type": "attr-stop", "figure": "evidence"}
+    return [shell.segmented(identity, offered, f"{stop['error_rate']:g}", "Error rate of the stop")]
 
 
 def tokens(report: Report, live: Component, made: Component) -> Component:
@@ -334,7 +346,9 @@ def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | 
     )
 
 
-def redrawn(name: str, report: Report, theme: Theme) -> Any:
+def redrawn(name: str, report: Report, theme: Theme, level: float | None = None) -> Any:
     """A live figure in another theme; None for those that are no drawing of the report alone."""
-    draws = {"evidence": figures.evidence_curve, "adds": figures.contributions, "without": figures.leave_one_out}
+    if name == "evidence":
+        return figures.evidence_curve(report, theme=theme, level=level)
+    draws = {"adds": figures.contributions, "without": figures.leave_one_out}
     return draws[name](report, theme=theme) if name in draws else None

@@ -136,10 +136,17 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int) -> tuple[str, str]:
         return "–", "not tested: the ecosystem has no stopping rule"
     level = stop.get("error_rate")
     rate = "" if level is None else f"at an error rate of {100 * level:g} %"
+    if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:
+        rate += f" ({', '.join(_other_stop(answer) for answer in others)})"
     if not stop.get("enough_after"):
         return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}".strip()
     what = stop.get("decided") or f"for {stop.get('named')}"
     return f"{stop['enough_after']:,}", f"{what}, {rate}" if rate else what
+
+
+def _other_stop(answer: Mapping[str, Any]) -> str:
+    after = f"{answer['enough_after']:,}" if answer["enough_after"] else "not yet"
+    return f"{after} at {100 * answer['error_rate']:g} %"
 
 
 def _left_words(report: Report) -> str:

@@ -339,8 +339,9 @@ def _receiving(app: Dash, side: str) -> None:
         if not contents:
             return (no_update,) * 4
         try:
-            upload = visitor.service().upload(visitor.opened_session(), name or side, intake.decoded(contents))
-            preview = visitor.service().inspect(visitor.opened_session(), upload.key)
+            key = visitor.opened_session()
+            upload = visitor.service().upload(key, name or side, intake.decoded(contents))
+            preview = visitor.service().inspect(key, upload.key)
         except AtlasError as error:
             return None, None, None, visitor.said(error)
         bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
