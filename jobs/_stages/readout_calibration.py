@@ -25,6 +25,8 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 LENGTH_EDGES = (48, 96, 192)
 """First median tokens of every length class but the shortest."""
+FEW = 20
+"""From this budget on a seed has so few groups that all seeds are used to fit."""
 FEWEST_GROUPS = 100
 """A class of length with fewer groups takes the factor of all lengths together."""
 
@@ -60,15 +62,16 @@ class Calibrator:
                 self._scored(log_posteriors, condition, k, seed, fold)
                 for condition, log_posteriors in held_out.items()
                 for _, fold in validation(outer)
-                for seed in (GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1])
+                for seed in (GROUPING_SEEDS if k >= FEW else GROUPING_SEEDS[:1])
             ]
             scores, truth, length = (np.concatenate(part) for part in zip(*parts, strict=True))
-            shared = fit_scale(scores, truth)
-            factors = np.full(len(LENGTH_EDGES) + 1, shared)
+            factors = np.full(len(LENGTH_EDGES) + 1, np.nan)
             for place in range(len(factors)):
                 inside = length == place
                 if inside.sum() >= FEWEST_GROUPS:
                     factors[place] = fit_scale(scores[inside], truth[inside])
+            if np.isnan(factors).any():
+                factors[np.isnan(factors)] = fit_scale(scores, truth)
             self.factors[outer, k] = factors
 
     def measure(self, condition: str, log_posteriors: Floats) -> pd.DataFrame:
@@ -77,7 +80,7 @@ class Calibrator:
         for k in self.budgets:
             pooled: dict[int, dict[str, float]] = {}
             folded: dict[tuple[int, int], dict[str, float]] = {}
-            for seed in GROUPING_SEEDS:
+            for seed in GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]:  # single traces are grouped alike
                 parts = []
                 for fold in range(FOLDS):
                     scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)

@@ -11,17 +11,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from backend.errors import AtlasError
-from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.evaluations.readouts import Fused, fuse, transfer
-from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, transfer_frames
+from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
 from backend.protocol import SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import proxy_key
 from backend.readouts.domain import balanced
@@ -42,6 +45,11 @@ Floats = npt.NDArray[np.float32]
 FUSED = "fused"
 BLOCKS: tuple[int, ...] = (3, 9, 15, 21, 24)
 """Blocks of the default proxy whose discriminants are members."""
+METHODS = (
+    *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths"),
+    *("fused-states", "fused-text", FUSED),
+)
+"""Readers of this stage; no other stage measures them under stress."""
 _MEMBER = re.compile(r"([^:,]+)(?::(\d+(?:\+\d+)*))?")
 
 
@@ -112,13 +120,12 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
 def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, asked: Asked) -> None:
     """Make the members' scores, and evaluate every stack of them on one roster."""
     scorer = scorer_of(release, plan, roster, asked.limit)
-    started = asked.methods
     scorer.complete()
     cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, MATH)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     made = []
     for (method, proxy), (name, members) in stacks_of(plan).items():
-        if started and method not in started:
+        if asked.methods and method not in asked.methods:
             continue
         if proxy:
             _common.describe_proxy(connection, proxy)
@@ -161,7 +168,7 @@ def _stack(
     scorer: Scorer,
     reader: str,
     members: list[str],
-    folder: Any,
+    folder: Path,
     roster: str,
     cells: Mapping[str, npt.NDArray[np.intp]],
     tokens: Mapping[str, npt.NDArray[np.intp]],
@@ -186,6 +193,10 @@ def _stack(
             keep(folder / ("log_posteriors.npy" if length == CLEAN else length_file(length)), log_posteriors)
             frames = attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
             about = {**key, "benchmark": "agent500", "condition": length}
+            if length == CLEAN:
+                clean = _accuracies(frames.metrics)
+            else:
+                frames = _with_retained(frames, clean)
             write_attribution(connection, about, frames, build)
             calibrated = calibrator.measure(length, log_posteriors)
             for metric, part in calibrated.groupby("metric"):
@@ -198,9 +209,9 @@ def _stack(
             else:
                 wide = global_frames(log_posteriors, rows.sources, rows.families)
                 about["condition"] = f"{length}-global"
-                replace_rows(connection, "attribution_metrics", wide.metrics, about, build)
+                replace_rows(connection, "attribution_metrics", _with_retained(wide, clean).metrics, about, build)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
-            _elsewhere(connection, scorer, fused, members, folder, key, cells[MATH], build)
+            _elsewhere(connection, scorer, fused, members, folder, key, cells[MATH], clean, build)
         else:
             details["math100"] = "not all blocks are read"
 
@@ -210,9 +221,10 @@ def _elsewhere(
     scorer: Scorer,
     fused: Fused,
     members: list[str],
-    folder: Any,
+    folder: Path,
     key: Mapping[str, str],
     cells: npt.NDArray[np.intp],
+    clean: pd.DataFrame,
     build: str,
 ) -> None:
     """Math100 without any data of it, and with an unlabelled pool."""
@@ -227,12 +239,24 @@ def _elsewhere(
     ):
         frames = transfer_frames(log_posteriors, rows.sources, rows.families)
         about = {**key, "benchmark": MATH, "condition": condition}
-        write_attribution(connection, about, frames, build)
+        write_attribution(connection, about, _with_retained(frames, clean), build)
         _report(about, frames.metrics, None)
 
 
+def _accuracies(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Summaries of the accuracy; columns k, reduction, value."""
+    summary = metrics[(metrics["metric"] == "accuracy") & metrics["seed"].isna() & metrics["fold"].isna()]
+    return summary[["k", "reduction", "value"]]
+
+
+def _with_retained(frames: AttributionFrames, clean: pd.DataFrame) -> AttributionFrames:
+    """The same results with the share of the clean accuracy that is retained."""
+    shares = retained_shares(frames.metrics, clean)
+    return replace(frames, metrics=pd.concat([frames.metrics, shares], ignore_index=True))
+
+
 def _compare(
-    connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str, made: list[tuple[str, Any]]
+    connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str, made: list[tuple[str, Path]]
 ) -> None:
     """Paired comparisons of every stack with the paper's readout, and of the fused one with the others."""
     rows = scorer.any_rows
@@ -264,7 +288,7 @@ def _compare(
         replace_rows(connection, "comparisons", frame, {"hypotheses": f"readouts/{roster}"}, build)
 
 
-def _report(about: Mapping[str, str], metrics: Any, calibrated: Any) -> None:
+def _report(about: Mapping[str, str], metrics: pd.DataFrame, calibrated: pd.DataFrame | None) -> None:
     summary = metrics[metrics["seed"].isna() & metrics["fold"].isna() & (metrics["metric"] == "accuracy")]
     curve = summary[summary["reduction"] == "fold"].set_index("k")["value"]
     text = ", ".join(f"{k}: {value:.3f}" for k, value in curve.items())

@@ -37,6 +37,7 @@ from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, kept_probes, write_attribution
 from jobs._stages.readers import KeptReader, measured_readers
+from jobs._stages.readouts import METHODS as READOUTS
 
 CHECKED = 64
 """Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
@@ -50,8 +51,8 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
                 score(connection, release, asked.proxy, view, roster, asked.limit)
         rows = _common.slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
-            if asked.methods and reader.method not in asked.methods:
-                continue
+            if reader.method in READOUTS or (asked.methods and reader.method not in asked.methods):
+                continue  # the stage readouts measures its own readers, calibration included
             if reader.method != METHOD or (reader.proxy == asked.proxy and reader.view in asked.views):
                 evaluate(connection, release, reader, rows, roster, asked.limit)
 
