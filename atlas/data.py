@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pandas as pd
 from flask import Flask, current_app, has_request_context, request
@@ -74,6 +74,8 @@ CONDITION_NAMES = {
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"
+NEAR = 256
+"""Tables that are also kept in memory; every page asks for readers, rosters and sources several times."""
 
 
 class Questions:
@@ -92,6 +94,7 @@ class Questions:
         self._cache = cache
         self._followed: Generations | None = None
         self._lock = threading.Lock()
+        self._near: dict[str, pd.DataFrame] = {}
 
     def generation(self) -> Generation:
         """The generation to answer from; a request that began with one is answered from it to its end.
@@ -135,12 +138,21 @@ class Questions:
         generation = self.generation()
         told = f"{generation.name}\0{question.__name__}\0{arguments!r}\0{sorted(named.items())!r}"
         key = hashlib.sha256(told.encode()).hexdigest()
-        answer = self._cache.get(key)
+        near = self._near.get(key)
+        answer = self._cache.get(key) if near is None else near
         if answer is None:
             with generation.cursor() as cursor:
                 answer = question(cursor, *arguments, **named)
             self._cache.set(key, answer, timeout=DAY)
-        return answer
+        if not isinstance(answer, pd.DataFrame):
+            return answer
+        if near is None:
+            with self._lock:
+                while len(self._near) >= NEAR:
+                    self._near.pop(next(iter(self._near)))
+                self._near[key] = answer
+        # A shallow copy: what is written into it stays in it.
+        return cast(T, answer.copy(deep=False))
 
     # ---- names ------------------------------------------------------------------------------------------------------
 

@@ -209,10 +209,15 @@ def _choice(
                 placeholder="no data yet",
                 size="sm",
                 comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
-                attributes={"input": {"aria-label": label}},
+                attributes=named(label),
             ),
         ],
     )
+
+
+def named(label: str) -> dict[str, dict[str, str]]:
+    """The name of a list to choose from, for its field and for what opens below it."""
+    return {"input": {"aria-label": label}, "options": {"aria-label": label}}
 
 
 def icon(name: str) -> Component:
@@ -275,7 +280,7 @@ def source_search(identity: str, asked: Questions, roster: str, value: str, plac
         maxDropdownHeight=320,
         size="sm",
         comboboxProps={"zIndex": 300},
-        attributes={"input": {"aria-label": label}},
+        attributes=named(label),
     )
 
 
@@ -396,7 +401,8 @@ def tools(name: str, *, picture: bool = True, table_view: bool = True, made: boo
         width=420,
         position="bottom-end",
         shadow="none",
-        trapFocus=False,
+        trapFocus=True,
+        returnFocus=True,
         # Mantine would put the roles on a box around the button, which is no control.
         withRoles=False,
         withinPortal=True,
@@ -404,7 +410,14 @@ def tools(name: str, *, picture: bool = True, table_view: bool = True, made: boo
         children=[
             dmc.PopoverTarget(tool("made", "origin", "How was this made?", **{"aria-haspopup": "dialog"})),
             dmc.PopoverDropdown(
-                html.Div(id={"type": "made-body", "figure": name}, className="made", children="Looking it up …")
+                html.Div(
+                    id={"type": "made-body", "figure": name},
+                    className="made",
+                    role="dialog",
+                    tabIndex=0,
+                    **{"aria-label": "How this was made", "data-autofocus": "true"},
+                    children="Looking it up …",
+                )
             ),
         ],
     )

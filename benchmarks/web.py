@@ -12,10 +12,12 @@ empty callbacks in one run, so that all of them meet the same load.
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import gzip
 import http.client
 import json
+import logging
 import os
 import random
 import shutil
@@ -61,6 +63,7 @@ def serve(port: int) -> None:
     def empty(clicks: int | None) -> str:
         return ""
 
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     waitress.serve(app.server, host="127.0.0.1", port=port, threads=8)
 
 
@@ -216,11 +219,11 @@ class Tally:
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
-def user(port: int, seed: int, until: float, tally: Tally) -> None:
+def user(port: int, seed: int, until: float, opened: dict[str, Page], tally: Tally) -> None:
     """Switch, think, switch back, until the time is over."""
     choose = random.Random(seed)
     lines = [Line(port) for _ in range(PARALLEL)]
-    pages = {path: Page(lines[0], path) for path in {path for path, _, _ in SWITCHES.values()}}
+    pages = copy.deepcopy(opened)
     back: list[tuple[str, Any]] = []
 
     def post(job: tuple[Line, dict[str, Any]]) -> tuple[int, bytes]:
@@ -361,8 +364,9 @@ def main() -> int:
         port = free.getsockname()[1]
     tally = Tally()
     for _ in running(port):
+        opened = {path: Page(Line(port), path) for path in {path for path, _, _ in SWITCHES.values()}}
         until = time.monotonic() + chosen.seconds
-        users = [threading.Thread(target=user, args=(port, seed, until, tally)) for seed in range(chosen.users)]
+        users = [threading.Thread(target=user, args=(port, seed, until, opened, tally)) for seed in range(chosen.users)]
         for each in users:
             each.start()
         for each in users:

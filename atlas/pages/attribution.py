@@ -109,7 +109,7 @@ def layout(**query: str) -> Component:
                                 size="xs",
                                 w=200,
                                 comboboxProps={"zIndex": 300},
-                                attributes={"input": {"aria-label": "Show one family alone"}},
+                                attributes=shell.named("Show one family alone"),
                             ),
                         ],
                     ),
