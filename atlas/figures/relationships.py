@@ -76,7 +76,7 @@ def readout_dots(
     ):
         style = READOUTS[readout]
         ink, published = style.ink(theme), origin == "published"
-        aside = [0.14 * (1 if published else -1) if both[row, readout] > 1 else 0.0 for row in rows["row"]]
+        aside = [0.2 * (1 if published else -1) if both[row, readout] > 1 else 0.0 for row in rows["row"]]
         heights = [
             place[row] - 0.24 * style.place * (crowded[row] > 1) + step
             for row, step in zip(rows["row"], aside, strict=True)
@@ -101,7 +101,7 @@ def readout_dots(
                     "width": 0 if ranged else 3,
                 },
                 marker={
-                    "size": 12 if style.symbol == "star" else 10,
+                    "size": 11 if style.symbol == "star" else 10,
                     "symbol": style.symbol,
                     "color": token["ground"] if published else ink,
                     "line": {"color": ink, "width": 2},

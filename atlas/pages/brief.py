@@ -181,7 +181,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
         told.append(
             [
                 f"From {brief_plates.traces(view.k)} the source is named right in ",
-                html.Strong(f"{100 * at['value'].iloc[0]:.1f} %"),
+                html.Strong(f"{100 * at['value'].iloc[0]:.1f}\u00a0%"),
                 f" of the groups, among {count} sources; a guess would be right in {100 / count:.1f} %. ",
                 shell.origin_badge(asked.origin(reader)),
             ]
@@ -192,7 +192,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
     if len(nearest):
         told.append(
             [
-                html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f} %"),
+                html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
                 " of the sources have one of their own family as their nearest; chance gives "
                 f"{100 * nearest['expectation'].iloc[0]:.0f} %. ",
                 shell.origin_badge(asked.origin(mapped)),
@@ -206,7 +206,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
             told.append(
                 [
                     f"Of two models of families that it has never seen, {names[top['reader']]} tells in ",
-                    html.Strong(f"{100 * top['value']:.1f} %"),
+                    html.Strong(f"{100 * top['value']:.1f}\u00a0%"),
                     f" of the pairs whether one is derived from the other ({rate_text(top['low'])} to "
                     f"{rate_text(top['high'])}); a coin is right in 50 %. ",
                     shell.origin_badge(origin),

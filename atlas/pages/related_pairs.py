@@ -23,6 +23,7 @@ SCORE_WORDS = {
     "distance": "Distance of the two models' embeddings",
     "ac": "First-AC cosine: how alike the drift is",
 }
+COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
 MAKERS = {
     "Qwen": "Qwen",
     "google": "Gemma",
@@ -238,6 +239,7 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
     related = bool(frame["related"].iloc[0])
     shown = shown_reader(asked, view)
+    held = [name for name in COLUMNS if frame[name].notna().any()]
     body = [
         html.Tr(
             [
@@ -246,10 +248,7 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
                               className="marked"),
                     scope="row",
                 ),
-                html.Td(rate_text(row.dc)),
-                html.Td(rate_text(row.ac)),
-                html.Td(rate_text(row.match)),
-                html.Td(rate_text(row.distance)) if pd.isna(row.distance) else html.Td(f"{row.distance:.3g}"),
+                *[html.Td(_score(name, getattr(row, name))) for name in held],
                 html.Td(f"{100 * row.above:.0f} %"),
                 html.Td(_decision(getattr(row, DECISIONS[view.protocol]), related)),
             ],
@@ -259,7 +258,7 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         )
         for row in frame.itertuples(index=False)
     ]  # fmt: skip
-    heads = ["Reader", "DC cosine", "AC cosine", "Match", "Distance", "Above strangers", "Read as"]
+    heads = ["Reader", *[COLUMNS[name] for name in held], "Above strangers", "Read as"]
     table = html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide kin-table",
@@ -279,6 +278,11 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         f"{PROTOCOLS[view.protocol].lower()} split.",
     ]
     return html.Div([card, html.Div(table, className="scroll-x")], className="kin"), sentence
+
+
+def _score(name: str, value: float) -> str:
+    """A score as a table shows it; distances have no natural scale."""
+    return f"{value:.3g}" if name == "distance" and pd.notna(value) else rate_text(value)
 
 
 def _published_class(asked: Questions, reader: str) -> str:

@@ -200,7 +200,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
 
     def rate(row: pd.Series) -> list[Component | str]:
         if view.measure == "accuracy":
-            return [html.Strong(f"{100 * row['value']:.1f} %")]
+            return [html.Strong(f"{100 * row['value']:.1f}\u00a0%")]
         return [unit, html.Strong(rate_text(row["value"]))]
 
     told: list[Component | str] = []
