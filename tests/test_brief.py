@@ -46,7 +46,11 @@ def asked(app: Dash) -> Iterator[Questions]:
 
 def told(component: Any) -> str:
     """What a component holds, as the browser gets it."""
-    return json.dumps(component.to_plotly_json() if hasattr(component, "to_plotly_json") else component, default=plotly, ensure_ascii=False)
+    return json.dumps(
+        component.to_plotly_json() if hasattr(component, "to_plotly_json") else component,
+        default=plotly,
+        ensure_ascii=False,
+    )
 
 
 def plotly(value: Any) -> Any:
