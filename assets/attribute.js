@@ -45,11 +45,12 @@
       // What a person waits for comes into view: the work when it begins, the answer when it is there.
       follow: function (hidden, stage) {
         const id = window.dash_clientside.callback_context.triggered_id;
-        const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
         if (id === "attr-progress" && !hidden) {
-          document.getElementById("attr-go").scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+          document.getElementById("attr-go").scrollIntoView({ block: "start" });
         } else if (id === "attr-root") {
-          document.getElementById("content").scrollTo(0, 0);
+          // After the layout: what grows above would push the answer out of view again.
+          const top = () => document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
+          window.requestAnimationFrame(() => window.setTimeout(top, 50));
         }
         return none();
       },

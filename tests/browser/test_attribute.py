@@ -271,20 +271,20 @@ def test_a_deep_link_without_traces_opens_at_the_first_step(browser: Browser) ->
     browser.until("return !document.querySelector('#attr-go').disabled")
 
 
-def test_two_windows_of_different_sources_differ(browser: Browser, tmp_path: Path) -> None:
+def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: Path) -> None:
     records = sample_records()
     count = len(records.prompt_ids)
     opened(browser, "&mode=two")
     browser.until("return document.querySelector('#attr-one').hidden && !document.querySelector('#attr-two').hidden")
-    for side, source in (("before", "smol-greedy"), ("after", "gemma-answer")):
-        start = records.sources.index(source) * count
-        traces = records.traces[start : start + 12]
-        path = file_of(tmp_path, f"{side}.jsonl", [t.response for t in traces], [t.prompt for t in traces])
+    traces = records.traces[records.sources.index("smol-greedy") * count :][:12]
+    changes = {"before": lambda text: text, "after": lambda text: text.upper() + " \U0001f680 1234!" * 20}
+    for side, change in changes.items():
+        path = file_of(tmp_path, f"{side}.jsonl", [change(t.response) for t in traces], [t.prompt for t in traces])
         given(browser, path, f"#win-{side}")
         browser.until("return document.querySelector(arguments[0] + ' .preview-facts') !== null", f"#win-{side}-head")
     browser.until("return !document.querySelector('#win-go').disabled")
     browser.click("#win-go")
-    assert "DIFFERENT" in browser.text("#win-verdict")
+    assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
     sentence = browser.text("#win-result .verdict-sentence")
     assert "12 and 12 traces" in sentence and "swapped within prompts" in sentence
     assert "has not been measured" in browser.text("#win-result .empty")
