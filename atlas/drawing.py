@@ -161,21 +161,9 @@ def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
         return [value for part in parts for value in part.fill(questions(), view)]
 
 
-def redraw(app: Dash, name: str, draw: Callable[[Questions, View], Drawn], **own: Input | State) -> None:
-    """:func:`follow` for one figure."""
-    follow(app, figure(name, draw), **own)
-
-
 def refill(app: Dash, identity: str, fill: Callable[[Questions, View], Any], **own: Input | State) -> None:
     """:func:`follow` for one place."""
     follow(app, place(identity, fill), **own)
-
-
-def refresh(
-    app: Dash, name: str, fill: Callable[[Questions, View], tuple[Component, shell.Children]], **own: Input | State
-) -> None:
-    """:func:`follow` for one grid."""
-    follow(app, grid(name, fill), **own)
 
 
 def remembered(page: str) -> Component:
