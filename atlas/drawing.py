@@ -119,7 +119,7 @@ class Part:
 
 
 def figure(name: str, draw: Callable[[Questions, View], Drawn]) -> Part:
-    """The figure ``name``: the graph is ``{name}-graph``; sentence and empty state belong to the figure of that name."""
+    """The figure ``name``: graph ``{name}-graph``, and the sentence and empty state of the figure of that name."""
     outputs = (
         Output(f"{name}-graph", "figure"),
         Output({"type": "sentence", "figure": name}, "children"),
