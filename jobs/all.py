@@ -16,9 +16,9 @@ from pathlib import Path
 
 from backend.errors import AtlasError
 from backend.proxies.registry import describe, installed, proxy_key
-from backend.store.queries import selected_layers
 from jobs import __main__ as verbs
 from jobs import _common
+from jobs._blocks import modal_block
 from jobs._common import METHOD
 from jobs.extract import blocks_of
 from jobs.relate import ENCODER
@@ -128,11 +128,10 @@ def member_blocks(arguments: argparse.Namespace) -> list[int]:
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:
     """The block that the evaluation of a roster chose for everything without folds."""
     with contextlib.closing(_common.work_of(arguments)) as connection:
-        chosen = selected_layers(connection, f"{METHOD}/{proxy_key(arguments.proxy)}/ur", roster)
-    modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
-    if modal.empty:
+        modal = modal_block(connection, f"{METHOD}/{proxy_key(arguments.proxy)}/ur", roster)
+    if modal is None:
         raise AtlasError(f"No block is selected for {arguments.proxy} on {roster}", "Run: python -m jobs evaluate")
-    return int(modal.iloc[0])
+    return modal
 
 
 def _stage(command: list[str]) -> None:

@@ -14,11 +14,12 @@ from backend.errors import AtlasError
 from backend.geometry.purity import PuritySettings
 from backend.release import BENCHMARKS, Benchmark
 from jobs import _common
+from jobs._blocks import MODAL
 from jobs._common import METHOD
 from jobs._map.across import relate_domains
 from jobs._map.compare import Pair, compare
 from jobs._map.single import make
-from jobs._map.views import METHODS, MODAL, TEXT_METHODS, Texts, chart_of
+from jobs._map.views import METHODS, TEXT_METHODS, Texts, chart_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -38,13 +38,13 @@ from backend.proxies.registry import describe, proxy_key
 from backend.release import SPLIT_PAIRS, PairSet, Release
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
-from backend.store import queries
 from backend.store.builds import recorded
 from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import _common
 from jobs._bench import SPLITS, Task, fingerprints_of, task_of, write_task
+from jobs._blocks import MODAL, block_of
 from jobs._common import METHOD, describe_proxy
 
 METHODS = ("mpt", "phylolm", "reader", "dna")
@@ -93,7 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoder", default=ENCODER, help=f"proxy that embeds for dna (default: {ENCODER})")
     parser.add_argument("--view", default="ur,r", help="input views of reader and dna, comma separated (default: ur,r)")
     parser.add_argument("--method", default=",".join(METHODS), help="comma separated (default: all four)")
-    parser.add_argument("--layer", default="modal", help="block of reader, a number or 'modal' (default)")
+    parser.add_argument("--layer", default=MODAL, help="block of reader, a number or 'modal' (default)")
     parser.add_argument("--roster", default="100-way", help="roster whose layer selection counts (default: 100-way)")
     _common.add_limit(parser)
     _common.add_release(parser)
@@ -148,30 +148,6 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
             readouts, layer = {"distance": ("distance",)}, encoder.depth
             subjects.append(Subject("dna", name, readouts, "distance", encoder.key, view, layer, "last", details))
     return subjects
-
-
-def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
-    """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
-
-    Raises
-    ------
-    AtlasError
-        If no block was selected, or ``layer`` is neither 'modal' nor a number.
-    """
-    if layer != "modal":
-        if not layer.isdecimal() or int(layer) < 1:
-            raise AtlasError(f"--layer {layer} is neither 'modal' nor a block number", "Give a number from 1 up")
-        return int(layer), "asked"
-    for candidate in dict.fromkeys((view, "ur")):
-        reader = f"{METHOD}/{proxy}/{candidate}"
-        chosen = queries.selected_layers(connection, reader, roster)
-        modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
-        if len(modal):
-            return int(modal.iloc[0]), reader
-    raise AtlasError(
-        f"No block has been selected for {proxy} on {roster}",
-        f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
-    )
 
 
 def measure(

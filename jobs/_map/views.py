@@ -20,12 +20,11 @@ from backend.errors import AtlasError
 from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.release import Benchmark, Release
-from backend.store import queries
 from backend.traces import View
 from jobs import _common
+from jobs._blocks import MODAL, block_of
 from jobs._common import METHOD
 
-MODAL = "modal"
 DNA = "dna"
 TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
 METHODS = (METHOD, DNA, *TEXT_METHODS)
@@ -155,7 +154,7 @@ def chart_of(
     if method == DNA:
         block, origin = _last_block(key, rows), "last"
     else:
-        block, origin = _block(connection, key, view, roster, layer)
+        block, origin = block_of(connection, key, view, roster, layer)
     identity = rows.store.identity()
     if identity is None or block not in rows.layers():
         raise AtlasError(
@@ -191,21 +190,3 @@ def _last_block(proxy: str, rows: _common.Slice) -> int:
             f"Run: python -m jobs extract --proxy {proxy} --benchmark {rows.store.key.benchmark} with its last block",
         )
     return known.depth if known else max(held)
-
-
-def _block(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
-    """Block to read at, and where it comes from."""
-    if layer != MODAL:
-        if not layer.isdecimal() or int(layer) < 1:
-            raise AtlasError(f"--layer {layer} is neither 'modal' nor a block number", "Give a number from 1 up")
-        return int(layer), "asked"
-    for candidate in dict.fromkeys((view, "ur")):
-        reader = f"{METHOD}/{proxy}/{candidate}"
-        selected = queries.selected_layers(connection, reader, roster)
-        modal = selected.loc[selected["outer_fold"].isna(), "layer"]
-        if len(modal):
-            return int(modal.iloc[0]), reader
-    raise AtlasError(
-        f"No block has been selected for {proxy} on {roster}",
-        f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
-    )

@@ -27,10 +27,11 @@ from backend.protocol import FOLDS
 from backend.proxies.reader import best_dtype
 from backend.release import Release
 from backend.store.builds import host, recorded
-from backend.store.queries import layer_curve, made_by, selected_layers
+from backend.store.queries import layer_curve, made_by
 from backend.store.writers import replace_rows
 from backend.traces import Trace
 from jobs import _common
+from jobs._blocks import modal_block
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.audit_paths import AuditPath, measure
@@ -192,11 +193,10 @@ def _noted(reader: KeptReader) -> dict[str, float]:
 
 
 def _modal_layer(connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str) -> int:
-    chosen = selected_layers(connection, reader.reader, roster)
-    modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
-    if modal.empty:
+    modal = modal_block(connection, reader.reader, roster)
+    if modal is None:
         raise AtlasError(
             f"No block is selected for {reader.reader} on {roster}",
             f"Run: python -m jobs evaluate --proxy {reader.proxy} --view {reader.view} --roster {roster}",
         )
-    return int(modal.iloc[0])
+    return modal
