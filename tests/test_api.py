@@ -151,6 +151,29 @@ def test_a_stream_begins_after_the_first_batch(client: FlaskClient) -> None:
     assert lines[-1]["report"]["results"]["leader"] == "shout"
 
 
+def test_whoever_hangs_up_leaves_nothing(client: FlaskClient) -> None:
+    service: Service = client.application.extensions["attribution"]
+    for _ in range(atlas.api.attribution.WAITERS + 2):
+        answer = client.post(
+            "/api/attribute", json={"traces": traces_of("plain", 100)}, headers={"Accept": "application/x-ndjson"}
+        )
+        assert answer.status_code == 200  # the place of the one before is free again
+        answer.close()  # without a line being read
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+
+def test_more_than_a_few_do_not_wait(client: FlaskClient) -> None:
+    stream = {"Accept": "application/x-ndjson"}
+    body = {"traces": traces_of("plain", 4)}
+    open_ones = [client.post("/api/attribute", json=body, headers=stream) for _ in range(atlas.api.attribution.WAITERS)]
+    problem(client.post("/api/attribute", json=body, headers=stream), 429)
+    assert client.post("/api/attribute", json=body).status_code == 202
+    for answer in open_ones:
+        assert answer.get_data().count(b'"event":"report"') == 1
+        answer.close()
+    assert client.post("/api/attribute", json=body).status_code == 200
+
+
 def test_cancel_keeps_what_is_done(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = client.post("/api/attribute", json={"traces": traces_of("plain", 3_000)})
     assert answer.status_code == 202  # more than 200 traces are not waited for

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -45,34 +46,37 @@ def add(routes: Blueprint, service: Service) -> None:
         session = secrets.token_hex(16)
         name, content, settings = received(request)
         wants_stream = request.accept_mimetypes.best_match(("application/json", STREAM)) == STREAM
-        waits = "respond-async" not in request.headers.get("Prefer", "") and waiters.acquire(blocking=False)
-        try:
-            if wants_stream and not waits:
-                raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
-            upload = service.upload(session, name, content)
-            job = service.start(session, upload.key, settings, discard=True)
-        except AtlasError as error:
-            service.forget(session)
+        later = "respond-async" in request.headers.get("Prefer", "") and not wants_stream
+        waits = not later and waiters.acquire(blocking=False)
+        # What is left at the end: a place among those who wait, and, once it is answered, the session.
+        with contextlib.ExitStack() as place, contextlib.ExitStack() as left:
             if waits:
-                waiters.release()
-            raise _unless_ready(service, error) from error
-        if wants_stream:
-            return Response(_lines(service, session, job, waiters), content_type=STREAM)
-        if not waits:
-            return _later(service.progress(session, job), session)
-        try:
-            total = service.progress(session, job).total
-            end = service.wait(session, job, SECONDS if total <= SHORT else 0.0)
-        finally:
-            waiters.release()
-        if end.state not in ENDED:
-            return _later(end, session)
-        try:
-            if not end.reported:
-                raise _failure(end)
-            return jsonify(_told(service, session, end))
-        finally:
-            service.forget(session)
+                place.callback(waiters.release)
+            left.callback(service.forget, session)
+            try:
+                if wants_stream and not waits:
+                    raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
+                upload = service.upload(session, name, content)
+                job = service.start(session, upload.key, settings, discard=True)
+            except AtlasError as error:
+                raise _unless_ready(service, error) from error
+            if wants_stream:
+                end = contextlib.ExitStack()
+                end.enter_context(place.pop_all())
+                end.enter_context(left.pop_all())
+                # After the last line, or when somebody hangs up, even before the first one; the second time does nothing.
+                response = Response(_lines(service, session, job, end.close), content_type=STREAM)
+                response.call_on_close(end.close)
+                return response
+            now = service.progress(session, job)
+            if waits and now.total <= SHORT:
+                now = service.wait(session, job, SECONDS)
+            if now.state not in ENDED or not waits:
+                left.pop_all()
+                return _later(now, session)
+            if not now.reported:
+                raise _failure(now)
+            return jsonify(_told(service, session, now))
 
     @routes.get("/jobs/<identity>")
     def look(identity: str) -> Response:
@@ -102,8 +106,8 @@ def add(routes: Blueprint, service: Service) -> None:
         return Response(service.export(session, job, form), content_type=FORMS[form])
 
 
-def _lines(service: Service, session: str, job: str, waiters: threading.BoundedSemaphore) -> Iterator[bytes]:
-    """Progress after every batch, then the report; whoever hangs up before ends the job."""
+def _lines(service: Service, session: str, job: str, end: Callable[[], None]) -> Iterator[bytes]:
+    """Progress after every batch, then the report."""
     done, ends = 0, time.monotonic() + STREAM_SECONDS
     try:
         while True:
@@ -126,8 +130,7 @@ def _lines(service: Service, session: str, job: str, waiters: threading.BoundedS
     except AtlasError as error:
         yield _line({"event": "problem", "problem": document(refused(error))})
     finally:
-        service.forget(session)
-        waiters.release()
+        end()
 
 
 def _later(now: Snapshot, session: str) -> Response:
