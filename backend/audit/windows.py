@@ -29,7 +29,8 @@ MOST = 1_000
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
     """Fingerprints (n, 2 d) at the enrolment's deepest block as its probe sees them, (n, D)."""
     probe = next(head.probe for head in enrolment.heads if head.layer == enrolment.layers[-1])
-    out: Doubles = (enrolment.columns(fingerprints.astype(np.float64)) - probe.mean) / probe.scale
+    columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
+    out: Doubles = (columns - probe.mean) / probe.scale
     return out
 
 
