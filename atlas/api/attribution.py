@@ -64,7 +64,7 @@ def add(routes: Blueprint, service: Service) -> None:
                 end = contextlib.ExitStack()
                 end.enter_context(place.pop_all())
                 end.enter_context(left.pop_all())
-                # After the last line, or when somebody hangs up, even before the first one; the second time does nothing.
+                # After the last line, or when somebody hangs up, also before the first; a second time does nothing.
                 response = Response(_lines(service, session, job, end.close), content_type=STREAM)
                 response.call_on_close(end.close)
                 return response
