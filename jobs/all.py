@@ -109,7 +109,8 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
     yield "relate", ["relate", *proxy, "--layer", layer[1], "--method", ",".join(related), *tail]
     domains = ["--benchmark", "agent500,math100"]
-    yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, "--layer", layer[1], "--sweep"]
+    sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, which say nothing of a look
+    yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, "--layer", layer[1], *sweep]
     texts = ["ngram-word", *(["dna"] if encoder else [])]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     prune = [] if arguments.keep else ["--prune"]
