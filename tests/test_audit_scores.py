@@ -22,6 +22,7 @@ from backend.audit.scores import (
     log_likelihoods,
     order_spread,
     posterior_under,
+    printed_budgets,
     running_scores,
 )
 from backend.errors import AtlasError
@@ -221,3 +222,10 @@ def test_an_order_changes_nothing_at_the_end(n: int, seed: int) -> None:
     one, other = (find(scored(part), enrolment(), "a1", orders=20) for part in (given_rows, shuffled))
     assert one.log10_others == pytest.approx(other.log10_others, abs=1e-4)
     assert one.leader == other.leader
+
+
+def test_every_budget_is_printed_while_they_are_few():
+    assert printed_budgets(12, 60).tolist() == list(range(1, 13))
+    many = printed_budgets(5_000, 60)
+    assert (many[0], many[-1], len(many) <= 60) == (1, 5_000, True)
+    assert (np.diff(many) > 0).all()

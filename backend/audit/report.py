@@ -23,6 +23,7 @@ from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import Layout, Problem, Received
 from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL, in_words
 from backend.audit.matched import matched_validation
+from backend.audit.scores import printed_budgets
 from backend.audit.tokens import TokenEvidence
 
 FORMAT = 1
@@ -91,7 +92,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
     sources, f = enrolment.sources, findings
     order = np.argsort(-f.log_posterior, kind="stable")
     n = len(f.running)
-    budgets = np.unique(np.round(np.geomspace(1, n, min(n, POINTS))).astype(int))
+    budgets = printed_budgets(n, POINTS)
     return {
         "verdict": f.judgement.verdict,
         "level": f.judgement.level,

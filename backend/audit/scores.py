@@ -76,6 +76,27 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
     return out
 
 
+def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
+    """Budgets up to n at which a curve is printed: every one where they are few, else ever wider apart.
+
+    Parameters
+    ----------
+    n : int
+        Traces.
+    points : int
+        Budgets at most.
+
+    Returns
+    -------
+    ndarray of shape (at most points,), int
+        Ascending; the first is 1 and the last n.
+    """
+    if n <= points:
+        return np.arange(1, n + 1)
+    budgets: npt.NDArray[np.intp] = np.unique(np.round(np.geomspace(1, n, points)).astype(np.intp))
+    return budgets
+
+
 @dataclass(frozen=True)
 class OrderSpread:
     """The log10 ratio of a source against the best other one, over random orders of the traces.
@@ -119,7 +140,7 @@ def order_spread(
     """
     n, classes = log_posteriors.shape
     orders = max(min(orders, 20), min(orders, WORK // (n * classes)))
-    budgets = np.unique(np.round(np.geomspace(1, n, min(n, POINTS))).astype(np.intp))
+    budgets = printed_budgets(n, POINTS)
     steps = log_posteriors.astype(np.float64) - log_prior
     rng = np.random.default_rng(seed)
     margins = np.empty((orders, len(budgets)))

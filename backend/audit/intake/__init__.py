@@ -174,7 +174,8 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     if bare := sum(not trace.prompt for trace in traces):
         notes.append(f"{bare:,} of {len(traces):,} traces have no prompt. A reader of view r needs none.")
     if duplicates:
-        notes.append(f"{len(duplicates):,} traces repeat an earlier one word for word. They are no new evidence.")
+        repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
+        notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
     if len(labels := {trace.label for trace in traces if trace.label}) > 1:
         notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
     return tuple(notes)
