@@ -39,7 +39,8 @@ class LinearReadout:
 
     def scores(self, rows: npt.NDArray[np.floating]) -> Floats:
         """Unnormalised scores (n, C) of rows (n, D)."""
-        out: Floats = (np.asarray(rows, dtype=np.float32) - self.centre) @ self.weight + self.bias
+        moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
+        out: Floats = moved @ self.weight + self.bias
         return out
 
     def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:

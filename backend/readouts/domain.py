@@ -34,7 +34,7 @@ def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
-    bias = -scores.mean(0)
+    bias: Doubles = -scores.mean(0)
     bias -= bias.mean()
     for _ in range(STEPS):
         share = logsumexp(log_softmax(scores + bias, axis=1), axis=0) - np.log(len(scores))

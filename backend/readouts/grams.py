@@ -47,7 +47,7 @@ def count_grams(texts: Sequence[str], kind: Kind, lengths: Sequence[int], bits: 
     for low in range(0, len(texts), CHUNK):
         units, offsets = (_words if kind == "word" else _characters)(texts[low : low + CHUNK])
         parts.append(_counted(units, offsets, lengths, bits))
-    return sparse.vstack(parts, format="csr") if parts else sparse.csr_matrix((0, 1 << bits), dtype=np.float32)
+    return sparse.vstack(parts, format="csr") if parts else _counted(*_words([]), lengths, bits)
 
 
 def _words(texts: Sequence[str]) -> tuple[Words, Offsets]:

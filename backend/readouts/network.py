@@ -125,7 +125,7 @@ def fit_network(
         for _ in range(settings.epochs):
             for some in np.array_split(rng.permutation(rows), batches):
                 some = np.sort(some)
-                x = _standard(copies[rng.integers(len(copies))][some], mean, scale)
+                x = _standard(copies[int(rng.integers(len(copies)))][some], mean, scale)
                 with torch.autocast("cpu", torch.bfloat16, enabled=half):
                     logits = network(x)
                 loss = nn.functional.cross_entropy(logits.float(), truth[some], label_smoothing=settings.smoothing)
