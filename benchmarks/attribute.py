@@ -132,14 +132,12 @@ def main() -> None:
             took, first, done = by_rest(url, body)
             plain, rest, early = [*plain, alone], [*rest, took], [*early, first]
             ratios.append(took / alone)
-            print(
-                print(f"  round {number + 1}: bare {alone:.2f} s, REST {took:.2f} s, first {done} traces {first:.2f} s")
-            )
+            print(f"  round {number + 1}: bare {alone:.2f} s, REST {took:.2f} s, first {done} traces {first:.2f} s")
         web.close()
     print(f"bare forward pass      {statistics.median(plain):7.2f} s")
     print(f"POST /api/attribute    {statistics.median(rest):7.2f} s")
     print(f"first evidence         {statistics.median(early):7.2f} s")
-    print(print(f"ratio                  {statistics.median(ratios):7.3f}   (median; aim: at most 1.25)"))
+    print(f"ratio                  {statistics.median(ratios):7.3f}   (median; aim: at most 1.25)")
 
 
 if __name__ == "__main__":
