@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -41,11 +41,17 @@ PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "relationships": ("/relationships", {"protocol": "family"}, 3),
     "brief": ("/brief", {"roster": "100-way"}, 1),
     "presentation": ("/attribution", {"roster": "100-way", "present": "1"}, 1),
+    "attribute": ("/attribute", {}, 3),
     "family": ("/family/Claude", {"roster": "100-way", "k": "5"}, 3),
     "methods": ("/methods", {}, 1),
 }
 """Path, choices, and how many of the sizes are taken; the pictures are kept in git, so no more than tell something."""
+PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
+    "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
+}
+"""What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
 START_S = 60.0
+ANSWER_S = 180.0
 DRAWN = (
     "return document.querySelectorAll('.js-plotly-plot .main-svg, .prose').length > 0"
     " && !document.querySelector('[data-dash-is-loading=true]')"
@@ -67,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
                 for theme in ("dark", "light"):
                     file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
                     if file.name.startswith(arguments.only):
-                        _take(driver, f"{url}{path}?{urlencode({'theme': theme, **choices})}", width, height, file)
+                        link = f"{url}{path}?{urlencode({'theme': theme, **choices})}"
+                        _take(driver, link, width, height, file, PRESSED.get(name, ()))
                         print(file.name)
     return 0
 
@@ -132,16 +139,19 @@ def _browser() -> Iterator[WebDriver]:
             driver.quit()
 
 
-def _take(driver: WebDriver, url: str, width: int, height: int, file: Path) -> None:
+def _take(
+    driver: WebDriver, url: str, width: int, height: int, file: Path, pressed: Sequence[tuple[str, str]] = ()
+) -> None:
     """One picture; a page that scrolls is taken whole."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.delete_all_cookies()
     driver.get(url)
-    deadline = time.monotonic() + START_S
-    while not driver.execute_script(DRAWN):
-        if time.monotonic() > deadline:
-            raise AtlasError(f"{url} was not drawn within {START_S:.0f} s", "Open it in a browser and look at it")
-        time.sleep(0.2)
+    for button, then in pressed:
+        _until(driver, f"return document.querySelector({button!r}) !== null", url)
+        driver.execute_script(f"document.querySelector({button!r}).click()")
+        _until(driver, f"return document.querySelector({then!r}) !== null", url)
+    _until(driver, DRAWN, url)
     time.sleep(2.5)  # fonts and the WebGL scene
     whole = driver.execute_script(
         "const c = document.querySelector('.content');"
@@ -152,3 +162,11 @@ def _take(driver: WebDriver, url: str, width: int, height: int, file: Path) -> N
         time.sleep(1.0)
     picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 82})
     file.write_bytes(base64.b64decode(picture["data"]))
+
+
+def _until(driver: WebDriver, holds: str, url: str) -> None:
+    deadline = time.monotonic() + ANSWER_S
+    while not driver.execute_script(holds):
+        if time.monotonic() > deadline:
+            raise AtlasError(f"{url} was not drawn within {ANSWER_S:.0f} s", "Open it in a browser and look at it")
+        time.sleep(0.2)
