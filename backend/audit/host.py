@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 """Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
-after a thousand batches of other lengths. One batch needs five. It reads these when it multiplies for the first time."""
+after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time."""
 REMEDY = "Tell whoever runs the server; its log says more"
 
 
