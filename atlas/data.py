@@ -194,8 +194,12 @@ class Questions:
             held = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
             view = dataclasses.replace(view, roster=(held or rosters or [""])[-1])
         domains = self.domains()
-        if view.domain not in domains:
-            view = dataclasses.replace(view, domain=domains[0] if domains else "")
+        # An ecosystem that was enrolled here is a roster and a domain of one name, and neither goes with another one.
+        if view.roster in domains:
+            view = dataclasses.replace(view, domain=view.roster)
+        elif view.domain not in domains or view.domain in rosters:
+            shared = [domain for domain in domains if domain not in rosters]
+            view = dataclasses.replace(view, domain=shared[0] if shared else "")
         known = {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
         families = set(self.marks())
         return dataclasses.replace(

@@ -96,6 +96,13 @@ def test_choices_settle_on_what_there_is(asked: Questions) -> None:
     assert kept.source == MARKUP and kept.roster == "12-way"
 
 
+def test_an_enrolled_ecosystem_is_roster_and_domain_together(asked: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "domains", lambda: ["agent500", "math100", "12-way"])
+    chosen = [asked.settle(View(roster=roster, domain=domain)) for roster, domain in
+              (("12-way", "math100"), ("27-way", "12-way"), ("27-way", "math100"))]  # fmt: skip
+    assert [view.domain for view in chosen] == ["12-way", "agent500", "math100"]
+
+
 def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
     chosen = {"source": "gpt_1", "truth": "gpt_1", "answer": "gpt_2", "other": "qwen_1", "zoom": "GPT"}
     view = asked.settle(View(**chosen, k=1))
