@@ -30,6 +30,13 @@
     if (event.target.type === "file") event.target.value = "";
   }
 
+  // The file field of a drop place comes without a name, and who listens to the page could not tell what it is for.
+  new MutationObserver(() => {
+    document.querySelectorAll('.drop input[type="file"]:not([aria-label])').forEach((field) => {
+      field.setAttribute("aria-label", "A file of traces");
+    });
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     attribute: {
       watch: function () {
