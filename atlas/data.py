@@ -186,6 +186,8 @@ class Questions:
                     readers["method"].iloc[row] != PAPER_METHOD,
                     not readers["benchmarks"].iloc[row],
                     readers["origin"].iloc[row] != "measured",
+                    -len(readers["rosters"].iloc[row]),
+                    readers["view"].iloc[row] != "ur",
                     row,
                 ),
             )

@@ -96,6 +96,14 @@ def test_choices_settle_on_what_there_is(asked: Questions) -> None:
     assert kept.source == MARKUP and kept.roster == "12-way"
 
 
+def test_the_first_reader_is_the_one_that_covers_most(asked: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = asked.ask(queries.readers)
+    more = pd.concat([held[held["reader"] == "reader-paper/tiny/ur"].assign(reader="reader-paper/a/r", view="r"), held])
+    whole = asked.ask
+    monkeypatch.setattr(asked, "ask", lambda about, *rest: more if about is queries.readers else whole(about, *rest))
+    assert asked.settle(View(reader="gone")).reader == "reader-paper/tiny/ur"
+
+
 def test_an_enrolled_ecosystem_is_roster_and_domain_together(asked: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asked, "domains", lambda: ["agent500", "math100", "12-way"])
     chosen = [asked.settle(View(roster=roster, domain=domain)) for roster, domain in
