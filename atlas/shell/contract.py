@@ -1,0 +1,57 @@
+"""What a page and a figure have to bring, and how the header's choices become a view."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+from dash import Dash, Input
+from dash.development.base_component import Component
+
+from atlas.data import Questions, questions
+from atlas.state import View, join
+
+SHARED = (Input("reader", "value"), Input("roster", "value"), Input("domain", "value"), Input("theme", "data"))
+"""What every figure depends on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What a figure says of itself beside the drawing.
+
+    Attributes
+    ----------
+    table : callable
+        Its rows, for the table view and the CSV.
+    made : callable
+        Table of the store and key of the rows behind it; None where the figure itself lists the builds.
+    reader : callable
+        The reader whose numbers are shown, which says whether they were measured here.
+    """
+
+    table: Callable[[Questions, View], pd.DataFrame]
+    made: Callable[[Questions, View], tuple[str, dict[str, object]]] | None = None
+    reader: Callable[[Questions, View], str] = Questions.attribution_reader
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """One page: where it is (a template with <label> where it is one page a source), how the navigation calls it (a
+    page without an icon is not in it), and what it needs to work."""
+
+    name: str
+    path: str
+    title: str
+    icon: str
+    layout: Callable[..., Component]
+    register: Callable[[Dash], None]
+    figures: Mapping[str, Told]
+
+
+def shared_view(reader: str | None, roster: str | None, domain: str | None, theme: str | None, **own: Any) -> View:
+    """A settled view of the header's choices and a page's own."""
+    given = {"reader": reader, "roster": roster, "domain": domain, "theme": theme, **own}
+    lists = {name: join(tuple(value)) for name, value in given.items() if isinstance(value, list)}
+    return questions().settle(View.parse({name: value for name, value in (given | lists).items() if value is not None}))

@@ -1,0 +1,149 @@
+"""The frame around every page: navigation, header, and the places in which the atlas speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html, page_container
+from dash.development.base_component import Component
+
+from atlas.data import DOMAIN_NAMES, Questions
+from atlas.shell.contract import Page
+from atlas.shell.fields import BY_WORDS, named, reader_options
+from atlas.shell.words import icon, term
+from atlas.state import View
+from atlas.theme import MONO, SANS
+from backend.store import queries
+
+READER_HELP = "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees"
+ROSTER_HELP = "The list of sources that an answer can name"
+DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
+
+
+def frame(asked: Questions, pages: Sequence[Page]) -> Component:
+    """Navigation, header and the place for a page."""
+    problem = asked.problem()
+    readers: list[dict[str, Any]] = []
+    rosters: list[dict[str, Any]] = []
+    domains: list[dict[str, Any]] = []
+    view = View()
+    if problem is None:
+        view = asked.settle(view)
+        readers = reader_options(asked)
+        rosters = [
+            {"value": row.roster, "label": f"{row.roster} · {row.sources} sources"}
+            for row in asked.ask(queries.rosters).itertuples(index=False)
+        ]
+        domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in asked.domains()]
+    return dmc.MantineProvider(
+        id="mantine",
+        forceColorScheme="dark",
+        theme={
+            "fontFamily": SANS,
+            "fontFamilyMonospace": MONO,
+            "fontSizes": {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"},
+            "defaultRadius": 4,
+            "respectReducedMotion": True,
+        },
+        children=[
+            dcc.Store(id="theme"),
+            dcc.Store(id="view", data={}),
+            dcc.Store(id="tables"),
+            html.A("Skip to the content", href="#content", className="skip"),
+            html.Div(
+                className="frame",
+                children=[
+                    _navigation(pages),
+                    html.Div(
+                        className="stage",
+                        children=[
+                            html.Header(
+                                className="bar",
+                                children=[
+                                    _choice("reader", "Reader", readers, view.reader, READER_HELP, grow=True),
+                                    _choice("roster", "Roster", rosters, view.roster, ROSTER_HELP),
+                                    _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
+                                    html.Div(className="gap"),
+                                    _icon_button("copy-view", "link", "Copy a link to this view"),
+                                    _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
+                                    _icon_button("theme-toggle", "theme", "Switch between dark and light"),
+                                ],
+                            ),
+                            html.Main(id="content", className="content", tabIndex=-1, children=page_container),
+                        ],
+                    ),
+                ],
+            ),
+            html.Button("Leave the presentation", id="present-off", className="present-off"),
+            html.Div(id="said", className="said", role="status", **{"aria-live": "polite"}),
+            html.Div(id="trouble", className="trouble", role="alert"),
+        ],
+    )
+
+
+def _navigation(pages: Sequence[Page]) -> Component:
+    return html.Nav(
+        className="rail",
+        **{"aria-label": "Pages"},
+        children=[
+            html.Div(
+                className="brand",
+                children=[html.Span(className="brand-mark"), html.Span("Provenance Atlas", className="rail-word")],
+            ),
+            *[
+                dcc.Link(
+                    id=f"nav-{page.name}",
+                    href=page.path,
+                    className="rail-link",
+                    title=page.title,
+                    children=[icon(page.icon), html.Span(page.title, className="rail-word")],
+                )
+                for page in pages
+                if page.icon
+            ],
+            html.Div(className="gap"),
+            html.Button(
+                id="fold",
+                className="rail-link",
+                title="Fold or unfold the navigation",
+                **{"aria-label": "Fold or unfold the navigation", "aria-expanded": "true"},
+                children=[icon("fold"), html.Span("Fold", className="rail-word")],
+            ),
+        ],
+    )
+
+
+def _choice(
+    name: str, label: str, options: list[dict[str, Any]], value: str, help_text: str, *, grow: bool = False
+) -> Component:
+    return html.Div(
+        className="choice choice-wide" if grow else "choice",
+        children=[
+            html.Label([term(label, help_text)], htmlFor=name, className="choice-label"),
+            dmc.Select(
+                id=name,
+                data=options,
+                value=value or None,
+                allowDeselect=False,
+                disabled=not options,
+                searchable=grow,
+                nothingFoundMessage="No reader has this name" if grow else None,
+                **({"filter": BY_WORDS} if grow else {}),
+                maxDropdownHeight=420,
+                placeholder="no data yet",
+                size="sm",
+                comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
+                attributes=named(label),
+            ),
+        ],
+    )
+
+
+def _icon_button(identity: str | dict[str, str], sign: str, label: str) -> Component:
+    return dmc.Tooltip(
+        label=label,
+        openDelay=300,
+        children=html.Button(id=identity, className="icon-button", **{"aria-label": label}, children=icon(sign)),
+    )
