@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from backend.fingerprints import cache_folder
 from backend.store.database import Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
+from jobs import all as everything
 from jobs.__main__ import main
 from tests.commands import check
 from tests.fake_release import fake_release
@@ -95,6 +98,27 @@ def test_newer_work_database_is_refused_with_both_versions(tmp_path, refused):
         connection.execute("INSERT INTO schema_version VALUES (9999, now()::TIMESTAMP)")
     release = str(fake_release(tmp_path / "release"))
     assert "9999" in refused("evaluate", "--release", release, "--work", str(work))
+
+
+def test_a_look_runs_the_commands_of_the_real_thing_but_the_sweep(tmp_path, monkeypatch):
+    release = fake_release(tmp_path / "release", prompts=2)
+    monkeypatch.setattr(everything, "modal_layer", lambda arguments, roster: 9)
+    parser = argparse.ArgumentParser()
+    everything.configure(parser)
+
+    def commands(*more: str) -> list[list[str]]:
+        stages = list(everything.plan(parser.parse_args(["--release", str(release), "--layers", "3,9", *more])))
+        assert list(dict.fromkeys(name for name, _ in stages)) == [s for s in everything.STAGES if s != "results"]
+        return [command for _, command in stages]
+
+    whole, look = commands(), commands("--limit", "20")
+    for command in whole:
+        check(f"python -m jobs {shlex.join(command)}")
+    assert [[word for word in command if word != "--sweep"] for command in whole] == [
+        [word for word in command if word not in ("--limit", "20")] for command in look
+    ]
+    assert sum("--sweep" in command for command in whole) == 1
+    assert not any("--limit" in command for command in whole)
 
 
 @pytest.mark.slow
