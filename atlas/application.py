@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from flask_caching import Cache
 from flask_compress import Compress
 
-from atlas import answers, api, shell
+from atlas import answers, api, bundles, shell
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
@@ -52,7 +52,11 @@ FAILED = "The server could not answer this. Reload the page; the server's log sa
 UPLOAD_LIMIT = 40 * 2**20
 """Bytes of a request: a 25 MB file in base64, and its wrapping."""
 
-# Runs before anything is painted, so that no page flashes in the wrong theme or width.
+WITHOUT_FIGURES = ("attribute", "methods")
+"""Pages that draw nothing when they open; all others are told at once where plotly.js is."""
+
+# Runs before anything is painted, so that no page flashes in the wrong theme or width. Figures wait for plotly.js,
+# which Dash would ask for last.
 _FIRST = """
 (function(){var u=new URL(location.href),s=function(k){try{return localStorage.getItem(k)}catch(e){return null}};
 var t=u.searchParams.get("theme");
@@ -60,7 +64,9 @@ if(t!=="dark"&&t!=="light"){t=s("atlas-theme")||(matchMedia("(prefers-color-sche
 u.searchParams.set("theme",t);history.replaceState(history.state,"",u)}
 document.documentElement.dataset.theme=t;document.documentElement.dataset.mantineColorScheme=t;
 if(s("atlas-rail"))document.documentElement.dataset.rail=s("atlas-rail");
-window.atlasPages=%s;window.atlasCamera=%s;})();
+window.atlasPages=%s;window.atlasCamera=%s;
+if(%s.indexOf(location.pathname)<0){var l=document.createElement("link");l.rel="preload";l.as="script";l.href=%s;
+document.head.appendChild(l)}})();
 """
 
 
@@ -105,6 +111,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     install(app.server, asked)
     answers.install(app, asked)
     Compress(app.server)
+    bundles.install(app, bundles.Packed(cache_folder() / "web-bundles") if cache is None else None)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
     service = Service(asked.folder, live, generation=asked.generation)
     service.warm()
@@ -143,7 +150,8 @@ def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
 
 def _index() -> str:
     paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES if page.icon})
-    first = _FIRST % (paths, json.dumps(camera_layout(())))
+    bare = json.dumps([page.path for page in PAGES if page.name in WITHOUT_FIGURES])
+    first = _FIRST % (paths, json.dumps(camera_layout(())), bare, json.dumps(bundles.PLOTLY))
     fonts = "".join(
         f'<link rel="preload" href="/assets/fonts/ibm-plex-sans-latin-{weight}-normal.woff2" as="font" '
         'type="font/woff2" crossorigin>'

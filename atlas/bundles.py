@@ -1,0 +1,151 @@
+"""Scripts and style sheets on their way to the browser: packed once as small as Brotli can, and kept by the browser.
+
+Packing plotly.js that small takes seconds, so nobody waits for it: who asks first gets what the server packs in
+passing, while one thread of the lowest priority packs the file and leaves it in the cache folder for all that follow,
+this server's restarts among them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import brotli
+from dash import Dash
+from dash.fingerprint import check_fingerprint
+from flask import Response, request
+
+SUITES = "/_dash-component-suites/"
+PLOTLY = f"{SUITES}plotly/package_data/plotly.min.js"
+"""Where the renderer of Dash asks for plotly.js, which the first bytes of a page tell the browser to fetch at once."""
+BEST = 11
+SMALLEST = 1_024
+"""Bytes of a file that is worth packing."""
+YEAR, MONTH = 31_536_000, 2_592_000
+TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+
+
+class Packed:
+    """Files packed at the best level, in a folder and in memory. Threads may share it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where packed files are left; it is made when the first one is.
+    pack : callable
+        From bytes to fewer bytes.
+    """
+
+    def __init__(self, folder: Path, pack: Callable[[bytes], bytes] | None = None) -> None:
+        self._folder = folder
+        self._pack = pack or (lambda content: brotli.compress(content, quality=BEST))
+        self._held: dict[str, bytes] = {}
+        self._asked: set[str] = set()
+        self._waiting: queue.SimpleQueue[tuple[str, Path]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def get(self, file: Path) -> bytes | None:
+        """The packed content of a file as it is now, or None; then it is packed in the background."""
+        state = file.stat()
+        if state.st_size < SMALLEST:
+            return None
+        name = hashlib.sha256(f"{file}\0{state.st_size}\0{state.st_mtime_ns}".encode()).hexdigest()[:32]
+        held = self._held.get(name)
+        if held is not None:
+            return held
+        kept = self._folder / f"{name}.br"
+        if kept.is_file():
+            with self._lock:
+                return self._held.setdefault(name, kept.read_bytes())
+        with self._lock:
+            if name not in self._asked:
+                self._asked.add(name)
+                self._waiting.put((name, file))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="packing", daemon=True)
+                    self._thread.start()
+        return None
+
+    def _work(self) -> None:
+        if sys.platform == "linux":  # elsewhere this would slow the whole process
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        while True:
+            name, file = self._waiting.get()
+            try:
+                packed = self._pack(file.read_bytes())
+                self._folder.mkdir(parents=True, exist_ok=True)
+                written = self._folder / f"{name}.{os.getpid()}"
+                written.write_bytes(packed)
+                written.replace(self._folder / f"{name}.br")
+            except OSError:
+                logging.getLogger(__name__).warning("%s could not be packed into %s", file, self._folder, exc_info=True)
+                continue
+            with self._lock:
+                self._held[name] = packed
+
+
+def install(app: Dash, packed: Packed | None) -> None:
+    """Send packed files where there are some, and tell the browser what it may keep.
+
+    Parameters
+    ----------
+    app : Dash
+    packed : Packed or None
+        None where nothing is to be packed ahead, as in tests.
+    """
+
+    @app.server.before_request
+    def send() -> Response | None:
+        file = served(app, request.path) if packed is not None and request.method == "GET" else None
+        if packed is None or file is None or "br" not in request.headers.get("Accept-Encoding", ""):
+            return None
+        body = packed.get(file)
+        if body is None:
+            return None
+        answer = Response(body, headers={"Content-Type": TYPES[file.suffix], "Content-Encoding": "br"})
+        answer.headers["Vary"] = "Accept-Encoding"
+        answer.set_etag(f"{file.stat().st_mtime_ns:x}-br")
+        return answer.make_conditional(request)
+
+    @app.server.after_request
+    def keep(response: Response) -> Response:
+        if response.status_code not in (200, 304):
+            return response
+        if request.path.startswith(SUITES):
+            _last(response, YEAR if check_fingerprint(request.path)[1] else 0)
+        elif request.path.startswith("/assets/"):
+            _last(response, YEAR if "m" in request.args else MONTH if request.path.endswith(".woff2") else 0)
+        return response
+
+
+def _last(response: Response, seconds: int) -> None:
+    """Let the browser keep an answer: for a year, and without asking, where its address changes with its content."""
+    kept = response.cache_control
+    kept.public, kept.max_age, kept.no_cache = (True, seconds, None) if seconds else (None, None, True)
+    if seconds == YEAR:
+        kept.immutable = True
+
+
+def served(app: Dash, path: str) -> Path | None:
+    """The script or style sheet that a path stands for, or None: only files that the pages themselves name."""
+    if path.startswith(SUITES):
+        package, _, rest = path.removeprefix(SUITES).partition("/")
+        inside = check_fingerprint(rest)[0]
+        if inside not in app.registered_paths.get(package, ()):
+            return None
+        home = getattr(sys.modules.get(package), "__file__", None)
+        file = Path(home).parent / inside if home else None
+    elif path.startswith("/assets/"):
+        root = Path(app.config.assets_folder).resolve()
+        file = (root / path.removeprefix("/assets/")).resolve()
+        file = file if file.is_relative_to(root) else None
+    else:
+        return None
+    return file if file is not None and file.suffix in TYPES and file.is_file() else None
