@@ -1,16 +1,13 @@
-"""What of an audit is command line only: Ctrl-C, columns out of a report, files in one step."""
+"""What of an audit is command line only: Ctrl-C, and files in one step."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from backend.audit.intake.model import Columns
 from backend.errors import AtlasError
 
 
@@ -30,11 +27,6 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def columns_of(told: Mapping[str, Any]) -> Columns:
-    """Columns as a report holds them."""
-    return Columns(**{role: None if told.get(role) is None else str(told[role]) for role in asdict(Columns())})
 
 
 def write_beside(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.proxies.registry import describe, installed, proxy_key
+from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_key
 from jobs import __main__ as verbs
 from jobs import _common
 from jobs._blocks import modal_block
@@ -25,7 +25,8 @@ from jobs.relate import ENCODER
 
 STAGES = (
     *("extract", "attribution", "extract-modal", "attribution-r", "controls", "baselines"),
-    *("readouts", "stress", "audit", "reference", "statistics", "cost", "relate", "map", "publish", "results"),
+    *("readouts", "stress", "audit", "enroll", "reference", "statistics", "cost", "relate", "map"),
+    *("publish", "results"),
 )
 CONTROLLED = "100-way"
 """Roster of the controls that need arrays of their own."""
@@ -100,6 +101,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")
+    target = ["--to", str(arguments.to)] if arguments.to else []
+    yield "enroll", ["enroll", *proxy, *on, *tail, *target]
+    if proxy_key(arguments.proxy) == DEFAULT_PROXY:
+        yield "enroll", ["enroll", "--sample", *target]
     if (_common.release_of(arguments).root / "results").is_dir():
         yield "reference", ["reference", *release, *work]
     else:
@@ -114,7 +119,6 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     texts = ["ngram-word", *(["dna"] if encoder else [])]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     prune = [] if arguments.keep else ["--prune"]
-    target = ["--to", str(arguments.to)] if arguments.to else []
     yield "publish", ["publish", *work, *target, *prune]
     if arguments.results:
         yield "results", ["results", *work, "--to", str(arguments.results)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ import numpy as np
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment
-from backend.audit.inquiry import audit
+from backend.audit.inquiry import audit, checked, others_of
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.audit.page import write_html
 from backend.audit.report import write_csv, write_json
 from backend.audit.scores import ORDERS, SEED
-from backend.audit.settings import Settings
+from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
 from backend.store.builds import portable
@@ -53,6 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="LABEL", help="rival in the token evidence (default: the strongest)")
     parser.add_argument("--orders", type=int, default=ORDERS, help="random orders (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the random orders (default: %(default)s)")
+    parser.add_argument(
+        "--stop-level", type=float, default=STOP_LEVEL, metavar="RATE",
+        help="stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
 
 
@@ -62,8 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
         return _list()
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
-    if arguments.orders < 1 or arguments.keep_text < 0 or arguments.seed < 0:
-        raise AtlasError("--orders must be at least 1, --keep-text and --seed at least 0", "Change the number")
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
     columns = Columns(
         **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
@@ -81,7 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
         against=arguments.against,
         orders=arguments.orders,
         seed=arguments.seed,
+        stop_level=arguments.stop_level,
+        also=tuple(name.strip() for name in (arguments.also or "").split(",") if name.strip()),
     )
+    checked(enrolment, settings)
+    others = others_of(enrolment, settings, find_enrolment)
     try:
         stream = arguments.traces.open("rb")
     except OSError as error:
@@ -89,8 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     with stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
         _say(layout)
-        reader = load_reader(enrolment.proxy, arguments.device)
-        attributor = Attributor(reader, enrolment, proxy_hash(enrolment.proxy))
+        attributor, *beside = _attributors((enrolment, *others), arguments.device)
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
             inquiry = audit(
                 stream,
@@ -100,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
                 progress=_progress(enrolment),
                 cancelled=cancelled,
                 command=portable(command_line()),
+                others=beside,
             )
     report = inquiry.report
     _answer(report)
@@ -110,6 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
         write_beside(page, write_html(report))
         print(f"Written: {page}, {page.with_suffix('.json').name} and {page.with_suffix('.csv').name}.")
     return 0
+
+
+def _attributors(held: Sequence[Enrolment], device: str) -> list[Attributor]:
+    """Every enrolment with its proxy, each of which is loaded once."""
+    loaded = {proxy: (load_reader(proxy, device), proxy_hash(proxy)) for proxy in {one.proxy for one in held}}
+    return [Attributor(loaded[one.proxy][0], one, loaded[one.proxy][1]) for one in held]
 
 
 def _prior(path: Path | None) -> dict[str, float] | None:
@@ -167,3 +181,10 @@ def _answer(report: dict[str, Any]) -> None:
         print(note)
     for row in results["candidates"][:5]:
         print(f"  {row['probability']:6.3f}  {row['source']}")
+    if (stop := results["stop"]) is not None:
+        after = f"after {stop['enough_after']:,} traces" if stop["enough_after"] else "not yet"
+        print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.")
+    for row in results["readers"][1:]:
+        print(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
+    if report["validation"] is None:
+        print("No validation is attached to this enrolment: how often such answers are wrong is not known.")

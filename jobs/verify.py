@@ -6,22 +6,19 @@ Exit code 0 when everything is equal, 1 when something is not. Without --traces 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backend.audit.attributor import Attributor
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.inquiry import Selection, audit
-from backend.audit.intake import COMMAND_LINE, Received, inspect
-from backend.audit.settings import Settings
-from backend.audit.verification import alterations, differences, largest_difference, read_report
+from backend.audit.inquiry import audit
+from backend.audit.intake import COMMAND_LINE, inspect
+from backend.audit.verification import alterations, compared, read_report, selection_for, settings_of
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
-from jobs._audit import columns_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,20 +35,15 @@ def run(arguments: argparse.Namespace) -> int:
         report = read_report(arguments.report.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
-    found = alterations(report)
     if arguments.traces is None:
-        return _say(found, "The report agrees with itself. Give --traces to compute it again.")
-    try:
-        again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise AtlasError(
-            f"The report lacks what is needed to compute it again ({error})", "Give it unchanged"
-        ) from error
-    found += differences(report, again)
+        return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
+    told = compared(report, recomputed(report, arguments.traces, arguments.enrolment, arguments.device))
+    for note in told.notes:
+        print(note)
     return _say(
-        found,
-        f"EQUAL: {len(again['traces']):,} traces give the same answer ({again['results']['verdict']}); the largest "
-        f"difference of a log-posterior is {largest_difference(report, again):.2g} nats.",
+        told.found,
+        f"EQUAL: {told.traces:,} traces give the same answer ({told.verdict}); the largest difference of a "
+        f"log-posterior is {told.largest:.2g} nats.",
     )
 
 
@@ -77,49 +69,36 @@ def recomputed(
     AtlasError
         If the enrolment is not here, or none of the traces is in the file.
     """
-    enrolment = _enrolment(str(report["method"]["enrolment_sha256"]), enrolment_file)
-    results = report["results"]
-    settings = Settings(
-        case=report["case"],
-        question=report["question"],
-        prior_statement=report["reference"]["prior_statement"],
-        claimed=results["claimed"],
-        prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True)),
-        keep_duplicates=True,
-        orders=int(results["spread"]["orders"]),
-        seed=int(results["spread"]["seed"]),
-    )
-    left = Counter(trace["sha256"] for trace in report["traces"])
-
-    def wanted(trace: Received) -> bool:
-        left[trace.sha256] -= 1
-        return left[trace.sha256] >= 0
-
+    here: dict[str, Enrolment] = {}
+    for path in enrolments().values():
+        with contextlib.suppress(AtlasError):  # one that is damaged is not the one that is looked for
+            one = load_enrolment(path)
+            here[one.sha256] = one
+    enrolment = _enrolment(report, here, enrolment_file)
+    settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
     try:
         stream = traces.open("rb")
     except OSError as error:
         raise AtlasError(f"{traces} cannot be read ({error.strerror})", "Check the path") from error
     with stream:
-        told = columns_of(report["input"]["columns"])
-        if not report["input"]["mapped"]:
-            told = replace(told, response=None)  # it was recognised, and is so again
-        layout = inspect(stream, traces.name, told, COMMAND_LINE)
-        reader = load_reader(enrolment.proxy, device)
-        attributor = Attributor(reader, enrolment, proxy_hash(enrolment.proxy))
-        return audit(stream, layout, attributor, settings, Selection(wanted=wanted)).report
+        layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE)
+        attributor, *others = (
+            Attributor(load_reader(one.proxy, device), one, proxy_hash(one.proxy))
+            for one in (enrolment, *(here[sha256] for sha256 in settings.also))
+        )
+        return audit(stream, layout, attributor, settings, selection_for(report), others=others).report
 
 
-def _enrolment(sha256: str, path: Path | None) -> Enrolment:
+def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], path: Path | None) -> Enrolment:
     if path is not None:
         return load_enrolment(path)
-    for candidate in enrolments().values():
-        enrolment = load_enrolment(candidate)
-        if enrolment.sha256 == sha256:
-            return enrolment
-    raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")
+    sha256 = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
+    if sha256 not in here:
+        raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")
+    return here[sha256]
 
 
-def _say(found: list[str], equal: str) -> int:
+def _say(found: list[str] | tuple[str, ...], equal: str) -> int:
     if not found:
         print(equal)
         return 0

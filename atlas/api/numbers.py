@@ -63,7 +63,10 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
 
     @routes.get("/ecosystems")
     def ecosystems() -> Response:
-        held = [dataclasses.asdict(one) for one in service.ecosystems()]
+        held = [
+            dataclasses.asdict(one) | {"brings": dataclasses.asdict(service.brings(one.name))}
+            for one in service.ecosystems()
+        ]
         return jsonify({"proxy": dataclasses.asdict(service.state()), "ecosystems": held})
 
 

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from atlas.api.attribution import BODY, STREAM
 from atlas.api.numbers import MOST_ROWS, TOP
 from atlas.api.problems import CONTENT
-from atlas.api.requests import FORM, JSON, Form, Token, Traces
+from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces
 from atlas.state import LONGEST_NAME
 from backend import __version__
 
@@ -75,8 +75,7 @@ def _paths() -> Schema:
                     "required": True,
                     "content": {
                         JSON: _schema("Traces"),
-                        FORM: _schema("Form")
-                        | {"encoding": {name: {"contentType": JSON} for name in ("prior", "columns")}},
+                        FORM: _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}},
                     },
                 },
                 "responses": {
@@ -269,6 +268,13 @@ def _answers() -> dict[str, Schema]:
                     families=_list(text),
                     sha256=text,
                     facts={"type": "object"},
+                    brings=_object(
+                        calibrated={"type": "boolean"},
+                        unknown={"type": "boolean"},
+                        budgets=_list(count),
+                        stop_levels=_list(number),
+                        validated={"type": "boolean"},
+                    ),
                 )
             ),
         ),

@@ -13,12 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from atlas.api.problems import RefusedError
 from backend.audit.intake import Columns
 from backend.audit.intake.model import whole
-from backend.audit.settings import Settings
+from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 
 JSON = "application/json"
 FORM = "multipart/form-data"
 SHOWN = 50
 """Traces of which a report may show the text."""
+IN_JSON = ("prior", "columns", "also")
+"""Form fields that hold JSON."""
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -59,6 +61,15 @@ class Choices(BaseModel):
     against: Annotated[Name | None, Field(description="Rival of the token evidence.")] = None
     orders: Annotated[int, Field(ge=1, le=1_000, description="Random orders for the spread.")] = 200
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="Of the random orders.")] = 42
+    stop_level: Annotated[
+        float,
+        Field(gt=0, lt=1, allow_inf_nan=False, description="Stated error rate of the sequential stop, one of those "
+              "that GET /api/ecosystems lists."),
+    ] = STOP_LEVEL  # fmt: skip
+    also: Annotated[
+        list[Name],
+        Field(max_length=MOST_ALSO, description="Further ecosystems that read the traces: what hangs on the reader."),
+    ] = []
 
     def settings(self, columns: Columns) -> Settings:
         """The same for the audit."""
@@ -75,6 +86,8 @@ class Choices(BaseModel):
             against=self.against,
             orders=self.orders,
             seed=self.seed,
+            stop_level=self.stop_level,
+            also=tuple(self.also),
         )
 
 
@@ -97,7 +110,7 @@ class Mapped(BaseModel):
 
 
 class Form(Choices):
-    """Form fields beside a file; ``prior`` and ``columns`` hold JSON."""
+    """Form fields beside a file; those of :data:`IN_JSON` hold JSON."""
 
     columns: Annotated[Mapped, Field(description="Columns of the file, by default recognised.")] = Mapped()
 
@@ -180,7 +193,7 @@ def _form(request: Request) -> Received:
     told: dict[str, Any] = {}
     for field, values in request.form.lists():
         told[field] = values[-1]
-        if field in ("prior", "columns"):
+        if field in IN_JSON:
             try:
                 told[field] = json.loads(values[-1], parse_constant=_no_number)
             except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
@@ -22,6 +23,7 @@ from backend.audit.scores import (
     SEED,
     Contributions,
     FamilyAnswer,
+    Interval,
     OrderSpread,
     family_answer,
     leave_one_out,
@@ -30,6 +32,7 @@ from backend.audit.scores import (
     log_likelihoods,
     order_spread,
     posterior_under,
+    resampled,
     running_scores,
 )
 from backend.errors import AtlasError
@@ -103,6 +106,8 @@ class Findings:
     flags : tuple of str or None
     drift : mapping or None
         Filled where two windows of traces were compared.
+    interval : Interval or None
+        Of ``log10_others`` and the subject's probability, over resampled traces; None for a single trace.
     """
 
     claimed: int | None
@@ -124,6 +129,7 @@ class Findings:
     stop: Mapping[str, Any] | None = None
     flags: tuple[str, ...] | None = None
     drift: Mapping[str, Any] | None = None
+    interval: Interval | None = None
 
 
 def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
@@ -257,4 +263,37 @@ def find(
         unknown_p=p,
         stop=None if companions.stop is None else companions.stop(scored.log_posteriors, named),
         flags=None if companions.flags is None else tuple(companions.flags(scored)),
+        interval=_interval(scored, enrolment, subject, stated, companions, judgement.level, seed),
     )
+
+
+def _interval(
+    scored: Scored,
+    enrolment: Enrolment,
+    subject: int,
+    stated: Doubles,
+    companions: Companions,
+    level: str,
+    seed: int,
+) -> Interval | None:
+    """The judged ratio and the posterior over resampled traces, calibrated and bounded as the answer itself."""
+    n = len(scored.log_posteriors)
+    if n < 2:
+        return None
+    likelihoods = resampled(scored.log_posteriors, enrolment.log_prior, seed=seed)
+    calibrate = companions.calibrate or (lambda rows, _, prior: posterior_under(rows, prior))
+    weighed = calibrate(likelihoods, n, stated)
+    even = companions.calibrate is not None and companions.judge is not None
+    prior = stated_prior(enrolment) if even else stated
+    plain = calibrate(likelihoods, n, prior) - prior
+    if level == "family":
+        member = np.array([family == enrolment.families[subject] for family in enrolment.families])
+        odds = logsumexp(plain[:, member], axis=1) - logsumexp(plain[:, ~member], axis=1)
+        ratios = (odds + math.log((~member).sum() / member.sum())) / math.log(10)
+    else:
+        ratios = log10_against_others(plain, subject, prior)
+    if companions.log10_bounds is not None:
+        ratios = np.clip(ratios, *companions.log10_bounds(n))
+    low, high = np.quantile(ratios, [0.05, 0.95])
+    least, most = np.quantile(np.exp(weighed[:, subject]), [0.05, 0.95])
+    return Interval(float(low), float(high), float(least), float(most), len(likelihoods), seed)

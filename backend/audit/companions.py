@@ -8,6 +8,7 @@ are taken where the traces in question are that short. With a calibration, :mod:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,15 @@ from backend.audit.case import Companions
 from backend.audit.domains import DomainReference
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import Judgement
-from backend.audit.matched import CLEAN, condition_of, conditions_of
+from backend.audit.matched import CLEAN, condition_of, conditions_of, validation_of
 from backend.audit.sequential import StopRule, running_ratios
+from backend.audit.settings import STOP_LEVEL
 from backend.audit.unknown import UnknownReference
 from backend.audit.verdict import Rule as VerdictRule
 from backend.audit.verdict import decide, gather, shift_flags
 from backend.errors import AtlasError
 
 Doubles = npt.NDArray[np.float64]
-STOP_LEVEL = 0.05
 SHORTEST = 24.0
 """Mean response tokens below which cut traces are shorter than those validated (the shortest cut is 32 tokens)."""
 STOP_TRACES = 1_000
@@ -38,6 +39,44 @@ FLAGS = {
     "budget": "There are more traces than were validated together; beyond that number evidence is averaged.",
 }
 Fitted = Calibration | UnknownReference | StopRule | DomainReference
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What can be asked of an enrolment.
+
+    Attributes
+    ----------
+    calibrated : bool
+        Without a calibration no claim is decided.
+    unknown : bool
+        Whether it can be said that no enrolled source made the traces.
+    budgets : tuple of int
+        Numbers of traces that the calibration was fitted for, ascending.
+    stop_levels : tuple of float
+        Error rates of the sequential stop that can be chosen, ascending.
+    validated : bool
+        Whether the realised error rates of just these statistics are known.
+    """
+
+    calibrated: bool
+    unknown: bool
+    budgets: tuple[int, ...]
+    stop_levels: tuple[float, ...]
+    validated: bool
+
+
+def brought_by(enrolment: Enrolment) -> Brought:
+    """What is attached to an enrolment, without fitting or reading anything."""
+    calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
+    budgets = () if calibration is None else tuple(int(k) for k in np.ravel(calibration.get("budgets", [])))
+    return Brought(
+        calibration is not None,
+        _part(enrolment, "unknown") is not None,
+        tuple(sorted(budgets)),
+        tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
+        not validation_of(enrolment).empty,
+    )
 
 
 def attached(parts: Mapping[str, Fitted]) -> dict[str, npt.NDArray[Any]]:
@@ -74,8 +113,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         unknown, stop = _part(enrolment, f"unknown{tail}"), None if tail else _part(enrolment, "stop")
         fitted = None if calibration is None else Calibration.from_arrays(calibration)
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
-        levels = [] if stop is None else np.atleast_2d(stop["thresholds"])[:, 0].tolist()
-        rules = {} if stop is None else {level: StopRule.from_arrays(stop, level) for level in levels}
+        rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         domains = [DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names]
     except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -140,6 +178,11 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         flags=lambda scored: [FLAGS[code] for code in codes(scored)],
         matched=matched if cuts and condition == CLEAN else None,
     )
+
+
+def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:
+    levels: list[float] = [] if stop is None else np.atleast_2d(stop["thresholds"])[:, 0].tolist()
+    return levels
 
 
 def _part(enrolment: Enrolment, part: str) -> Mapping[str, npt.NDArray[Any]] | None:

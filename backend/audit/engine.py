@@ -104,6 +104,9 @@ class Engine:
             points = running.add(step.log_posteriors)
             job.brought(step.done, step.seconds, points, running.posterior())
 
+        def beside(step: Progress) -> None:
+            job.read_beside(len(step.log_posteriors))
+
         def cancelled() -> bool:
             if between is not None:
                 between()
@@ -115,12 +118,15 @@ class Engine:
                 inspect(stream, name, job.settings.columns, self.limits),
                 attributor,
                 job.settings,
+                None if job.select is None else job.select(),
                 progress=progress,
                 cancelled=cancelled,
                 limits=self.limits,
                 total=job.total,
                 version=self.version,
                 keep_fingerprints=job.fingerprints,
+                others=[self.attributor(other) for other in job.others],
+                beside=beside,
             )
 
     def tokens(self, enrolment: Enrolment, trace: Trace, number: int, source: str, rival: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ the report follow (paper, Stage 1 and Stage 2).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,70 +17,19 @@ import numpy.typing as npt
 from backend.audit.attributor import Attributor, Progress, Scored
 from backend.audit.case import Companions, Findings, find, source_number, stated_prior
 from backend.audit.chain import Chain
-from backend.audit.companions import companions_of
+from backend.audit.companions import brought_by, companions_of
 from backend.audit.enrolment import Enrolment
-from backend.audit.intake import COMMAND_LINE, Layout, Limits, Problem, Received, walk
-from backend.audit.report import Question, Seen, build_report
+from backend.audit.intake import COMMAND_LINE, Layout, Limits
+from backend.audit.outcome import reader_row
+from backend.audit.report import Question, build_report
 from backend.audit.scores import ORDERS, SEED
-from backend.audit.settings import Settings
+from backend.audit.selection import Selection, notes_on, selection_of
+from backend.audit.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
 from backend.audit.tokens import token_evidence
 from backend.errors import AtlasError
 from backend.store.builds import code_version
-from backend.traces import Trace
 
 Doubles = npt.NDArray[np.float64]
-
-
-@dataclass
-class Selection:
-    """Which traces of a file are scored; fills while the file is walked through.
-
-    Attributes
-    ----------
-    keep_duplicates : bool
-    wanted : callable or None
-        Says for a trace whether it is scored; by default all are.
-    text : int
-        Characters of text that are kept for token evidence; nothing is kept at 0.
-    """
-
-    keep_duplicates: bool = False
-    wanted: Callable[[Received], bool] | None = None
-    text: int = 0
-    seen: list[Seen] = field(default_factory=list)
-    texts: list[Trace] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    exclusions: list[dict[str, Any]] = field(default_factory=list)
-
-    def traces(self, stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Trace]:
-        """Traces to score, one at a time."""
-        first: dict[str, tuple[int, int]] = {}
-        left = self.text
-        for found in walk(stream, layout, limits):
-            if isinstance(found, Problem):
-                self.problems.append(found)
-                continue
-            at = first.setdefault(found.sha256, (found.place, found.turn))
-            reason = None
-            if self.wanted is not None:
-                reason = None if self.wanted(found) else "not one of the traces asked for"
-            elif at != (found.place, found.turn) and not self.keep_duplicates:
-                reason = f"the same as {layout.unit} {at[0]}"
-            if reason is not None:
-                self.exclusions.append(
-                    {"place": found.place, "turn": found.turn, "sha256": found.sha256, "reason": reason}
-                )
-                continue
-            self.seen.append(Seen.of(found))
-            if self.text:
-                left -= len(found.prompt) + len(found.response)
-                if left < 0:
-                    raise AtlasError(
-                        f"The traces hold more than {self.text:,} characters, too many to keep their text",
-                        "Keep no text, or give fewer traces",
-                    )
-                self.texts.append(found.trace)
-            yield found.trace
 
 
 @dataclass(frozen=True)
@@ -115,6 +64,8 @@ def audit(
     command: str | None = None,
     version: str | None = None,
     keep_fingerprints: bool = False,
+    others: Sequence[Attributor] = (),
+    beside: Callable[[Progress], None] | None = None,
 ) -> Inquiry:
     """Score a file and report.
 
@@ -137,6 +88,10 @@ def audit(
         Written into the report; by default the one that would give it again.
     version : str, optional
         Of the code, by default looked up.
+    others : sequence of Attributor
+        Further readers of the same traces; what they find stands beside the answer and does not change it.
+    beside : callable, optional
+        Receives their progress.
 
     Returns
     -------
@@ -185,10 +140,21 @@ def audit(
         enrolment,
         settings.claimed,
         prior=prior,
-        companions=companions or companions_of(enrolment),
+        companions=companions or companions_of(enrolment, stop_level=settings.stop_level),
         orders=settings.orders,
         seed=settings.seed,
     )
+    readers = []
+    for other in others:
+        found = _read_again(stream, layout, other, settings, selection, limits, beside, cancelled)
+        if found is None:
+            break
+        row, again = found
+        readers.append(row)
+        chain = chain.append(
+            "scores",
+            {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)},
+        )
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
         trace, other = selection.texts[row], findings.rival if rival is None else rival
@@ -198,7 +164,7 @@ def audit(
         Question(settings.case, settings.asked, settings.stated),
         layout,
         selection.problems,
-        _notes(selection),
+        notes_on(selection),
         selection.seen,
         selection.exclusions,
         enrolment,
@@ -209,6 +175,7 @@ def audit(
         code_version=version or code_version(),
         command=command or command_of(layout, enrolment, settings),
         heat_maps=maps,
+        readers=readers,
     )
     return Inquiry(report, scored, findings)
 
@@ -221,10 +188,17 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
     AtlasError
         If a source is named that is not enrolled, or a number makes no sense.
     """
-    if settings.orders < 1 or settings.show < 0 or settings.seed < 0:
+    if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
         raise AtlasError(
-            "The number of orders must be at least 1, that of traces with text and the seed at least 0",
+            f"The number of orders must be at least 1 and at most {MOST_ORDERS:,}, that of traces with text and the "
+            "seed at least 0",
             "Change the number",
+        )
+    levels = brought_by(enrolment).stop_levels
+    if settings.stop_level not in (levels or (settings.stop_level,)):
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {settings.stop_level:g}",
+            f"Choose from {', '.join(f'{level:g}' for level in levels)}",
         )
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
@@ -232,9 +206,29 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
     return stated_prior(enrolment, settings.prior), rival
 
 
-def selection_of(settings: Settings, limits: Limits) -> Selection:
-    """The traces that the settings ask for."""
-    return Selection(settings.keep_duplicates, text=limits.text if settings.show else 0)
+def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
+    """Enrolments of the further readers.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+        Of the audit itself.
+    settings : Settings
+    known : callable
+        Name to an enrolment; raises where there is none.
+
+    Raises
+    ------
+    AtlasError
+        If they are too many, or one is named twice.
+    """
+    names = [enrolment.name, *settings.also]
+    if len(settings.also) > MOST_ALSO or len(set(names)) < len(names):
+        raise AtlasError(
+            f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once",
+            "Leave some out",
+        )
+    return tuple(known(name) for name in settings.also)
 
 
 def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
@@ -251,6 +245,8 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
         ("--against", settings.against),
         ("--orders", settings.orders if settings.orders != ORDERS else None),
         ("--seed", settings.seed if settings.seed != SEED else None),
+        ("--stop-level", settings.stop_level if settings.stop_level != STOP_LEVEL else None),
+        ("--also", ",".join(settings.also) or None),
     ]
     words = ["python", "-m", "jobs", "attribute", layout.name]
     for option, value in told:
@@ -259,12 +255,26 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
     return shlex.join([*words, *(["--keep-duplicates"] if settings.keep_duplicates else [])])
 
 
-def _notes(selection: Selection) -> Sequence[str]:
-    seen, notes = selection.seen, []
-    if empty := sum(not trace.response_characters for trace in seen):
-        notes.append(f"{empty:,} of {len(seen):,} traces have an empty response. They count as what they are.")
-    if bare := sum(not trace.prompt_characters for trace in seen):
-        notes.append(f"{bare:,} of {len(seen):,} traces have no prompt. A reader of view r needs none.")
-    if len(labels := {trace.label for trace in seen if trace.label}) > 1:
-        notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
-    return notes
+def _read_again(
+    stream: BinaryIO,
+    layout: Layout,
+    other: Attributor,
+    settings: Settings,
+    selection: Selection,
+    limits: Limits,
+    beside: Callable[[Progress], None] | None,
+    cancelled: Callable[[], bool] | None,
+) -> tuple[dict[str, Any], Scored] | None:
+    """What another reader finds in the same traces; None where somebody cancelled."""
+    places = {(seen.place, seen.turn) for seen in selection.seen}
+    again = Selection(wanted=lambda trace: (trace.place, trace.turn) in places)
+    scored = other.score(again.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
+    if not scored.complete:
+        return None
+    enrolment = other.enrolment
+    levels = brought_by(enrolment).stop_levels
+    level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
+    claimed = settings.claimed if settings.claimed in enrolment.sources else None
+    companions = companions_of(enrolment, stop_level=level)
+    findings = find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
+    return reader_row(enrolment, scored, findings), scored

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.audit.scores import log10_against_others, posterior_under
 from backend.audit.settings import Settings
+
+if TYPE_CHECKING:
+    from backend.audit.enrolment import Enrolment
+    from backend.audit.selection import Selection
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 200
@@ -68,6 +73,10 @@ class Snapshot:
         'server' where the traces are not to blame: weights are missing, or something broke.
     enrolment : str
     claimed : str or None
+    beside : int
+        Traces that further readers have scored.
+    beside_total : int
+        Traces that they will.
     """
 
     job: str
@@ -84,6 +93,8 @@ class Snapshot:
     at_fault: str | None
     enrolment: str
     claimed: str | None
+    beside: int = 0
+    beside_total: int = 0
 
 
 class Running:
@@ -129,7 +140,10 @@ class Running:
 
 @dataclass
 class Job:
-    """An audit that somebody asked for; its lock guards all that changes."""
+    """An audit that somebody asked for; its lock guards all that changes.
+
+    ``others`` are the further readers, ``select`` makes a selection of traces other than the settings' own.
+    """
 
     name: str
     key: str
@@ -139,6 +153,9 @@ class Job:
     total: int
     discard: bool = False
     fingerprints: bool = False
+    others: tuple[Enrolment, ...] = ()
+    select: Callable[[], Selection] | None = None
+    beside: int = 0
     number: int = 0
     state: str = "queued"
     done: int = 0
@@ -160,6 +177,12 @@ class Job:
         with self.changed:
             self.done, self.seconds, self.posterior = done, seconds, posterior
             self.points += points
+            self.changed.notify_all()
+
+    def read_beside(self, traces: int) -> None:
+        """Further readers have scored so many more traces."""
+        with self.changed:
+            self.beside += traces
             self.changed.notify_all()
 
     def become(
@@ -189,4 +212,6 @@ class Job:
                 at_fault=self.at_fault,
                 enrolment=self.enrolment,
                 claimed=self.settings.claimed,
+                beside=self.beside,
+                beside_total=self.total * len(self.others),
             )

@@ -14,21 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from backend.audit.attributor import BATCHES, Scored
 from backend.audit.case import Findings
 from backend.audit.chain import Chain, digest
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import Layout, Problem, Received
-from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL, in_words
+from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL
 from backend.audit.matched import matched_validation
-from backend.audit.scores import printed_budgets
+from backend.audit.outcome import reader_row, results_of
 from backend.audit.tokens import TokenEvidence
 
 FORMAT = 1
-POINTS = 200
-"""Budgets at which the running evidence is printed."""
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",
@@ -87,73 +83,6 @@ class Seen:
         )  # fmt: skip
 
 
-def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
-    """Findings as JSON: the answer first, then what it rests on."""
-    sources, f = enrolment.sources, findings
-    order = np.argsort(-f.log_posterior, kind="stable")
-    n = len(f.running)
-    budgets = printed_budgets(n, POINTS)
-    return {
-        "verdict": f.judgement.verdict,
-        "level": f.judgement.level,
-        "reason": f.judgement.reason,
-        "sentence": f.sentence,
-        "claimed": None if f.claimed is None else sources[f.claimed],
-        "subject": sources[f.subject],
-        "leader": sources[f.leader],
-        "rival": sources[f.rival],
-        "traces": n,
-        "complete": scored.complete,
-        "calibrated": f.calibrated,
-        "log10_ratio_others": f.log10_others,
-        "in_words": in_words(f.log10_others),
-        "candidates": [
-            {
-                "source": sources[i],
-                "family": enrolment.families[i],
-                "probability": math.exp(f.log_posterior[i]),
-                "score": float(f.scores[i]),
-                "log10_ratio": float(f.log10_ratios[i]),
-            }
-            for i in order
-        ],
-        "families": [
-            {"family": name, "probability": p}
-            for name, p in zip(f.family.families, f.family.probabilities, strict=True)
-        ],
-        "siblings": list(f.family.siblings),
-        "running": [
-            {
-                "traces": int(k),
-                "log10_ratio_others": float(f.running[k - 1, 0]),
-                "probability": float(f.running[k - 1, 1]),
-                "leader": sources[int(f.running[k - 1, 2])],
-            }
-            for k in budgets
-        ],
-        "spread": {
-            "orders": f.spread.orders,
-            "seed": f.spread.seed,
-            "points": [
-                {"traces": int(k), "low": float(a), "middle": float(b), "high": float(c), "leads": float(d)}
-                for k, a, b, c, d in zip(
-                    f.spread.budgets, f.spread.low, f.spread.middle, f.spread.high, f.spread.leads, strict=True
-                )
-            ],
-        },
-        "leave_one_out": {
-            "rival": sources[f.contributions.rival],
-            "lowest": float(f.contributions.without.min()),
-            "highest": float(f.contributions.without.max()),
-            "leader_changes": int((f.contributions.leader_without != f.leader).sum()),
-        },
-        "unknown_p": f.unknown_p,
-        "stop": None if f.stop is None else dict(f.stop),
-        "flags": None if f.flags is None else list(f.flags),
-        "drift": None if f.drift is None else dict(f.drift),
-    }
-
-
 def build_report(
     question: Question,
     layout: Layout,
@@ -170,6 +99,7 @@ def build_report(
     code_version: str,
     command: str,
     heat_maps: Sequence[tuple[int, str, TokenEvidence]] = (),
+    readers: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Put the report together.
 
@@ -190,6 +120,8 @@ def build_report(
     code_version, command : str
     heat_maps : sequence of (number, prompt, TokenEvidence)
         Traces whose text the report is allowed to show.
+    readers : sequence of mapping
+        What further readers found (:func:`reader_row`).
 
     Returns
     -------
@@ -197,6 +129,7 @@ def build_report(
         JSON; its ``sha256`` covers everything else.
     """
     results = results_of(scored, enrolment, findings)
+    results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
     subject, rival, contributions = findings.subject, findings.rival, findings.contributions
     chain = chain.append("report", {"results": digest(results), "verdict": findings.judgement.verdict})
     body: dict[str, Any] = {

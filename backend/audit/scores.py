@@ -19,11 +19,13 @@ from scipy.special import logsumexp
 Floats = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 ORDERS = 200
+DRAWS = 1_000
+"""Resamples of the traces behind an interval."""
 SEED = 42
 POINTS = 60
 """Budgets at which the spread over orders is taken."""
 WORK = 200_000_000
-"""Numbers that are added up for the spread; fewer orders are drawn beyond it, but never fewer than 20."""
+"""Numbers that are added up for the spread or an interval; fewer draws are made beyond it, but never fewer than 20."""
 FAMILY_SHARE = 0.95
 
 
@@ -197,6 +199,48 @@ def leave_one_out(log_posteriors: Floats, log_prior: Doubles, source: int) -> Co
     margin = without[:, source] - without[:, others].max(1)
     added = (steps[:, source] - steps[:, rival]) / math.log(10)
     return Contributions(added, margin / math.log(10), without.argmax(1), source, rival)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How far a result would move with other traces of the same kind.
+
+    Attributes
+    ----------
+    low, high : float
+        5 % and 95 % quantiles of the log10 ratio over resampled traces.
+    probability_low, probability_high : float
+        The same of the posterior.
+    draws, seed : int
+    """
+
+    low: float
+    high: float
+    probability_low: float
+    probability_high: float
+    draws: int
+    seed: int
+
+
+def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
+    """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (n, C)
+    log_prior : ndarray of shape (C,)
+    draws : int
+        Fewer are made where there are very many traces, but never fewer than 100.
+    seed : int
+    """
+    n, classes = log_posteriors.shape
+    draws = max(min(draws, 100), min(draws, WORK // (n * classes)))
+    steps = log_posteriors.astype(np.float64) - log_prior
+    rng = np.random.default_rng(seed)
+    out = np.empty((draws, classes))
+    for draw in range(draws):
+        out[draw] = np.bincount(rng.integers(0, n, n), minlength=n) @ steps
+    return out
 
 
 @dataclass(frozen=True)

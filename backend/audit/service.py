@@ -7,7 +7,6 @@ nothing here waits for them except :meth:`Service.wait` and :meth:`Service.token
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.checks import Checks
 from backend.audit.intake import Limits
 from backend.audit.progress import Job
-from backend.audit.sessions import FAILED, Sessions
-from backend.audit.uploads import BusyError, MissingError
+from backend.audit.uploads import BusyError, MissingError, Upload
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import Generation
 from backend.store.signature_queries import signatures
 
 if TYPE_CHECKING:
+    from backend.audit.companions import Brought
     from backend.audit.engine import Loaded
     from backend.audit.enrolment import Enrolment
 
@@ -33,7 +33,7 @@ TOKEN_SECONDS = 120
 """For which token evidence is waited for."""
 
 
-class Service(Sessions):
+class Service(Checks):
     """One a process; every method may be called from any thread.
 
     Parameters
@@ -62,26 +62,39 @@ class Service(Sessions):
         super().__init__(data, cache or cache_folder(), load, limits or Limits())
         self._generation = generation
 
-    def report(self, session: str, job: str) -> dict[str, Any]:
-        """Report of a job that has ended.
+    def samples(self) -> list[str]:
+        """Models of the shipped sample traces, in the order of their numbers."""
+        from backend.audit.samples import sample_labels
+
+        return sample_labels()
+
+    def sample(self, session: str, number: int = 0) -> Upload:
+        """Shipped traces of one model on prompts that the sample ecosystem has not seen.
+
+        Returns
+        -------
+        Upload
+            Its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
+        """
+        from backend.audit.samples import sample_enrolment_of, sample_file
+
+        held = [self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()]
+        enrolment = sample_enrolment_of(held)
+        label, content = sample_file(number, enrolment)
+        name = None if enrolment is None else enrolment.name
+        return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
+
+    def brings(self, ecosystem: str) -> Brought:
+        """What can be asked of an ecosystem: calibration, error rates of the stop, validation.
 
         Raises
         ------
         AtlasError
-            MissingError; the problem of a job that failed; or that it has not ended.
+            If there is none of that name, or its file is damaged.
         """
-        held = self._job(session, job)
-        if held.reported:
-            try:
-                report: dict[str, Any] = json.loads(self._place(session, job, "report.json").read_text("utf-8"))
-                return report
-            except OSError as error:
-                raise MissingError("The report was deleted", "Run the audit again") from error
-        if held.state == "failed":
-            raise AtlasError(held.problem or FAILED[0], held.remedy or FAILED[1])
-        if held.state == "cancelled":
-            raise MissingError("The audit was cancelled before the first batch", "Run it again")
-        raise MissingError("The audit has not ended", "Wait for it, or cancel it: what is done is kept")
+        from backend.audit.companions import brought_by
+
+        return brought_by(self._ecosystems.enrolment(ecosystem))
 
     def export(self, session: str, job: str, form: str) -> str:
         """Report of a job as 'html', 'json' or 'csv'."""
@@ -162,7 +175,7 @@ class Service(Sessions):
         family = dict(zip(enrolment.sources, enrolment.families, strict=True))
         rows = [row | {"family": family.get(row["source"], "")} for row in standing(signature, among)]
         return {
-            "domain": at, "layer": enrolment.layers[-1], "reader": enrolment.reader, "roster": roster, "rows": rows,
+            "domain": at, "layer": enrolment.place, "reader": enrolment.place_reader, "roster": roster, "rows": rows,
         }  # fmt: skip
 
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
@@ -215,7 +228,7 @@ class Service(Sessions):
         """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""
         if self._generation is not None and domain:
             with contextlib.suppress(AtlasError), self._generation().cursor() as cursor:
-                if found := signatures(cursor, enrolment.reader, roster, domain, enrolment.layers[-1]):
+                if found := signatures(cursor, enrolment.place_reader, roster, domain, enrolment.place):
                     return found
         attached = enrolment.attachments.get("signatures.vectors", np.empty((0, 0)))
         return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, attached, strict=False)}

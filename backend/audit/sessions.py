@@ -28,6 +28,7 @@ from backend.errors import AtlasError
 if TYPE_CHECKING:
     from backend.audit.engine import Loaded
     from backend.audit.enrolment import Enrolment
+    from backend.audit.selection import Selection
 
 SESSION_JOBS = 4
 """Jobs of one session that wait or run at a time."""
@@ -112,32 +113,17 @@ class Sessions:
         """
         return self.uploads.preview(session, key, columns)
 
-    def samples(self) -> list[str]:
-        """Models of the shipped sample traces, in the order of their numbers."""
-        from backend.audit.samples import sample_labels
-
-        return sample_labels()
-
-    def sample(self, session: str, number: int = 0) -> Upload:
-        """Shipped traces of one model on prompts that the sample ecosystem has not seen.
-
-        Returns
-        -------
-        Upload
-            Its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
-        """
-        from backend.audit.samples import sample_enrolment_of, sample_file
-
-        held = [self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()]
-        enrolment = sample_enrolment_of(held)
-        label, content = sample_file(number, enrolment)
-        name = None if enrolment is None else enrolment.name
-        return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
-
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
     def start(
-        self, session: str, key: str, settings: Settings, *, discard: bool = False, fingerprints: bool = False
+        self,
+        session: str,
+        key: str,
+        settings: Settings,
+        *,
+        discard: bool = False,
+        fingerprints: bool = False,
+        select: Callable[[], Selection] | None = None,
     ) -> str:
         """Queue an audit; what is wrong with the settings or the file is said at once.
 
@@ -149,6 +135,8 @@ class Sessions:
             Delete the file as soon as it is scored; token evidence is then not to be had.
         fingerprints : bool
             Keep every trace's fingerprint beside the report, for a test of drift.
+        select : callable, optional
+            Makes a selection of traces; by default the settings' own.
 
         Returns
         -------
@@ -163,12 +151,14 @@ class Sessions:
         self._sweep()
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
-        from backend.audit.inquiry import checked, selection_of  # torch is here already, with the enrolment
+        from backend.audit.inquiry import checked, others_of  # torch is here already, with the enrolment
+        from backend.audit.selection import selection_of
 
         checked(enrolment, settings)
+        others = others_of(enrolment, settings, self._ecosystems.enrolment)
         with path.open("rb") as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits)
-            counted = selection_of(settings, self.limits)
+            counted = selection_of(settings, self.limits) if select is None else select()
             total = sum(1 for _ in counted.traces(stream, layout, self.limits))
         if not total:
             first = counted.problems[0] if counted.problems else None
@@ -178,7 +168,7 @@ class Sessions:
             )
         job = Job(
             secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
-            discard=discard, fingerprints=fingerprints,
+            discard=discard, fingerprints=fingerprints, others=others, select=select,
         )  # fmt: skip
         with self._lock:
             live = [held for held, other in self._jobs.items() if other.state not in ENDED]
@@ -269,6 +259,7 @@ class Sessions:
             logging.getLogger(__name__).exception("An audit failed")
             job.become("failed", *FAILED, "server")
         finally:
+            job.select = None  # it may hold a long report
             if job.discard:
                 self.uploads.discard(session, job.key)
 

@@ -9,6 +9,11 @@ from backend.audit.intake.model import Columns
 from backend.audit.scores import ORDERS, SEED
 
 EVEN_PRIOR = "Every enrolled source is as likely as the next."
+STOP_LEVEL = 0.05
+"""Stated error rate of the sequential stop where nobody chose one."""
+MOST_ORDERS = 10_000
+MOST_ALSO = 3
+"""Further readers of one audit; each reads all traces once more."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Settings:
         Rival of the token evidence; by default the strongest one.
     orders, seed : int
         Of the spread over random orders.
+    stop_level : float
+        Stated error rate of the sequential stop; one of those that the enrolment was fitted for.
+    also : tuple of str
+        Further enrolments that read the same traces, to see what hangs on the reader.
     """
 
     enrolment: str | None = None
@@ -53,6 +62,8 @@ class Settings:
     against: str | None = None
     orders: int = ORDERS
     seed: int = SEED
+    stop_level: float = STOP_LEVEL
+    also: tuple[str, ...] = ()
 
     @property
     def asked(self) -> str:

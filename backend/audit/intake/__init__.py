@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -36,6 +36,7 @@ __all__ = [
     "Problem",
     "Received",
     "inspect",
+    "notes_about",
     "receive",
     "trace_hash",
     "walk",
@@ -169,16 +170,39 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     notes = []
     if "guess" in layout.encoding:
         notes.append(f"The encoding is {layout.encoding}. Check that accented letters look right.")
-    if empty := sum(not trace.response for trace in traces):
-        notes.append(f"{empty:,} of {len(traces):,} traces have an empty response. They count as what they are.")
-    if bare := sum(not trace.prompt for trace in traces):
-        notes.append(f"{bare:,} of {len(traces):,} traces have no prompt. A reader of view r needs none.")
     if duplicates:
         repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
         notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
-    if len(labels := {trace.label for trace in traces if trace.label}) > 1:
+    lengths = [(len(trace.prompt), len(trace.response)) for trace in traces]
+    names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
+    return (*notes, *notes_about(lengths, names, {trace.label for trace in traces if trace.label}))
+
+
+def notes_about(
+    lengths: Sequence[tuple[int, int]], names: Sequence[tuple[str, int]], labels: Collection[str]
+) -> list[str]:
+    """Sentences about traces as such.
+
+    Parameters
+    ----------
+    lengths : sequence of (int, int)
+        Characters of every prompt and response.
+    names : sequence of (str, int)
+        The file's own id of a trace and its turn, of those that have one.
+    labels : collection of str
+        Sources that the file names.
+    """
+    notes = []
+    if empty := sum(not response for _, response in lengths):
+        notes.append(f"{empty:,} of {len(lengths):,} traces have an empty response. They count as what they are.")
+    if bare := sum(not prompt for prompt, _ in lengths):
+        notes.append(f"{bare:,} of {len(lengths):,} traces have no prompt. A reader of view r needs none.")
+    if again := len(names) - len(set(names)):
+        have = "1 trace has" if again == 1 else f"{again:,} traces have"
+        notes.append(f"{have} the id of an earlier one. All are counted unless they repeat it word for word.")
+    if len(labels) > 1:
         notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
-    return tuple(notes)
+    return notes
 
 
 def _traces(

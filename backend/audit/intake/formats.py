@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.audit.intake.decoding import Arrived, text_of
-from backend.audit.intake.model import Layout, Limits, Problem, short
+from backend.audit.intake.decoding import PIECE, Arrived, text_of
+from backend.audit.intake.model import COMMAND_LINE, Layout, Limits, Problem, short
 from backend.errors import AtlasError
 
 Record = tuple[int, dict[str, Any]]
@@ -25,6 +25,7 @@ DELIMITERS = ",;\t|"
 PARQUET_ROWS = 256
 """Rows that are turned into Python at a time; a column may hold one long text many times."""
 UNITS = {"jsonl": "line", "json": "record", "csv": "line", "parquet": "row", "text": "block"}
+csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
 _BREAK = re.compile(r"\s*-{3,}\s*")
 _SPOKEN = re.compile(r"\s*(prompt|question|user|response|answer|assistant)\s*:[ \t]*\n?", re.IGNORECASE)
 _ASKS = frozenset({"prompt", "question", "user"})
@@ -160,7 +161,8 @@ def _parquet(stream: BinaryIO) -> Iterator[Record | Problem]:
     number = 0
     try:
         stream.seek(0)
-        file = pq.ParquetFile(stream)
+        # A row group may be the whole file: with a buffer its pages come one by one.
+        file = pq.ParquetFile(stream, buffer_size=PIECE, pre_buffer=False)
         for batch in file.iter_batches(batch_size=PARQUET_ROWS):
             for record in batch.to_pylist():
                 number += 1

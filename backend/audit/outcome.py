@@ -1,0 +1,112 @@
+"""What an audit found, as JSON: the answer first, then what it rests on, and what each reader says (paper, Stage 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from backend.audit.attributor import Scored
+from backend.audit.case import Findings
+from backend.audit.enrolment import Enrolment
+from backend.audit.judgement import in_words
+from backend.audit.scores import printed_budgets
+
+POINTS = 200
+"""Budgets at which the running evidence is printed."""
+
+
+def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
+    """Findings as JSON: the answer first, then what it rests on."""
+    sources, f = enrolment.sources, findings
+    order = np.argsort(-f.log_posterior, kind="stable")
+    n = len(f.running)
+    budgets = printed_budgets(n, POINTS)
+    return {
+        "verdict": f.judgement.verdict,
+        "level": f.judgement.level,
+        "reason": f.judgement.reason,
+        "sentence": f.sentence,
+        "claimed": None if f.claimed is None else sources[f.claimed],
+        "subject": sources[f.subject],
+        "leader": sources[f.leader],
+        "rival": sources[f.rival],
+        "traces": n,
+        "complete": scored.complete,
+        "calibrated": f.calibrated,
+        "log10_ratio_others": f.log10_others,
+        "in_words": in_words(f.log10_others),
+        "candidates": [
+            {
+                "source": sources[i],
+                "family": enrolment.families[i],
+                "probability": math.exp(f.log_posterior[i]),
+                "score": float(f.scores[i]),
+                "log10_ratio": float(f.log10_ratios[i]),
+            }
+            for i in order
+        ],
+        "families": [
+            {"family": name, "probability": p}
+            for name, p in zip(f.family.families, f.family.probabilities, strict=True)
+        ],
+        "siblings": list(f.family.siblings),
+        "running": [
+            {
+                "traces": int(k),
+                "log10_ratio_others": float(f.running[k - 1, 0]),
+                "probability": float(f.running[k - 1, 1]),
+                "leader": sources[int(f.running[k - 1, 2])],
+            }
+            for k in budgets
+        ],
+        "spread": {
+            "orders": f.spread.orders,
+            "seed": f.spread.seed,
+            "points": [
+                {"traces": int(k), "low": float(a), "middle": float(b), "high": float(c), "leads": float(d)}
+                for k, a, b, c, d in zip(
+                    f.spread.budgets, f.spread.low, f.spread.middle, f.spread.high, f.spread.leads, strict=True
+                )
+            ],
+        },
+        "leave_one_out": {
+            "rival": sources[f.contributions.rival],
+            "lowest": float(f.contributions.without.min()),
+            "highest": float(f.contributions.without.max()),
+            "leader_changes": int((f.contributions.leader_without != f.leader).sum()),
+        },
+        "unknown_p": f.unknown_p,
+        "stop": None if f.stop is None else dict(f.stop),
+        "flags": None if f.flags is None else list(f.flags),
+        "drift": None if f.drift is None else dict(f.drift),
+        "interval": None
+        if f.interval is None
+        else {"kind": "5 % to 95 % over traces drawn again with replacement", **asdict(f.interval)},
+    }
+
+
+def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict[str, Any]:
+    """What one reader says about the traces: a row of the table that shows what hangs on the reader."""
+    f = findings
+    return {
+        "enrolment": enrolment.name,
+        "enrolment_sha256": enrolment.sha256,
+        "reader": enrolment.reader,
+        "layers": enrolment.layers,
+        "sources": len(enrolment.sources),
+        "traces": len(scored.log_posteriors),
+        "engine": scored.engine,
+        "claimed": None if f.claimed is None else enrolment.sources[f.claimed],
+        "verdict": f.judgement.verdict,
+        "subject": enrolment.sources[f.subject],
+        "leader": enrolment.sources[f.leader],
+        "calibrated": f.calibrated,
+        "log10_ratio_others": f.log10_others,
+        "low": None if f.interval is None else f.interval.low,
+        "high": None if f.interval is None else f.interval.high,
+        "probability": math.exp(f.log_posterior[f.subject]),
+        "unknown_p": f.unknown_p,
+    }
