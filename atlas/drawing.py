@@ -17,7 +17,7 @@ from dash.development.base_component import Component
 from atlas import answers, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.state import View
-from atlas.theme import Theme, template
+from atlas.theme import Plot, Theme, dress
 from backend.store import queries
 
 
@@ -25,18 +25,18 @@ from backend.store import queries
 class Drawn:
     """A figure, its sentence, and, where there is nothing to draw, what to do."""
 
-    figure: go.Figure
+    figure: go.Figure | Plot
     sentence: shell.Children
     absent: Component | None = None
 
-    def parts(self) -> tuple[go.Figure, shell.Children, Component | None]:
+    def parts(self) -> tuple[go.Figure | Plot, shell.Children, Component | None]:
         """As the outputs of a callback."""
         return self.figure, self.sentence, self.absent
 
 
-def blank(theme: Theme) -> go.Figure:
+def blank(theme: Theme) -> Plot:
     """A figure of nothing, which keeps its place."""
-    return go.Figure(layout={"template": template(theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+    return {"data": [], "layout": {"template": dress(theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
 
 
 def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Drawn:

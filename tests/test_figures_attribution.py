@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from atlas.figures import attribution as figures
@@ -78,7 +79,7 @@ def test_confusion_is_ordered_by_family_large_first(sources: pd.DataFrame) -> No
 
 def test_confusion_rows_are_the_truth_and_zero_is_background(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     order = figures.confusion_order(sources)
-    figure = figures.confusion_matrix(cells, order, theme="dark", clicked=("q1", "q2"))
+    figure = go.Figure(figures.confusion_matrix(cells, order, theme="dark", clicked=("q1", "q2")))
     heat = figure.data[0]
     assert list(heat.y) == ["qwen-1", "qwen-2", "&lt;b&gt;qwen&lt;/b&gt;", "gpt-1", "gpt-2", "phi"]
     assert list(heat.x) == list(heat.y)
@@ -95,7 +96,7 @@ def test_confusion_rows_are_the_truth_and_zero_is_background(sources: pd.DataFra
 
 def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     order = figures.confusion_order(sources)
-    heat = figures.confusion_matrix(cells, order, theme="light", zoom="Qwen").data[0]
+    heat = go.Figure(figures.confusion_matrix(cells, order, theme="light", zoom="Qwen")).data[0]
     assert list(heat.x) == ["qwen-1", "qwen-2", "&lt;b&gt;qwen&lt;/b&gt;", "any other family"]
     assert list(heat.z[0]) == [0.6, 0.2, None, 0.2]
     assert figures.cell_at(order, "Qwen", "qwen-2", "qwen-1") == ("q1", "q2")
@@ -105,7 +106,7 @@ def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFra
 
 def test_names_that_read_the_same_get_rows_of_their_own(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     order = figures.confusion_order(sources.assign(name="twin"))
-    heat = figures.confusion_matrix(cells, order, theme="dark").data[0]
+    heat = go.Figure(figures.confusion_matrix(cells, order, theme="dark")).data[0]
     assert len(set(heat.y)) == 6
     assert figures.cell_at(order, "", heat.x[1], heat.y[0]) == ("q1", "q2")
 
@@ -121,7 +122,7 @@ def test_margin_names_of_many_small_families_do_not_touch() -> None:
         }
     )
     cells = pd.DataFrame({"truth": ["s0"], "predicted": ["s0"], "count": [1], "share": [1.0]})
-    figure = figures.confusion_matrix(cells, figures.confusion_order(many), theme="dark")
+    figure = go.Figure(figures.confusion_matrix(cells, figures.confusion_order(many), theme="dark"))
     names = [note for note in figure.layout.annotations if note.showarrow]
     heights = [(note.y + 0.5) * figures.MATRIX_PIXELS / 60 + note.ay for note in names]
     assert len(names) == 21

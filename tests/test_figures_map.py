@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from atlas.figures.map import DEFAULT_CAMERA, camera_layout, map_figure, scaled, shown
-from atlas.theme import TOKENS, family_marks
+from atlas.theme import TOKENS, Plot, family_marks
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 MARKS = family_marks(["Qwen", "GPT", "Phi", "Nobody"])
@@ -34,8 +34,9 @@ def links() -> pd.DataFrame:
     return pd.DataFrame({"source": ["q1", "q1", "g1"], "neighbor": ["q2", "p1", "p1"], "rank": [1, 2, 1]})
 
 
-def traces(figure: go.Figure) -> dict[str, go.Scatter]:
-    return {trace.name: trace for trace in figure.data}
+def traces(figure: Plot) -> dict[str, go.Scatter]:
+    """Traces by name, once Plotly has checked the figure."""
+    return {trace.name: trace for trace in go.Figure(figure).data}
 
 
 ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "nearest", "selected", "labels"]
@@ -46,7 +47,7 @@ ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "neare
 def test_the_same_traces_in_the_same_places(
     points: pd.DataFrame, links: pd.DataFrame, dimensions: int, chosen: dict[str, object]
 ) -> None:
-    figure = map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, **chosen)
+    figure = go.Figure(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, **chosen))
     assert [trace.name for trace in figure.data] == ORDER
     kinds = {type(trace) for trace in figure.data}
     assert kinds == {go.Scatter3d if dimensions == 3 else go.Scatter}
@@ -126,7 +127,7 @@ def test_hostile_names_are_escaped_in_what_plotly_draws(points: pd.DataFrame, li
 
 def test_the_camera_is_the_one_of_the_link(points: pd.DataFrame, links: pd.DataFrame) -> None:
     camera = (0.3, 1.9, 0.4, 0.1, 0.0, 0.0, 0.0, 0.0, 1.0)
-    figure = map_figure(points, links, MARKS, theme="dark", dimensions=3, camera=camera)
+    figure = go.Figure(map_figure(points, links, MARKS, theme="dark", dimensions=3, camera=camera))
     eye = figure.layout.scene.camera.eye
     assert (eye.x, eye.y, eye.z) == camera[:3]
     assert figure.layout.scene.camera.center.x == 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from atlas.figures import neighbourhoods as figures
@@ -65,7 +66,8 @@ def test_agreement_has_spearman_above_and_shared_neighbours_below() -> None:
         {"reader": ["a", "a", "b", "a"], "other": ["b", "b", "c", "c"],
          "metric": ["spearman", "jaccard_10", "spearman", "p_value"], "value": [0.9, 0.4, 0.8, 0.0]}
     )  # fmt: skip
-    figure = figures.agreement_matrix(frame, {"c": "C", "a": "A", "b": "B", "unused": "U"}, theme="dark")
+    drawn = figures.agreement_matrix(frame, {"c": "C", "a": "A", "b": "B", "unused": "U"}, theme="dark")
+    figure = go.Figure(drawn)
     heat = figure.data[0]
     assert list(figure.layout.xaxis.ticktext) == ["C", "A", "B"]
     assert [list(row) for row in heat.z] == [[None, None, 0.8], [None, None, 0.9], [None, 0.4, None]]
@@ -123,7 +125,7 @@ def test_the_tree_joins_clusters_and_colours_pure_branches() -> None:
             "size": [2, 3, 4],
         }
     )
-    figure = figures.tree(steps, sources, MARKS, theme="dark", selected="q2")
+    figure = go.Figure(figures.tree(steps, sources, MARKS, theme="dark", selected="q2"))
     named = {trace.name: trace for trace in figure.data}
     assert set(named) == {"Qwen", "several families", "sources"}
     assert named["Qwen"].line.color == MARKS["Qwen"].dark

@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.theme import TOKENS, Theme, plain, rate_colours, template, translucent
+from atlas.theme import TOKENS, Plot, Theme, dress, plain, rate_colours, template, translucent
 
-ELSEWHERE = "\u0000elsewhere"
-"""Column of a zoomed confusion matrix: answers outside the family."""
 MATRIX_HEIGHT = 760
 MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76
 """Height of the whole matrix without its margins, which the names beside it need to know."""
@@ -142,7 +140,7 @@ def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
 
 def confusion_matrix(
     cells: pd.DataFrame, order: pd.DataFrame, *, theme: Theme, zoom: str = "", clicked: tuple[str, str] = ("", "")
-) -> go.Figure:
+) -> Plot:
     """Rows are the truth, columns the answer, ordered by family; what never happened is background.
 
     Parameters
@@ -160,109 +158,108 @@ def confusion_matrix(
     token = TOKENS[theme]
     rows = order[order["family"] == zoom].reset_index(drop=True) if zoom else order
     labels = rows["source"].tolist()
+    size, many = len(labels), len(labels) > 40
     place = {source: index for index, source in enumerate(labels)}
-    columns = [*labels, ELSEWHERE] if zoom else labels
-    share = np.full((len(labels), len(columns)), np.nan)
-    inside = cells[cells["truth"].isin(place)]
-    for truth, predicted, part in inside[["truth", "predicted", "share"]].itertuples(index=False):
-        column = place.get(predicted, len(labels) if zoom else -1)
-        if column >= 0:
-            share[place[truth], column] = np.nansum([share[place[truth], column], part])
+    z: list[list[float | None]] = [[None] * (size + bool(zoom)) for _ in labels]
+    for truth, predicted, part in zip(cells["truth"], cells["predicted"], cells["share"], strict=True):
+        column = place.get(predicted, size if zoom else -1)
+        if truth in place and column >= 0:
+            z[place[truth]][column] = round((z[place[truth]][column] or 0.0) + part, 4)
     names = _distinct(rows["name"].tolist())
     across = [*names, "any other family"] if zoom else names
-    # An array of objects is taken as it is; a list of lists would be looked through value by value, several times.
-    z = np.round(share, 4).astype(object)
-    z[np.isnan(share)] = None
-    figure = go.Figure(
-        go.Heatmap(
-            z=z,
-            x=across,
-            y=names,
-            zmin=0,
-            zmax=1,
-            colorscale=rate_colours(theme),
-            xgap=1 if len(labels) <= 70 else 0,
-            ygap=1 if len(labels) <= 70 else 0,
-            hoverongaps=False,
-            hovertemplate="%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
-            colorbar={
-                "orientation": "h",
-                "thickness": 8,
-                "len": 0.44,
-                "x": 1,
-                "xanchor": "right",
-                "y": 0,
-                "yanchor": "top",
-                "ypad": 14,
-                "xpad": 0,
-                "outlinewidth": 0,
-                "tickvals": [0.01, 0.1, 0.25, 0.5, 1],
-                "ticktext": [".01", ".10", ".25", ".50", "1"],
-                "tickfont": {"size": 12, "color": token["soft"]},
-                "ticklabelposition": "outside bottom",
-                "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
-            },
-            showscale=not zoom,
-        )
-    )
-    outline = {"color": token["edge"], "width": 1}
-    shapes: list[dict[str, object]] = []
-    annotations: list[dict[str, object]] = []
+    gap = 1 if size <= 70 else 0
+    heat = {
+        "type": "heatmap",
+        "z": z,
+        "x": across,
+        "y": names,
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": rate_colours(theme),
+        "xgap": gap,
+        "ygap": gap,
+        "hoverongaps": False,
+        "hovertemplate": "%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
+        "colorbar": _scale(token),
+        "showscale": not zoom,
+    }
+    shapes: list[Plot] = []
+    annotations: list[Plot] = []
     if not zoom:
         blocks = _blocks(rows["family"])
+        outline = {"color": token["edge"], "width": 1}
         shapes += [
-            {"type": "rect", "x0": start - 0.5, "x1": stop - 0.5, "y0": start - 0.5, "y1": stop - 0.5, "line": outline}
-            for start, stop, _ in blocks
-            if stop - start > 1
+            _box(start - 0.5, start - 0.5, stop - start, outline) for start, stop, _ in blocks if stop - start > 1
         ]
         words = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13, "color": token["soft"]}}
         annotations += [
-            *_margin_names(blocks, len(labels), token),
+            *_margin_names(blocks, size, token),
             {"x": 0, "y": 1, "text": "Truth ↓", "xanchor": "right", "yanchor": "bottom", "xshift": -24, **words},
             {"x": 0, "y": 0, "text": "Answered →", "xanchor": "left", "yanchor": "top", "yshift": -12, **words},
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
-        row, column = place[clicked[0]], place.get(clicked[1], len(labels))
-        reach = 0.5 if len(labels) <= 70 else 1.2
-        shapes.append(
-            {
-                "type": "rect",
-                "x0": column - reach,
-                "x1": column + reach,
-                "y0": row - reach,
-                "y1": row + reach,
-                "line": {"color": token["accent"], "width": 2},
-            }
-        )
-    many = len(labels) > 40
-    figure.update_layout(
-        template=template(theme),
-        shapes=shapes,
-        annotations=annotations,
-        margin={"l": 232 if zoom else 112, "r": 16, "t": 24, "b": 176 if zoom and not many else 76},
-        dragmode=False,
-    )
-    axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": ""}
-    small = {"size": 10 if many else 12, "color": token["soft"]}
+        reach = 0.5 if size <= 70 else 1.2
+        row, column = place[clicked[0]], place.get(clicked[1], size)
+        shapes.append(_box(column - reach, row - reach, 2 * reach, {"color": token["accent"], "width": 2}))
+    axis = {
+        "type": "category",
+        "showgrid": False,
+        "showline": False,
+        "fixedrange": True,
+        "ticks": "",
+        "tickfont": {"size": 10 if many else 12, "color": token["soft"]},
+    }
     cut = [plain(name, 30) for name in rows["name"]]
-    figure.update_xaxes(
-        **axis,
-        showticklabels=bool(zoom) and not many,
-        tickvals=across,
-        ticktext=[*cut, "elsewhere"] if zoom else across,
-        tickangle=-60,
-        title={"text": "Answered, in the order of the rows; last: any other family" if zoom and many else ""},
-        tickfont=small,
-    )
-    figure.update_yaxes(
-        **axis,
-        autorange="reversed",
-        showticklabels=bool(zoom),
-        tickvals=names,
-        ticktext=cut,
-        tickfont=small,
-    )
-    return figure
+    order_told = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
+    layout = {
+        "template": dress(theme),
+        "shapes": shapes,
+        "annotations": annotations,
+        "margin": {"l": 232 if zoom else 112, "r": 16, "t": 24, "b": 176 if zoom and not many else 76},
+        "dragmode": False,
+        "xaxis": {
+            **axis,
+            "showticklabels": bool(zoom) and not many,
+            "tickvals": across,
+            "ticktext": [*cut, "elsewhere"] if zoom else across,
+            "tickangle": -60,
+            "title": {"text": order_told},
+        },
+        "yaxis": {
+            **axis,
+            "autorange": "reversed",
+            "showticklabels": bool(zoom),
+            "tickvals": names,
+            "ticktext": cut,
+        },
+    }
+    return {"data": [heat], "layout": layout}
+
+
+def _scale(token: Mapping[str, str]) -> Plot:
+    """The scale of the matrix, a thin bar below its right end."""
+    return {
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.44,
+        "x": 1,
+        "xanchor": "right",
+        "y": 0,
+        "yanchor": "top",
+        "ypad": 14,
+        "xpad": 0,
+        "outlinewidth": 0,
+        "tickvals": [0.01, 0.1, 0.25, 0.5, 1],
+        "ticktext": [".01", ".10", ".25", ".50", "1"],
+        "tickfont": {"size": 12, "color": token["soft"]},
+        "ticklabelposition": "outside bottom",
+        "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
+    }
+
+
+def _box(x: float, y: float, side: float, line: Mapping[str, object]) -> Plot:
+    """An outlined square."""
+    return {"type": "rect", "x0": x, "x1": x + side, "y0": y, "y1": y + side, "line": line}
 
 
 def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:

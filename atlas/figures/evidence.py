@@ -300,7 +300,7 @@ def landing(
     """
     token = TOKENS[theme]
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
-    figure = map_figure(points, none, marks, theme=theme, dimensions=2, selected=claimed)
+    figure = go.Figure(map_figure(points, none, marks, theme=theme, dimensions=2, selected=claimed))
     for trace in figure.data:
         if trace.mode == "markers" and trace.name not in ("selected", "nearest"):
             trace.opacity = 0.55

@@ -8,12 +8,12 @@ send new traces with ``Patch`` and leave the layout, and with it the reader's ca
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
-from atlas.theme import RINGED, TOKENS, Mark, Theme, plain, template, translucent
+from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 HALF = 1.08
@@ -69,7 +69,7 @@ def map_figure(
     access: str = "all",
     selected: str = "",
     camera: Sequence[float] = (),
-) -> go.Figure:
+) -> Plot:
     """Sources as points.
 
     Parameters
@@ -89,25 +89,27 @@ def map_figure(
         Eye, centre, up (nine numbers), or empty.
     """
     placed = scaled(points)
-    figure = go.Figure(data=_traces(placed, links, marks, theme, dimensions, families, access, selected))
-    figure.update_layout(template=template(theme), margin={"l": 0, "r": 0, "t": 0, "b": 0}, uirevision="map")
+    layout: dict[str, object] = {
+        "template": dress(theme),
+        "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
+        "uirevision": "map",
+    }
     if dimensions == 3:
         axis = {"range": [-HALF, HALF], "nticks": 5}
-        figure.update_layout(
-            scene={
-                "xaxis": axis,
-                "yaxis": axis,
-                "zaxis": axis,
-                "aspectmode": "cube",
-                "dragmode": "orbit",
-                "camera": camera_layout(camera),
-                "uirevision": "map",
-            }
-        )
+        layout["scene"] = {
+            "xaxis": axis,
+            "yaxis": axis,
+            "zaxis": axis,
+            "aspectmode": "cube",
+            "dragmode": "orbit",
+            "camera": camera_layout(camera),
+            "uirevision": "map",
+        }
     else:
         flat = {"visible": False, "range": [-HALF, HALF]}
-        figure.update_layout(xaxis=flat, yaxis={**flat, "scaleanchor": "x"}, dragmode="pan", hovermode="closest")
-    return figure
+        layout |= {"xaxis": flat, "yaxis": {**flat, "scaleanchor": "x"}, "dragmode": "pan", "hovermode": "closest"}
+    data = _traces(placed, links, marks, theme, dimensions, families, access, selected)
+    return {"data": data, "layout": layout}
 
 
 def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
@@ -126,93 +128,101 @@ def _traces(
     families: Sequence[str],
     access: str,
     selected: str,
-) -> list[go.Scatter3d] | list[go.Scatter]:
+) -> list[Plot]:
     token = TOKENS[theme]
     solid = dimensions == 3
-    kind = go.Scatter3d if solid else go.Scatter
-    passed = shown(points, families, access)
-    chosen = points["source"] == selected
-    near = points["source"].isin(links.loc[links["source"] == selected, "neighbor"])
-    front = passed | chosen | near
+    kind = {"type": "scatter3d" if solid else "scatter"}
+    axes = ("x", "y", "z") if solid else ("x", "y")
+    own = links["source"] == selected
+    ranks = dict(zip(links.loc[own, "neighbor"], links.loc[own, "rank"], strict=True))
+    rows = list(
+        zip(
+            points["source"],
+            points["name"],
+            points["family"],
+            points["access"],
+            shown(points, families, access),
+            zip(*(points[axis].tolist() for axis in axes), strict=True),
+            strict=True,
+        )
+    )
+    where = {row[0]: row[5] for row in rows}
+    held: dict[str, list[Any]] = {family: [] for family in marks}
+    context = []
+    for row in rows:
+        front = row[4] or row[0] == selected or row[0] in ranks
+        (held[row[2]] if front else context).append(row)
 
-    def place(rows: pd.DataFrame) -> dict[str, object]:
-        axes = ("x", "y", "z") if solid else ("x", "y")
-        return {axis: rows[axis].tolist() for axis in axes}
+    def place(places: Sequence[tuple[float, ...]]) -> Plot:
+        return {axis: [values[number] for values in places] for number, axis in enumerate(axes)}
 
-    def words(rows: pd.DataFrame) -> dict[str, object]:
+    def points_of(some: Sequence[Any]) -> Plot:
         return {
+            **kind,
+            "mode": "markers",
+            **place([row[5] for row in some]),
             # Lists, not arrays: NumPy customdata does not come back in clickData.
-            "customdata": [[source] for source in rows["source"]],
-            "text": [
-                f"<b>{plain(name)}</b><br>{plain(family)} · {_access_words(how)}"
-                for name, family, how in zip(rows["name"], rows["family"], rows["access"], strict=True)
-            ],
+            "customdata": [[row[0]] for row in some],
+            "text": [f"<b>{plain(row[1])}</b><br>{plain(row[2])} · {_access_words(row[3])}" for row in some],
             "hovertemplate": "%{text}<extra></extra>",
         }
 
-    own = links["source"] == selected
     everyone = {"color": translucent(token["edge"], 0.55), "width": 1.5 if solid else 1}
     chosen_line = {"color": token["accent"], "width": 3 if solid else 1.5}
     traces = [
-        _links(kind, "links", points, links[~own], everyone),
-        _links(kind, "own links", points, links[own], chosen_line),
+        {**kind, "name": "links", "line": everyone, **_links(axes, where, links[~own])},
+        {**kind, "name": "own links", "line": chosen_line, **_links(axes, where, links[own])},
     ]
     for family, mark in marks.items():
-        rows = points[front & (points["family"] == family)]
-        open_symbol = mark.symbol.endswith("-open")
-        ringed = mark.symbol == RINGED
-        marker: dict[str, object] = {"symbol": mark.plotted, "color": mark.colour(theme)}
-        if solid:
-            # The 3-D cross is a thin sign: larger, and thickened by its own outline.
-            thin = mark.symbol == "cross"
-            size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
-            rim = mark.colour(theme) if thin else _rim(mark, theme)
-            marker |= {"size": size, "line": {"width": 2 if open_symbol or thin or ringed else 0.5, "color": rim}}
-        else:
-            marker |= {"size": 10, "line": {"width": 2 if open_symbol or ringed else 0.75, "color": _rim(mark, theme)}}
-        traces.append(kind(name=plain(family), mode="markers", marker=marker, **place(rows), **words(rows)))
-    rows = points[~front]
+        traces.append({"name": plain(family), "marker": _marker(mark, theme, solid), **points_of(held[family])})
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
-    traces.append(kind(name="context", mode="markers", marker=grey, **place(rows), **words(rows)))
-    ring = {"symbol": "circle-open", "color": token["soft"], "size": 9 if solid else 17, "line": {"width": 1.25}}
-    traces.append(kind(name="nearest", mode="markers", marker=ring, hoverinfo="skip", **place(points[near])))
-    halo = {"symbol": "circle-open", "color": token["accent"], "size": 13 if solid else 22, "line": {"width": 2.5}}
-    traces.append(kind(name="selected", mode="markers", marker=halo, hoverinfo="skip", **place(points[chosen])))
+    traces.append({"name": "context", "marker": grey, **points_of(context)})
     # Neighbours carry their rank, as in the card: five names would cover each other.
-    ranks = links[links["source"] == selected].set_index("neighbor")["rank"]
-    named = points[chosen | near]
+    near = {source: str(int(rank)) for source, rank in ranks.items() if source in where}
+    chosen = {row[0]: f"<b>{plain(row[1], 28)}</b>" for row in rows if row[0] == selected}
+    silent = {**kind, "mode": "markers", "hoverinfo": "skip"}
+    ring = {"symbol": "circle-open", "color": token["soft"], "size": 9 if solid else 17, "line": {"width": 1.25}}
+    traces.append({"name": "nearest", "marker": ring, **silent, **place([where[source] for source in near])})
+    halo = {"symbol": "circle-open", "color": token["accent"], "size": 13 if solid else 22, "line": {"width": 2.5}}
+    traces.append({"name": "selected", "marker": halo, **silent, **place([where[source] for source in chosen])})
+    named = chosen | near
     traces.append(
-        kind(
-            name="labels",
-            mode="text",
-            text=[
-                f"<b>{plain(name, 28)}</b>" if source == selected else str(int(ranks[source]))
-                for source, name in zip(named["source"], named["name"], strict=True)
-            ],
-            textposition="top center",
-            textfont={"size": 12, "color": token["ink"]},
-            hoverinfo="skip",
-            **place(named),
-        )
+        {
+            **silent,
+            "name": "labels",
+            "mode": "text",
+            "text": list(named.values()),
+            "textposition": "top center",
+            "textfont": {"size": 12, "color": token["ink"]},
+            **place([where[source] for source in named]),
+        }
     )
     return traces
 
 
-def _links(
-    kind: type[go.Scatter3d] | type[go.Scatter],
-    name: str,
-    points: pd.DataFrame,
-    links: pd.DataFrame,
-    line: dict[str, object],
-) -> go.Scatter3d | go.Scatter:
-    """All links as one line trace, with a gap after each."""
-    where = points.set_index("source")[["x", "y", "z"] if kind is go.Scatter3d else ["x", "y"]]
-    known = links[links["source"].isin(where.index) & links["neighbor"].isin(where.index)]
-    coordinates: dict[str, list[float | None]] = {axis: [] for axis in where.columns}
-    for source, neighbor in zip(known["source"], known["neighbor"], strict=True):
-        for axis in where.columns:
-            coordinates[axis] += [float(where.at[source, axis]), float(where.at[neighbor, axis]), None]
-    return kind(name=name, mode="lines", line=line, hoverinfo="skip", connectgaps=False, **coordinates)
+def _marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
+    """How the points of a family look."""
+    open_symbol, ringed = mark.symbol.endswith("-open"), mark.symbol == RINGED
+    look = {"symbol": mark.plotted, "color": mark.colour(theme)}
+    if not solid:
+        width = 2 if open_symbol or ringed else 0.75
+        return {**look, "size": 10, "line": {"width": width, "color": _rim(mark, theme)}}
+    # The 3-D cross is a thin sign: larger, and thickened by its own outline.
+    thin = mark.symbol == "cross"
+    size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
+    rim = mark.colour(theme) if thin else _rim(mark, theme)
+    return {**look, "size": size, "line": {"width": 2 if open_symbol or thin or ringed else 0.5, "color": rim}}
+
+
+def _links(axes: Sequence[str], where: Mapping[str, tuple[float, ...]], links: pd.DataFrame) -> Plot:
+    """All links as one line, with a gap after each."""
+    pairs = zip(links["source"], links["neighbor"], strict=True)
+    known = [(where[source], where[neighbor]) for source, neighbor in pairs if source in where and neighbor in where]
+    ends = {
+        axis: [value for one, other in known for value in (one[place], other[place], None)]
+        for place, axis in enumerate(axes)
+    }
+    return {"mode": "lines", "hoverinfo": "skip", "connectgaps": False, **ends}
 
 
 def _rim(mark: Mark, theme: Theme) -> str:

@@ -12,7 +12,19 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from atlas.figures.attribution import Line, rate_text
-from atlas.theme import RINGED, TOKENS, Mark, Theme, plain, rate_colours, readable, template, translucent
+from atlas.theme import (
+    RINGED,
+    TOKENS,
+    Mark,
+    Plot,
+    Theme,
+    dress,
+    plain,
+    rate_colours,
+    readable,
+    template,
+    translucent,
+)
 
 HEAD_LEGEND = {
     "orientation": "h",
@@ -24,6 +36,8 @@ HEAD_LEGEND = {
     "font": {"size": 12},
     "itemclick": False,
 }
+FEW, MANY = 8, 16
+"""Readers up to which the cells of a matrix hold large numbers, and numbers at all."""
 LEAF_PIXELS = 15
 """Height of a leaf of the tree, so that its name can be read."""
 TREE_MARGIN = 64
@@ -169,7 +183,7 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     return figure
 
 
-def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> go.Figure:
+def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
     """Two measures of agreement in one matrix: Spearman above the diagonal, shared nearest ten below it.
 
     Parameters
@@ -195,32 +209,35 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
         words[at[0]][at[1]] = f"{pair}<br>{told}: {rate_text(float(row['value']))}"
     labels = [plain(names[reader], 24) for reader in order]
-    figure = go.Figure(
-        go.Heatmap(
-            z=cells,
-            zmin=0,
-            zmax=1,
-            colorscale=rate_colours(theme),
-            xgap=2,
-            ygap=2,
-            showscale=False,
-            hoverongaps=False,
-            customdata=words,
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
-    for row, line in enumerate(cells):
-        for column, value in enumerate(line):
-            if value is not None:
-                figure.add_annotation(
-                    x=column, y=row, text=rate_text(value), showarrow=False,
-                    font={"size": 13, "color": readable(value, theme)},
-                )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 180, "r": 16, "t": 12, "b": 104})
+    heat = {
+        "type": "heatmap",
+        "z": cells,
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": rate_colours(theme),
+        "xgap": 2,
+        "ygap": 2,
+        "showscale": False,
+        "hoverongaps": False,
+        "customdata": words,
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    numbers = [
+        {"x": column, "y": row, "text": rate_text(value), "showarrow": False,
+         "font": {"size": 13 if len(order) <= FEW else 10, "color": readable(value, theme)}}
+        for row, line in enumerate(cells)
+        for column, value in enumerate(line)
+        if value is not None and len(order) <= MANY
+    ]  # fmt: skip
     axis = {"tickvals": list(range(len(order))), "ticktext": labels, "showgrid": False, "ticks": "", "showline": False}
-    figure.update_xaxes(**axis, tickangle=-30)
-    figure.update_yaxes(**axis, range=[len(order) - 0.5, -0.5])
-    return figure
+    layout = {
+        "template": dress(theme),
+        "annotations": numbers,
+        "margin": {"l": 180, "r": 16, "t": 12, "b": 104},
+        "xaxis": {**axis, "tickangle": -30 if len(order) <= FEW else -60},
+        "yaxis": {**axis, "range": [len(order) - 0.5, -0.5]},
+    }
+    return {"data": [heat], "layout": layout}
 
 
 def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -395,7 +412,7 @@ def tree_height(sources: int) -> int:
 
 def tree(
     steps: pd.DataFrame, sources: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, selected: str = ""
-) -> go.Figure:
+) -> Plot:
     """Average-linkage tree: sources at the right with the marks of their families, joins where their clusters meet.
 
     A branch has the colour of a family as long as all sources under it are of that family.
@@ -429,47 +446,54 @@ def tree(
         xs, ys = paths.setdefault(families[node], ([], []))
         xs += [heights.get(left, 0.0), heights[node], heights[node], heights.get(right, 0.0), None]
         ys += [y[left], y[left], y[right], y[right], None]
-    figure = go.Figure()
+    data: list[Plot] = []
     for family, (xs, ys) in sorted(paths.items()):
         colour = marks[family].colour(theme) if family else token["edge"]
         line = {"color": colour, "width": 1.5 if family else 1}
         name = plain(family) if family else "several families"
-        figure.add_trace(go.Scatter(name=name, x=xs, y=ys, mode="lines", line=line, hoverinfo="skip"))
-    leaves = sources.iloc[order]
-    figure.add_trace(
-        go.Scatter(
-            name="sources",
-            x=[0.0] * count,
-            y=list(range(count)),
-            mode="markers",
-            marker=mark_style([marks[family] for family in leaves["family"]], theme, 9),
-            customdata=[[source] for source in leaves["source"]],
-            hovertext=[
-                f"<b>{plain(name)}</b><br>{plain(family)}"
-                for name, family in leaves[["name", "family"]].itertuples(index=False)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-            cliponaxis=False,
+        data.append(
+            {"type": "scatter", "name": name, "x": xs, "y": ys, "mode": "lines", "line": line, "hoverinfo": "skip"}
         )
+    leaves = sources.iloc[order]
+    data.append(
+        {
+            "type": "scatter",
+            "name": "sources",
+            "x": [0.0] * count,
+            "y": list(range(count)),
+            "mode": "markers",
+            "marker": mark_style([marks[family] for family in leaves["family"]], theme, 9),
+            "customdata": [[source] for source in leaves["source"]],
+            "hovertext": [
+                f"<b>{plain(name)}</b><br>{plain(family)}"
+                for name, family in zip(leaves["name"], leaves["family"], strict=True)
+            ],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "cliponaxis": False,
+        }
     )
     top = max(heights.values(), default=1.0)
-    figure.update_layout(template=template(theme), margin={"l": 16, "r": 264, "t": 12, "b": 52}, hovermode="closest")
-    figure.update_xaxes(title="Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
-    chosen = list(leaves["source"] == selected)
-    figure.update_yaxes(
-        side="right",
-        tickvals=list(range(count)),
-        ticktext=[
-            f"<b>{plain(name, 36)}</b>" if here else plain(name, 36)
-            for name, here in zip(leaves["name"], chosen, strict=True)
-        ],
-        tickfont={"size": 11},
-        range=[count - 0.4, -0.6],
-        showgrid=False,
-        showline=False,
-        ticks="",
-    )
-    return figure
+    title = {"text": "Cosine distance at which two clusters join"}
+    layout = {
+        "template": dress(theme),
+        "margin": {"l": 16, "r": 264, "t": 12, "b": 52},
+        "hovermode": "closest",
+        "xaxis": {"title": title, "range": [1.02 * top, -0.012 * top]},
+        "yaxis": {
+            "side": "right",
+            "tickvals": list(range(count)),
+            "ticktext": [
+                f"<b>{plain(name, 36)}</b>" if source == selected else plain(name, 36)
+                for name, source in zip(leaves["name"], leaves["source"], strict=True)
+            ],
+            "tickfont": {"size": 11},
+            "range": [count - 0.4, -0.6],
+            "showgrid": False,
+            "showline": False,
+            "ticks": "",
+        },
+    }
+    return {"data": data, "layout": layout}
 
 
 def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:

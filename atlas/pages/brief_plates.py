@@ -83,7 +83,7 @@ def _map(asked: Questions, view: View) -> Plate | None:
         return None
     none = pd.DataFrame(columns=["source", "neighbor", "rank"])
     marks = asked.marks()
-    figure = map.map_figure(points, none, marks, theme=view.theme, dimensions=2)
+    figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
     quality = asked.ask(queries.projection_quality, reader, view.roster, view.domain)
     flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
     trust = (
@@ -159,7 +159,7 @@ def _confusion(asked: Questions, view: View) -> Plate | None:
     if cells.empty:
         return None
     order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
-    figure = attribution.confusion_matrix(cells, order, theme=view.theme)
+    figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "

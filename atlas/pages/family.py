@@ -221,7 +221,7 @@ def _within(asked: Questions, view: View) -> Drawn:
         away = shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above")
         return Drawn(drawing.blank(view.theme), "Not measured yet.", away)
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
-    figure.update_layout(margin={"l": 188, "b": 168})
+    figure["layout"]["margin"] |= {"l": 188, "b": 168}
     groups = int(cells.loc[cells["truth"].isin(own), "count"].sum())
     traces = "one trace" if view.k == 1 else f"{view.k} traces"
     sentence = (

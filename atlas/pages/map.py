@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -16,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.map import map_figure, shown
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, View
-from atlas.theme import Mark, Theme, template
+from atlas.theme import Mark, Plot, Theme
 from backend.store import queries
 
 QUESTION = "Which sources write alike?"
@@ -214,8 +213,8 @@ def register(app: Dash) -> None:
         figure: Any = _figure(asked, view, points, _links(asked, view))
         if drawn == view.dim:
             whole, figure = figure, Patch()
-            figure["data"] = [trace.to_plotly_json() for trace in whole.data]
-            figure["layout"]["template"] = whole.layout.template.to_plotly_json()
+            figure["data"] = whole["data"]
+            figure["layout"]["template"] = whole["layout"]["template"]
         return (
             figure,
             view.dim,
@@ -272,11 +271,9 @@ def _links(asked: Questions, view: View) -> pd.DataFrame:
     return joined.drop_duplicates(["source", "neighbor"])
 
 
-def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> go.Figure:
+def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> Plot:
     if points.empty:
-        return go.Figure(
-            layout={"template": template(view.theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}
-        )
+        return drawing.blank(view.theme)
     return map_figure(
         points,
         links,
