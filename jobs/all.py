@@ -20,6 +20,7 @@ from jobs import __main__ as verbs
 from jobs import _common
 from jobs._blocks import modal_block
 from jobs._common import METHOD
+from jobs._stages.readouts import blocks_at
 from jobs.extract import blocks_of
 from jobs.relate import ENCODER
 
@@ -97,7 +98,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
-    fused = f"{arguments.proxy}:{'+'.join(map(str, members))},word,char"
+    fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word"
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")
@@ -125,9 +126,9 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
 
 
 def member_blocks(arguments: argparse.Namespace) -> list[int]:
-    """Blocks whose discriminants are fused: the asked ones, or every third of the proxy."""
+    """Blocks whose discriminants are fused: the asked ones, or the default ones of the readout."""
     depth = describe(arguments.proxy).depth
-    return list(range(3, depth + 1, 3)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
+    return list(blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
 
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:

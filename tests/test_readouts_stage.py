@@ -97,6 +97,7 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert {method for method, _ in names} <= set(readouts.METHODS)
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
+    assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)}
 
 
 def test_a_network_learns_what_no_line_can_and_repeats_itself():

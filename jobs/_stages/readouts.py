@@ -26,7 +26,7 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, comp
 from backend.evaluations.readouts import Fused, fuse, transfer
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
 from backend.protocol import SPLIT_SEED, fold_of_prompts
-from backend.proxies.registry import proxy_key
+from backend.proxies.registry import describe, proxy_key
 from backend.readouts.domain import balanced
 from backend.readouts.network import NetworkSettings
 from backend.release import Release
@@ -43,8 +43,8 @@ from jobs._stages.readout_members import CELLS, CLEAN, GRAMS, LENGTHS, NETWORK, 
 
 Floats = npt.NDArray[np.float32]
 FUSED = "fused"
-BLOCKS: tuple[int, ...] = (3, 9, 15, 21, 24)
-"""Blocks of the default proxy whose discriminants are members."""
+DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
+"""Where in a proxy the blocks lie whose discriminants are members: 3, 9, 15, 21 and 24 of 30."""
 METHODS = (
     *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths"),
     *("fused-states", "fused-text", FUSED),
@@ -70,7 +70,8 @@ def plan_of(asked: Asked) -> Plan:
         If the list of members cannot be read.
     """
     if not asked.members:
-        return Plan({asked.proxy: BLOCKS}, ("word",), view=asked.views[0], network=NetworkSettings())
+        blocks = {asked.proxy: blocks_at(describe(asked.proxy).depth)}
+        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings())
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
     network = None
@@ -90,6 +91,11 @@ def plan_of(asked: Asked) -> Plan:
     if not blocks:
         raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
     return Plan(blocks, tuple(grams), view=asked.views[0], network=network)
+
+
+def blocks_at(depth: int) -> tuple[int, ...]:
+    """Blocks of a proxy so deep whose discriminants are members."""
+    return tuple(sorted({max(1, round(share * depth)) for share in DEPTHS}))
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
