@@ -1,4 +1,4 @@
-"""Make enrolments: of a roster out of its kept fold probes, of collected responses out of a probe fitted on them."""
+"""Make enrolments: of a roster out of its kept evaluation, of collected responses out of heads fitted on them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from backend.proxies.registry import proxy_hash
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
+from jobs._banks import LDA, bank_of_traces, roster_bank
 from jobs._common import METHOD, Slice, slice_of
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
 from jobs._stages.kept import kept_folder, kept_probes
@@ -54,6 +55,7 @@ def enrolment_of(
     layer: int | None = None,
     limit: int | None = None,
     name: str | None = None,
+    blocks: tuple[int, ...] | None = None,
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
@@ -72,6 +74,9 @@ def enrolment_of(
         Only the first prompts.
     name : str, optional
         By default ``{roster}-{proxy}-{view}``.
+    blocks : tuple of int, optional
+        Score with a bank of discriminants over these blocks instead of the probes; traces are placed at the modal
+        block of the layer selection all the same.
 
     Returns
     -------
@@ -88,25 +93,33 @@ def enrolment_of(
         f" --limit {limit}" if limit else ""
     )
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
+    landing: int | None = None
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {proxy} in view {view}", f"Run: {again}")
     if refit:
         block = layer if layer is not None else _selected(folder, identity.records, again)[None]
         probe = fit_probe(rows.load(block).astype(np.float32), rows.labels, len(rows.sources))
-        heads: tuple[Head, ...] = (Head(probe, block),)
+        heads: tuple[Head, ...] = (Head(probe, (block,)),)
         attachments: dict[str, npt.NDArray[Any]] = {}
     else:
-        blocks = _selected(folder, identity.records, again)
-        probes = kept_probes(folder, again)
-        heads = tuple(Head(probes[fold], blocks[fold], fold) for fold in range(FOLDS))
-        held = kept_conditions(folder, again)
-        fingerprints = _fingerprints(rows, max(blocks[fold] for fold in range(FOLDS)), list(held))
+        selected = _selected(folder, identity.records, again)
+        if blocks:
+            landing = selected[None]
+            banked = roster_bank(release, proxy, view, roster, blocks, limit)
+            heads, held = banked.heads, banked.log_posteriors
+            folder = kept_folder(LDA, proxy, view, roster, len(rows.prompt_ids))
+        else:
+            probes = kept_probes(folder, again)
+            heads = tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
+            held = kept_conditions(folder, again)
+        place = landing or max(selected[fold] for fold in range(FOLDS))
+        fingerprints = _fingerprints(rows, place, list(held))
         attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
         name=name or f"{roster}-{proxy}-{view}",
-        reader=f"{METHOD}/{proxy}/{view}",
+        reader=f"{LDA if landing else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,
         block="dc-ac",
@@ -127,6 +140,7 @@ def enrolment_of(
             **made(),
         },
         attachments=attachments,
+        landing=landing,
     )
 
 
@@ -142,10 +156,12 @@ def enrolment_of_traces(
     layer: int,
     families: Mapping[str, str] | None = None,
     data_hash: str | None = None,
+    blocks: tuple[int, ...] | None = None,
 ) -> Enrolment:
-    """Enrolment of labelled traces at a given block: a probe a prompt fold, and what held-out prompts calibrate.
+    """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
 
-    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
+    With fewer than five prompts there is one probe on everything, at one block; where a source lacks a prompt, nothing
+    is calibrated.
 
     Parameters
     ----------
@@ -160,6 +176,9 @@ def enrolment_of_traces(
     families : mapping of source to family, optional
         A source without one is a family of its own.
     data_hash : str, optional
+    blocks : tuple of int, optional
+        Score with a bank of discriminants over these blocks, where there are prompts for all folds; traces are placed
+        at ``layer`` all the same.
 
     Raises
     ------
@@ -175,36 +194,45 @@ def enrolment_of_traces(
         raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
-    fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
     attachments: dict[str, npt.NDArray[Any]] = {}
     if len(prompts) < FOLDS:
         of_prompt = np.zeros(len(prompts), dtype=np.intp)
-        heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), layer),)
+        fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
+        heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), (layer,)),)
+        blocks = None
     else:
         of_prompt = fold_of_prompts(prompts)
         place = {prompt: i for i, prompt in enumerate(prompts)}
         rows = np.array([place[trace.prompt] for trace in traces])
-        log_posteriors, probes = out_of_fold(
-            lambda _: fingerprints, dict.fromkeys(range(FOLDS), layer), numbers, of_prompt[rows], len(sources)
-        )
-        heads = tuple(Head(probe, layer, fold) for fold, probe in probes.items())
+        if blocks:
+            banked = bank_of_traces(traces, reader, view, blocks, layer, numbers, of_prompt[rows], len(sources))
+            heads, held, placed = banked.heads, banked.log_posteriors, banked.placed
+        else:
+            fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
+            log_posteriors, probes = out_of_fold(
+                lambda _: fingerprints, dict.fromkeys(range(FOLDS), layer), numbers, of_prompt[rows], len(sources)
+            )
+            heads = tuple(Head(probe, (layer,), fold) for fold, probe in probes.items())
+            held, placed = {CLEAN: log_posteriors}, {CLEAN: fingerprints}
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            attachments = fit_attachments({CLEAN: log_posteriors[order]}, of_prompt, {CLEAN: fingerprints[order]})
+            held, placed = ({c: part[order] for c, part in parts.items()} for parts in (held, placed))
             known = [(families or {}).get(source, source) for source in sources]
-            checked = validation_rows({CLEAN: log_posteriors[order]}, of_prompt, known, fingerprints[order])
-            attachments |= validation_arrays(checked)
+            checked = validation_rows(held, of_prompt, known, placed[CLEAN])
+            attachments = fit_attachments(held, of_prompt, placed) | validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
-        reader=f"{METHOD}/{proxy}/{view}",
+        reader=f"{LDA if blocks else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,
         block="dc-ac",
         sources=tuple(sources),
         families=tuple((families or {}).get(source, source) for source in sources),
         heads=heads,
-        log_prior=np.log(np.bincount(numbers) / len(numbers)),
+        log_prior=np.full(len(sources), -np.log(len(sources)))
+        if blocks
+        else np.log(np.bincount(numbers) / len(numbers)),
         prompts=hashes,
         folds=folds,
         facts={
@@ -216,10 +244,13 @@ def enrolment_of_traces(
             **made(),
         },
         attachments=attachments,
+        landing=layer if blocks else None,
     )
 
 
-def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 12) -> tuple[Enrolment, list[Sample]]:
+def sample_enrolment(
+    reader: Reader, proxy: str = "smollm2-135m", layer: int = 12, blocks: tuple[int, ...] | None = None
+) -> tuple[Enrolment, list[Sample]]:
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
     enrolled = set(split_prompts(records.prompt_ids)[0])
@@ -240,6 +271,7 @@ def sample_enrolment(reader: Reader, proxy: str = "smollm2-135m", layer: int = 1
         layer=layer,
         families={source: source.partition("-")[0] for source in records.sources},
         data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
+        blocks=blocks,
     )
     return made, [row for row in rows if row.prompt_id not in enrolled]
 

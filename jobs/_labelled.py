@@ -316,7 +316,7 @@ def _enrolment(
         block="dc-ac",
         sources=found.sources,
         families=found.families,
-        heads=tuple(Head(probes[fold], of_fold[fold], fold) for fold in range(FOLDS)),
+        heads=tuple(Head(probes[fold], (of_fold[fold],), fold) for fold in range(FOLDS)),
         log_prior=np.full(len(found.sources), -np.log(len(found.sources))),
         prompts=hashes,
         folds=folds,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import jobs.attribute
 import jobs.verify
-from backend.audit.attributor import BATCHES, Attributor, Progress
+from backend.audit.attributor import BATCHES, Attributor, Progress, cells_of_traces
 from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
 from backend.audit.companions import attached, companions_of
@@ -27,6 +27,7 @@ from backend.audit.report import write_csv, write_json
 from backend.audit.sequential import StopRule
 from backend.audit.tokens import split_log_odds, token_evidence
 from backend.audit.verification import alterations, differences, read_report
+from backend.audit.windows import compare, standardised
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.proxies.reader import Reader
@@ -64,6 +65,19 @@ def enrolment(reader: Reader) -> Enrolment:
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def banked(reader: Reader) -> Enrolment:
+    """Discriminants over two blocks, placed at the first."""
+    return bank(reader)
+
+
+def bank(reader: Reader) -> Enrolment:
+    traces, labels = labelled()
+    return enrolment_of_traces(
+        traces, labels, reader, name="banked", proxy="tiny", weights_hash="f" * 64, view="ur", layer=1, blocks=(1, 2)
+    )
+
+
 def with_block(enrolment: Enrolment, block: str, d: int) -> Enrolment:
     """The same enrolment with a probe on part of the fingerprint."""
     columns = {"dc": slice(0, d), "ac": slice(d, 2 * d), "dc-ac": slice(0, 2 * d)}[block]
@@ -99,6 +113,40 @@ def test_an_enrolment_survives_its_file(enrolment: Enrolment, tmp_path: Path) ->
     assert not any(PROMPTS[0].encode() in file.read_bytes() for file in tmp_path.rglob("*.npz"))
 
 
+def test_a_bank_survives_its_file(banked: Enrolment, tmp_path: Path) -> None:
+    kept = save_enrolment(banked, tmp_path / "banked.npz")
+    again = load_enrolment(tmp_path / "banked.npz")
+    assert again.sha256 == kept.sha256 == banked.sha256
+    assert (again.reader, again.layers, again.landing) == ("lda/tiny/ur", [1, 2], 1)
+    assert [(head.layers, head.fold) for head in again.heads] == [((1, 2), fold) for fold in range(5)]
+    assert again.hidden_size == banked.hidden_size
+    assert (again.place, again.place_reader) == (1, "reader-paper/tiny/ur")
+    assert again.attachments["signatures.vectors"].shape == (3, 2 * again.hidden_size)
+    assert replace(banked, landing=2).sha256 != banked.sha256
+
+
+def test_formats_that_are_not_known_are_refused_in_words(
+    enrolment: Enrolment, banked: Enrolment, tmp_path: Path
+) -> None:
+    for one, number in ((enrolment, 1), (banked, 2)):
+        path = tmp_path / f"{one.name}.npz"
+        save_enrolment(one, path)
+        with np.load(path) as held:
+            arrays = {name: held[name] for name in held.files}
+        told = json.loads(arrays["description"].tobytes())
+        assert told["format"] == number
+        for wrong, words in (
+            (told | {"format": 3}, "has format 3, and this program knows 1 and 2"),
+            (told | {"heads": [head | {"kind": "oracle"} for head in told["heads"]]}, "damaged"),
+            (told | {"heads": [head | {"layers": [], "layer": 0} for head in told["heads"]]}, "damaged"),
+            (told | {"sources": told["sources"][:2]}, "damaged"),
+        ):
+            text = np.frombuffer(json.dumps(wrong).encode(), dtype=np.uint8)
+            np.savez(path, **(arrays | {"description": text}))
+            with pytest.raises(AtlasError, match=words):
+                load_enrolment(path)
+
+
 def test_large_weights_are_halved_and_agree_with_their_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     d, classes = 576, 100
@@ -109,7 +157,7 @@ def test_large_weights_are_halved_and_agree_with_their_file(tmp_path: Path) -> N
     hashes, folds = prompt_table(PROMPTS, [i % 5 for i in range(len(PROMPTS))])
     big = Enrolment(
         name="big", reader="r", proxy="p", view="ur", block="dc-ac", sources=tuple(f"s{i}" for i in range(classes)),
-        families=("f",) * classes, heads=tuple(Head(probe, 12, fold) for fold in range(5)),
+        families=("f",) * classes, heads=tuple(Head(probe, (12,), fold) for fold in range(5)),
         log_prior=np.full(classes, -np.log(classes)), prompts=hashes, folds=folds,
     )  # fmt: skip
     kept = save_enrolment(big, tmp_path / "big.npz")
@@ -177,6 +225,49 @@ def test_scores_are_those_of_the_reader_and_the_probes(reader: Reader, enrolment
     assert scored.complete
 
 
+def test_a_bank_scores_what_its_evidence_was_fitted_on(reader: Reader, banked: Enrolment) -> None:
+    traces, labels = labelled()
+    scored = Attributor(reader, banked).score(traces, keep_fingerprints=True)
+    order = sorted(range(len(traces)), key=lambda i: labels[i])
+    read = reader.read(reader.encode([traces[i] for i in order], "ur"), [1, 2])
+    rows = np.concatenate([read[layer, "full"] for layer in (1, 2)], axis=1).astype(np.float32)
+    for head in banked.heads:
+        inside = [n for n, i in enumerate(order) if scored.folds[i] == head.fold]
+        cells = cells_of_traces(
+            [traces[order[n]] for n in inside], reader.encode([traces[order[n]] for n in inside], "ur")
+        )
+        found = scored.log_posteriors[[order[n] for n in inside]]
+        assert np.allclose(found, head.log_posterior(rows[inside], cells), atol=5e-2)
+    truth = np.array([banked.sources.index(label) for label in labels])
+    assert (scored.log_posteriors.argmax(1) == truth).mean() > 0.9
+    assert scored.fingerprints is not None
+    assert np.allclose(scored.fingerprints[order], read[1, "full"], atol=2e-2)
+    assert np.allclose(scored.mean, scored.fingerprints.mean(0, dtype=np.float64), atol=1e-6)
+    new = Attributor(reader, banked).score([Trace("Another question?", trace.response) for trace in traces[12:24]])
+    assert (new.log_posteriors.argmax(1) == banked.sources.index("shout")).mean() > 0.9
+    found = find(new, banked, "shout", companions=companions_of(banked), orders=20)
+    assert found.calibrated
+    assert found.unknown_p is not None
+    assert found.leader == banked.sources.index("shout")
+
+
+def test_windows_are_compared_at_the_block_of_the_landing(reader: Reader, banked: Enrolment) -> None:
+    traces, _ = labelled()
+    scored = Attributor(reader, banked).score(traces, keep_fingerprints=True)
+    assert scored.fingerprints is not None
+    parts = scored.fingerprints[:12], scored.fingerprints[12:24]
+    bank = banked.heads[0].probe
+    wanted = (scored.fingerprints - bank.mean[: parts[0].shape[1]]) / bank.scale[: parts[0].shape[1]]
+    assert np.allclose(standardised(scored.fingerprints, banked), wanted, atol=1e-4)
+    prompts = [trace.prompt for trace in traces[:12]]
+    assert compare(*parts, (prompts, prompts), banked).p_value < 0.05
+    elsewhere = replace(banked, heads=tuple(replace(head, layers=(2, 3)) for head in banked.heads))
+    stand_in = standardised(scored.fingerprints, elsewhere)
+    assert np.allclose(stand_in.mean(0), 0, atol=1e-2)
+    with pytest.raises(AtlasError, match="no spread at block 1"):
+        standardised(scored.fingerprints, replace(elsewhere, attachments={}))
+
+
 def test_cancel_keeps_what_is_done(reader: Reader, enrolment: Enrolment) -> None:
     traces, _ = labelled()
     taken: list[int] = []
@@ -216,12 +307,12 @@ def test_a_split_by_plain_sums(block: str) -> None:
         states = rng.normal(size=(length, d)) + 5
         fingerprint = (dct_weights(length, 2)[modes] @ states).reshape(1, -1)
         expected = probe.log_posterior(fingerprint)[0]
-        split = split_log_odds(states, Head(probe, 1), block, 0, 2)
+        split = split_log_odds({1: states}, Head(probe, (1,)), block, 0, 2)
         assert split.total == pytest.approx(float(expected[0] - expected[2]), abs=1e-4)
         assert split.tokens.sum() == pytest.approx(split.total, abs=1e-9)
         assert split.tokens.shape == (length,)
     with pytest.raises(ValueError, match="does not read"):
-        split_log_odds(np.zeros((3, d + 1)), Head(probe, 1), block, 0, 2)
+        split_log_odds({1: np.zeros((3, d + 1))}, Head(probe, (1,)), block, 0, 2)
 
 
 @pytest.mark.parametrize("block", ["dc", "ac", "dc-ac"])
@@ -234,13 +325,37 @@ def test_tokens_add_up_to_the_score(kind: str, block: str, reader: Reader) -> No
     traces, labels = labelled()
     made = enrolment_of_traces(traces, labels, reader, name="x", proxy="tiny", weights_hash="0", view="ur", layer=2)
     made = with_block(made, block, reader.hidden_size)
+    adds_up(reader, made, traces)
+
+
+@pytest.mark.parametrize("kind", ["fused", "hooked", "encoder"])
+def test_tokens_add_up_over_several_blocks(kind: str, reader: Reader) -> None:
+    if kind == "hooked":
+        reader = Reader(tiny_decoder("qwen3"), tiny_tokenizer(), compile_blocks=False)
+    if kind == "encoder":
+        reader = Reader(tiny_encoder(), tiny_tokenizer(encoder=True), causal=False)
+    made, d = bank(reader), reader.hidden_size
+    # Texts that repeat one another word for word leave hardly any spread, so that log-odds are in the hundreds.
+    adds_up(reader, made, labelled()[0], rough=0.2)
+    for block, modes in (("dc", [0]), ("ac", [1])):
+        columns = np.concatenate([np.arange(d) + (2 * b + m) * d for b in range(2) for m in modes])
+        heads = [
+            replace(h, probe=replace(h.probe, mean=h.probe.mean[columns], scale=h.probe.scale[columns],
+                                     codes=h.probe.codes[:, columns]))
+            for h in made.heads
+        ]  # fmt: skip
+        adds_up(reader, replace(made, block=block, heads=tuple(heads)), labelled()[0], rough=0.2)
+
+
+def adds_up(reader: Reader, made: Enrolment, traces: list[Trace], rough: float = 2e-2) -> None:
+    """The tokens' evidence equals the score, for plain and for hostile texts; half precision is ``rough``."""
     hostile = ["", "x", "naïve 北京 🚀 \ud800 end", "<script>alert(1)</script>" * 60]
     for trace in [traces[0], traces[30], *(Trace("new", text) for text in hostile)]:
         evidence = token_evidence(reader, made, trace, 2, 0)
         assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
         scored = Attributor(reader, made).score([trace]).log_posteriors[0]
-        assert evidence.stored == pytest.approx(float(scored[2] - scored[0]), abs=2e-2)
-        assert abs(evidence.stored - evidence.log_odds) < 2e-2
+        assert evidence.stored == pytest.approx(float(scored[2] - scored[0]), abs=rough, rel=rough)
+        assert evidence.stored == pytest.approx(evidence.log_odds, abs=rough, rel=rough)
         assert (evidence.source, evidence.rival) == (made.sources[2], made.sources[0])
         assert len(evidence.starts) == len(evidence.stops) == len(evidence.split.tokens)
         covered = "".join(
@@ -350,7 +465,7 @@ def test_what_attribute_refuses(published: Path, capsys: pytest.CaptureFixture[s
         ([str(published / "none.jsonl")], "cannot be read"),
         ([str(traces), "--claimed", "zz"], "No enrolment knows"),
         ([str(traces), "--claimed", "zz", "--enrolment", "tiny"], "not enrolled"),
-        ([str(traces), "--orders", "0"], "--orders"),
+        ([str(traces), "--orders", "0"], "number of orders"),
         ([str(traces), "--prior", str(traces)], "prior"),
         ([str(traces), "--response-column", "zz"], "no column 'zz'"),
     ):

@@ -49,7 +49,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     for fold, head in enumerate(made.heads):
         assert made.heads_for(fold) == (head,)
         test = np.tile(np.array(folds) == fold, len(rows.sources))
-        out[test] = head.probe.log_posterior(made.columns(rows.load(head.layer).astype(np.float32)[test]))
+        out[test] = head.probe.log_posterior(made.columns(rows.load(head.layers[0]).astype(np.float32)[test]))
     kept = np.load(kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
     assert np.allclose(out, kept, atol=1e-5)
     assert made.heads_for(None) == made.heads

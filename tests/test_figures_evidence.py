@@ -42,7 +42,7 @@ def enrolment() -> Enrolment:
     hashes, folds = prompt_table(["p"], [0])
     return Enrolment(
         name="invented", reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=SOURCES,
-        families=FAMILIES, heads=(Head(probe, 2),), log_prior=np.full(4, -np.log(4)), prompts=hashes, folds=folds,
+        families=FAMILIES, heads=(Head(probe, (2,)),), log_prior=np.full(4, -np.log(4)), prompts=hashes, folds=folds,
     )  # fmt: skip
 
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.audit.enrolment import BLOCKS, Enrolment
+from backend.audit.intake.model import whole
 from backend.errors import AtlasError
+from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader
+from backend.readouts.stack import cells_of
 from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
 Doubles = npt.NDArray[np.float64]
 BATCHES = (8, 24, 64)
 """Traces of the first batches; the last number goes on."""
@@ -59,9 +63,9 @@ class Scored:
     folds : tuple of int or None, length n
         Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
     mean : ndarray of shape (2 d,), float64
-        Mean fingerprint at the deepest block.
+        Mean fingerprint at the block where the enrolment places traces.
     fingerprints : ndarray of shape (n, 2 d), float16, or None
-        At the deepest block, where they were asked for.
+        At that same block, where they were asked for.
     complete : bool
         False when somebody cancelled.
     seconds : float
@@ -148,7 +152,7 @@ class Attributor:
         Scored
         """
         enrolment, reader = self.enrolment, self.reader
-        started, deepest = time.perf_counter(), enrolment.layers[-1]
+        started, place = time.perf_counter(), enrolment.place
         scores: list[Floats] = []
         kept: list[npt.NDArray[np.float16]] = []
         tokens: list[int] = []
@@ -167,12 +171,12 @@ class Attributor:
             read = reader.read(encoded, enrolment.layers)
             known = enrolment.folds_of([trace.prompt for trace in batch])
             by_layer = {layer: read[layer, "full"] for layer in enrolment.layers}
-            scores.append(self._log_posteriors(by_layer, known))
+            scores.append(self._log_posteriors(by_layer, known, cells_of_traces(batch, encoded)))
             tokens += [e.response_tokens for e in encoded]
             folds += known
-            total_states += by_layer[deepest].sum(0, dtype=np.float64)
+            total_states += by_layer[place].sum(0, dtype=np.float64)
             if keep_fingerprints:
-                kept.append(by_layer[deepest])
+                kept.append(by_layer[place])
             if progress is not None:
                 progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
@@ -187,18 +191,24 @@ class Attributor:
             engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
         )
 
-    def _log_posteriors(self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None]) -> Floats:
+    def _log_posteriors(
+        self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None], cells: Ints
+    ) -> Floats:
         out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
         numbers = np.array([-1 if fold is None else fold for fold in folds])
         for number in np.unique(numbers):
             rows = numbers == number
+            here = {layer: fingerprints[rows] for layer, fingerprints in by_layer.items()}
             heads = self.enrolment.heads_for(None if number < 0 else int(number))
-            parts = [
-                head.probe.log_posterior(self.enrolment.columns(by_layer[head.layer][rows].astype(np.float32)))
-                for head in heads
-            ]
+            parts = [head.log_posterior(self.enrolment.coordinates(head, here), cells[rows]) for head in heads]
             out[rows] = np.mean(parts, axis=0)
         return out
+
+
+def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded]) -> Ints:
+    """Cell of every trace (n,), by the response tokens that the proxy read and how the response ends."""
+    tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    return cells_of(tokens, [whole(trace.response) for trace in traces])
 
 
 def _batches(traces: Iterable[Trace]) -> Iterator[list[Trace]]:

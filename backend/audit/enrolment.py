@@ -1,8 +1,9 @@
 """An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
-Frozen sources, blocks, linear probes, prior and hashes in one small file without any text of the responses it was made
-from. Where it holds a probe for every prompt fold, a trace whose prompt was enrolled is scored by the probe that never
-saw that prompt, and any other trace by the mean of the fold probes' log-posteriors.
+Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
+from. A head is the paper's probe at one block, or a bank of discriminants over several blocks. Where there is one for
+every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt, and any other
+trace by the mean of the heads' log-posteriors.
 """
 
 from __future__ import annotations
@@ -17,31 +18,50 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.probe import LinearProbe
+from backend.readouts.bank import DiscriminantBank
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-FORMAT = 1
+Ints = npt.NDArray[np.intp]
+FORMATS = (1, 2)
+"""1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
+PLACED_BY = "reader-paper"
+"""Method whose maps and signatures stand for a block that is read beside those of the heads."""
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}
 """Modes of every spectral block that a probe may read."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """One fitted probe and where it reads.
+    """One fitted linear map and where it reads.
 
     Attributes
     ----------
-    probe : LinearProbe
-    layer : int
-        Block of the proxy, from 1.
+    probe : LinearProbe or DiscriminantBank
+    layers : tuple of int
+        Blocks of the proxy, from 1, in the order of the coordinates.
     fold : int or None
-        Prompt fold that it was not trained on; None for a probe fitted on everything.
+        Prompt fold that it was not trained on; None for one fitted on everything.
     """
 
-    probe: LinearProbe
-    layer: int
+    probe: LinearProbe | DiscriminantBank
+    layers: tuple[int, ...]
     fold: int | None = None
+
+    def log_posterior(self, rows: npt.NDArray[np.floating], cells: Ints) -> Floats:
+        """Log-posteriors (n, C) of coordinates (n, D), and cells of the texts (n,), which a probe does not ask for."""
+        if isinstance(self.probe, LinearProbe):
+            return self.probe.log_posterior(rows)
+        return self.probe.log_posterior(rows, cells)
+
+    def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """Direction (D,) in standardised coordinates, and constant, of the log-odds of two sources."""
+        probe = self.probe
+        if isinstance(probe, DiscriminantBank):
+            return probe.odds(cell, source, rival)
+        direction: Doubles = probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]
+        return direction, float(probe.bias[source]) - float(probe.bias[rival])
 
 
 @dataclass(frozen=True)
@@ -56,9 +76,9 @@ class Enrolment:
     proxy : str
     view : {'ur', 'r'}
     block : str
-        Spectral block that the probes read: dc, ac, dc-ac.
+        Spectral block that the heads read: dc, ac, dc-ac.
     sources, families : tuple of str, length C
-        In the order of the probes' columns.
+        In the order of the heads' columns.
     heads : tuple of Head
     log_prior : ndarray of shape (C,), float64
         Log of the sources' shares in training; the score divides by it.
@@ -71,6 +91,8 @@ class Enrolment:
     attachments : mapping of str to ndarray
         Numbers that other parts of an audit fitted on the same enrolment (calibration, unknown-source reference);
         nothing here reads them.
+    landing : int or None
+        Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     """
 
     name: str
@@ -86,16 +108,28 @@ class Enrolment:
     folds: npt.NDArray[np.int16]
     facts: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    landing: int | None = None
 
     @property
     def layers(self) -> list[int]:
         """Blocks that have to be read, ascending; the pass ends at the last."""
-        return sorted({head.layer for head in self.heads})
+        return sorted({layer for head in self.heads for layer in head.layers} | ({self.landing} - {None}))
+
+    @property
+    def place(self) -> int:
+        """Block at which traces are placed among the sources."""
+        return self.layers[-1] if self.landing is None else self.landing
+
+    @property
+    def place_reader(self) -> str:
+        """Reader whose map and stored signatures are those of that block."""
+        return self.reader if self.landing is None else f"{PLACED_BY}/{self.proxy}/{self.view}"
 
     @property
     def hidden_size(self) -> int:
         """Dimension d of the proxy."""
-        return len(self.heads[0].probe.mean) // len(BLOCKS[self.block])
+        first = self.heads[0]
+        return len(first.probe.mean) // (len(BLOCKS[self.block]) * len(first.layers))
 
     def folds_of(self, prompts: Sequence[str]) -> list[int | None]:
         """Fold of every prompt that was enrolled, None for others."""
@@ -106,18 +140,23 @@ class Enrolment:
         return [int(self.folds[i]) if self.prompts[i] == h else None for i, h in zip(at, hashes, strict=True)]
 
     def heads_for(self, fold: int | None) -> tuple[Head, ...]:
-        """Probes that score a trace: the one that has not seen its prompt's fold, else all of them."""
+        """Heads that score a trace: the one that has not seen its prompt's fold, else all of them."""
         unseen = tuple(head for head in self.heads if fold is not None and head.fold == fold)
         return unseen or self.heads
 
     def columns(self, fingerprints: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """The part of fingerprints (n, 2 d) that the probes read."""
+        """The part of fingerprints (n, 2 d) at a block that the heads read."""
         d, modes = fingerprints.shape[1] // 2, BLOCKS[self.block]
         return fingerprints[:, modes[0] * d : (modes[-1] + 1) * d]
 
+    def coordinates(self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]]) -> npt.NDArray[np.floating]:
+        """What a head reads, (n, D), out of fingerprints (n, 2 d) at every block; half precision becomes single."""
+        rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
+        return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+
     @property
     def sha256(self) -> str:
-        """Hash of all that enters an answer: names, blocks, prior, the numbers of every probe, and attachments."""
+        """Hash of all that enters an answer: names, blocks, prior, the numbers of every head, and attachments."""
         digest = hashlib.sha256()
         digest.update(json.dumps(described(self), sort_keys=True).encode())
         arrays = arrays_of(self) | {f"attached.{name}": array for name, array in self.attachments.items()}
@@ -142,8 +181,7 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 
 def described(enrolment: Enrolment) -> dict[str, Any]:
     """What a file says in JSON; the facts are added there, and do not enter the hash."""
-    return {
-        "format": FORMAT,
+    told = {
         "name": enrolment.name,
         "reader": enrolment.reader,
         "proxy": enrolment.proxy,
@@ -151,18 +189,34 @@ def described(enrolment: Enrolment) -> dict[str, Any]:
         "block": enrolment.block,
         "sources": list(enrolment.sources),
         "families": list(enrolment.families),
-        "heads": [{"layer": head.layer, "fold": head.fold} for head in enrolment.heads],
     }
+    simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
+    if simple and enrolment.landing is None:
+        heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
+        return told | {"format": 1, "heads": heads}
+    heads = [
+        {
+            "kind": "probe" if isinstance(head.probe, LinearProbe) else "bank",
+            "layers": list(head.layers),
+            "fold": head.fold,
+        }
+        for head in enrolment.heads
+    ]
+    return told | {"format": 2, "heads": heads, "landing": enrolment.landing}
+
+
+PROBE_PARTS = ("mean", "scale", "weight", "bias")
+BANK_PARTS = ("mean", "scale", "codes", "steps", "weight", "bias", "shares")
 
 
 def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
+    """Every number that scores traces, by name."""
     arrays: dict[str, npt.NDArray[Any]] = {
         "log_prior": enrolment.log_prior,
         "prompts": enrolment.prompts,
         "folds": enrolment.folds,
     }
     for i, head in enumerate(enrolment.heads):
-        probe = head.probe
-        parts = {"mean": probe.mean, "scale": probe.scale, "weight": probe.weight, "bias": probe.bias}
-        arrays |= {f"head{i}.{part}": array for part, array in parts.items()}
+        parts = PROBE_PARTS if isinstance(head.probe, LinearProbe) else BANK_PARTS
+        arrays |= {f"head{i}.{part}": getattr(head.probe, part) for part in parts}
     return arrays

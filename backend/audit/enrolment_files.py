@@ -5,29 +5,48 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrolment import BLOCKS, FORMAT, Enrolment, Head, arrays_of, described
+from backend.audit.enrolment import (
+    BANK_PARTS,
+    BLOCKS,
+    FORMATS,
+    PROBE_PARTS,
+    Enrolment,
+    Head,
+    arrays_of,
+    described,
+)
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
+from backend.readouts.bank import DiscriminantBank
+from backend.readouts.stack import CELLS
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
 SIZE_LIMIT = 2_000_000
-"""Bytes of a published file; beyond, weights are stored in half precision."""
+"""Bytes of a published file; beyond, weights of probes are stored in half precision."""
 _REMEDY = "Make it again, or take another one from the data folder"
+_BANK_KINDS: Mapping[str, type[np.generic]] = {
+    "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
+    "bias": np.float32, "shares": np.float64,
+}  # fmt: skip
 
 
 def rounded(enrolment: Enrolment) -> Enrolment:
     """The same enrolment with weights that half precision holds exactly, so that file and memory agree."""
     heads = []
     for head in enrolment.heads:
-        weight = head.probe.weight.astype(np.float16).astype(np.float32)
-        heads.append(replace(head, probe=replace(head.probe, weight=weight)))
+        if isinstance(head.probe, LinearProbe):
+            weight = head.probe.weight.astype(np.float16).astype(np.float32)
+            head = replace(head, probe=replace(head.probe, weight=weight))
+        heads.append(head)
     return replace(enrolment, heads=tuple(heads))
 
 
@@ -43,7 +62,8 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     Returns
     -------
     Enrolment
-        As the file holds it: float32 weights where that stays below 2 MB, else rounded to half precision.
+        As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
+        Banks are stored as they are.
 
     Raises
     ------
@@ -72,7 +92,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
 
 
 def load_enrolment(path: Path) -> Enrolment:
-    """Read an enrolment; nothing in it is executed or unpickled.
+    """Read an enrolment of any known format; nothing in it is executed or unpickled.
 
     Parameters
     ----------
@@ -85,27 +105,18 @@ def load_enrolment(path: Path) -> Enrolment:
     Raises
     ------
     AtlasError
-        If there is no such file, or it is not a whole enrolment.
+        If there is no such file, it has a format that this program does not know, or it is not a whole enrolment.
     """
     try:
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}
         told = json.loads(arrays.pop("description").tobytes().decode())
-        if told["format"] != FORMAT:
+        if told["format"] not in FORMATS:
             raise AtlasError(
-                f"The enrolment {path.name} has format {told['format']}, and this program knows {FORMAT}",
+                f"The enrolment {path.name} has format {str(told['format'])[:20]}, and this program knows "
+                f"{' and '.join(map(str, FORMATS))}",
                 "Update the program, or make the enrolment again",
             )
-        heads = tuple(
-            Head(
-                LinearProbe(
-                    *(arrays[f"head{i}.{part}"].astype(np.float32) for part in ("mean", "scale", "weight", "bias"))
-                ),
-                int(entry["layer"]),
-                None if entry["fold"] is None else int(entry["fold"]),
-            )
-            for i, entry in enumerate(told["heads"])
-        )
         enrolment = Enrolment(
             name=str(told["name"]),
             reader=str(told["reader"]),
@@ -114,19 +125,23 @@ def load_enrolment(path: Path) -> Enrolment:
             block=str(told["block"]),
             sources=tuple(map(str, told["sources"])),
             families=tuple(map(str, told["families"])),
-            heads=heads,
+            heads=tuple(_head(arrays, i, entry) for i, entry in enumerate(told["heads"])),
             log_prior=arrays["log_prior"].astype(np.float64),
             prompts=arrays["prompts"].astype(np.uint64),
             folds=arrays["folds"].astype(np.int16),
             facts=dict(told["facts"]),
             attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
+            landing=None if told.get("landing") is None else int(told["landing"]),
         )
         _check(enrolment)
     except FileNotFoundError as error:
         raise AtlasError(
             f"There is no enrolment {path}", "Name one that exists: python -m jobs attribute --list"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, StopIteration, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError, OverflowError,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise AtlasError(f"The enrolment {path.name} is damaged ({reason})", _REMEDY) from error
     return enrolment
@@ -162,15 +177,41 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
     )
 
 
+def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str, Any]) -> Head:
+    fold = None if told["fold"] is None else int(told["fold"])
+    layers = (int(told["layer"]),) if "layer" in told else tuple(int(layer) for layer in told["layers"])
+    if told.get("kind", "probe") == "probe":
+        single = (arrays[f"head{number}.{part}"].astype(np.float32) for part in PROBE_PARTS)
+        return Head(LinearProbe(*single), layers, fold)
+    if told["kind"] != "bank":
+        raise ValueError(f"a head is a {str(told['kind'])[:20]}")
+    parts = {}
+    for part in BANK_PARTS:
+        parts[part] = arrays[f"head{number}.{part}"]
+        if parts[part].dtype != _BANK_KINDS[part]:
+            raise ValueError(f"the {part} of a head have the wrong type")
+    return Head(DiscriminantBank(**parts), layers, fold)
+
+
 def _check(enrolment: Enrolment) -> None:
-    c, width = len(enrolment.sources), enrolment.hidden_size * len(BLOCKS[enrolment.block])
+    c = len(enrolment.sources)
     if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
         raise ValueError("sources, families and probes do not belong together")
+    if any(not head.layers or min(head.layers) < 1 for head in enrolment.heads) or enrolment.layers[0] < 1:
+        raise ValueError("a probe has the wrong shape")
+    d = enrolment.hidden_size * len(BLOCKS[enrolment.block])
     numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
     for head in enrolment.heads:
-        probe = head.probe
-        shapes = (probe.mean.shape, probe.scale.shape, probe.weight.shape, probe.bias.shape)
-        if shapes != ((width,), (width,), (width, c), (c,)) or head.layer < 1:
+        probe, width = head.probe, d * len(head.layers)
+        if isinstance(probe, LinearProbe):
+            shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
+            wanted: list[tuple[int, ...]] = [(width, c), (c,)]
+        else:
+            members, rank = probe.steps.shape
+            shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
+            wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+            numbers += [probe.steps, probe.shares]
+        if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
             raise ValueError("a probe has the wrong shape")
         numbers += [probe.mean, probe.scale, probe.weight, probe.bias]
     if enrolment.log_prior.shape != (c,) or enrolment.prompts.shape != enrolment.folds.shape:

@@ -58,7 +58,7 @@ def fit_attachments(
     prompt_folds : ndarray of shape (P,)
         Folds 0, 1, ..; each needs at least two prompts.
     fingerprints : mapping of condition to ndarray of shape (C * P, 2 d), optional
-        At the enrolment's deepest block; for the domain, and the sources' signatures.
+        At the block where the enrolment places traces; for the domain, and the sources' signatures.
     domain : str
         What the prompts are called.
 
@@ -75,6 +75,8 @@ def fit_attachments(
         calibration = calibration_of(held, prompt_folds)
         unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
+        for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
+            out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
         if condition == CLEAN:
             out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
     for condition, rows in (fingerprints or {}).items():

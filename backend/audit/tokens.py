@@ -1,19 +1,21 @@
 """Which response tokens carry the evidence: the log-odds of two candidates, split exactly over the tokens.
 
-A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and the probe is linear in it, so
-the difference of two logits is a sum over tokens. Everything is computed in float32 states and float64 sums. The live
-score goes through the feature store's half precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same
-difference, and it lies apart from the sum by the rounding of the fingerprint (a few thousandths of a nat), not more.
+A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and a head is linear in it, at one
+block or at several, so the difference of two logits is a sum over tokens. Everything is computed in float32 states and
+float64 sums. The live score goes through the feature store's half precision, as in the evaluation;
+:attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by the rounding of the fingerprint
+(a few thousandths of a nat), not more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from backend.audit.attributor import cells_of_traces
 from backend.audit.enrolment import BLOCKS, Enrolment, Head
 from backend.audit.intake.model import whole
 from backend.proxies.encoding import Encoded
@@ -70,7 +72,7 @@ class TokenEvidence:
         token that straddles the border to the prompt starts at 0.
     split : Split
     log_odds : float
-        The score difference from fingerprints in float32; the sum of the tokens equals it to 1e-4.
+        The score difference from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4.
     stored : float
         The score difference as the live score has it, from fingerprints in half precision.
     cut : int
@@ -88,18 +90,22 @@ class TokenEvidence:
     cut: int
 
 
-def split_log_odds(states: npt.NDArray[np.floating], head: Head, block: str, source: int, rival: int) -> Split:
-    """Split the log-odds of a trace over its tokens.
+def split_log_odds(
+    states: Mapping[int, npt.NDArray[np.floating]], head: Head, block: str, source: int, rival: int, cell: int = 0
+) -> Split:
+    """Split the log-odds of a trace over its tokens, summed over the blocks that a head reads.
 
     Parameters
     ----------
-    states : ndarray of shape (T, d)
-        Response states at the head's block.
+    states : mapping of int to ndarray of shape (T, d)
+        Response states at every block of the head.
     head : Head
     block : {'dc', 'ac', 'dc-ac'}
-        What the probe reads.
+        What the head reads of a block.
     source, rival : int
-        Columns of the probe.
+        Columns of the head.
+    cell : int
+        Cell of the text (:func:`backend.readouts.stack.cells_of`); a probe does not ask for it.
 
     Returns
     -------
@@ -108,24 +114,26 @@ def split_log_odds(states: npt.NDArray[np.floating], head: Head, block: str, sou
     Raises
     ------
     ValueError
-        If the probe's width is not that of the states.
+        If the head's width is not that of the states.
     """
     probe, modes = head.probe, BLOCKS[block]
-    trajectory = np.asarray(states, dtype=np.float64)
-    length, d = trajectory.shape
-    if len(probe.mean) != len(modes) * d:
-        raise ValueError(f"a probe of width {len(probe.mean)} does not read {block} of states of width {d}")
-    direction = (probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]) / probe.scale
+    length, d = states[head.layers[0]].shape
+    if len(probe.mean) != len(head.layers) * len(modes) * d:
+        raise ValueError(
+            f"a head of width {len(probe.mean)} does not read {block} of {len(head.layers)} blocks of width {d}"
+        )
+    direction, constant = head.odds(cell, source, rival)
+    direction = direction / probe.scale
     weights = dct_weights(length, FINGERPRINT_MODES)
     parts = {mode: np.zeros(length) for mode in range(FINGERPRINT_MODES)}
-    constant = float(probe.bias[source]) - float(probe.bias[rival])
-    for place, mode in enumerate(modes):
+    for place, (layer, mode) in enumerate((layer, mode) for layer in head.layers for mode in modes):
+        trajectory = np.asarray(states[layer], dtype=np.float64)
         along, mean = direction[place * d : (place + 1) * d], probe.mean[place * d : (place + 1) * d]
         # The weights of mode 0 sum to one and those of mode 1 to zero, so both subtractions leave the sum exact.
         if mode == 0:
-            parts[0] = weights[0] * ((trajectory - mean) @ along)
+            parts[0] += weights[0] * ((trajectory - mean) @ along)
         else:
-            parts[1] = weights[1] * ((trajectory - trajectory.mean(0)) @ along)
+            parts[1] += weights[1] * ((trajectory - trajectory.mean(0)) @ along)
             constant -= float(mean @ along)
     return Split(parts[0], parts[1], constant)
 
@@ -150,8 +158,9 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
     (encoded,) = reader.encode([clean], enrolment.view)
     fold = enrolment.folds_of([trace.prompt])[0]
     heads = enrolment.heads_for(fold)
-    states = reader.states(encoded, sorted({head.layer for head in heads}))
-    splits = [split_log_odds(states[head.layer], head, enrolment.block, source, rival) for head in heads]
+    states = reader.states(encoded, sorted({layer for head in heads for layer in head.layers}))
+    cells = cells_of_traces([clean], [encoded])
+    splits = [split_log_odds(states, head, enrolment.block, source, rival, int(cells[0])) for head in heads]
     together = Split(
         np.mean([split.dc for split in splits], axis=0),
         np.mean([split.ac for split in splits], axis=0),
@@ -159,10 +168,11 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
     )
     exact: list[float] = []
     stored: list[float] = []
+    fingerprints = {layer: _fingerprint(found) for layer, found in states.items()}
+    halved = {layer: found.astype(np.float16) for layer, found in fingerprints.items()}
     for head in heads:
-        fingerprint = _fingerprint(states[head.layer])
-        for kept, out in ((fingerprint, exact), (fingerprint.astype(np.float16).astype(np.float32), stored)):
-            log_posterior = head.probe.log_posterior(enrolment.columns(kept))[0]
+        for kept, out in ((fingerprints, exact), (halved, stored)):
+            log_posterior = head.log_posterior(enrolment.coordinates(head, kept), cells)[0]
             out.append(float(log_posterior[source]) - float(log_posterior[rival]))
     starts, stops = _offsets(reader, clean, enrolment, encoded)
     return TokenEvidence(
@@ -178,10 +188,10 @@ def token_evidence(reader: Reader, enrolment: Enrolment, trace: Trace, source: i
     )
 
 
-def _fingerprint(states: Floats) -> Floats:
-    """DC and first AC of a trajectory (T, d) as the reader computes them, (1, 2 d), float32."""
-    weights = torch.from_numpy(dct_weights(len(states), FINGERPRINT_MODES).astype(np.float32))
-    out: Floats = (weights @ torch.from_numpy(states)).reshape(1, -1).numpy()
+def _fingerprint(states: Floats) -> Doubles:
+    """DC and first AC of a trajectory (T, d), (1, 2 d)."""
+    weights = dct_weights(len(states), FINGERPRINT_MODES)
+    out: Doubles = (weights @ states.astype(np.float64)).reshape(1, -1)
     return out
 
 

@@ -1,6 +1,6 @@
 """Two windows of traces from one endpoint, brought to a form that the drift test compares (paper, Limitations).
 
-Fingerprints are standardised as the enrolment's probe does, so that no coordinate speaks louder for its scale. Where
+Fingerprints are standardised as the enrolment does, so that no coordinate speaks louder for its scale. Where
 both windows answer the same prompts, answers are put side by side and swapped within prompts.
 """
 
@@ -27,11 +27,36 @@ MOST = 1_000
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
-    """Fingerprints (n, 2 d) at the enrolment's deepest block as its probe sees them, (n, D)."""
-    probe = next(head.probe for head in enrolment.heads if head.layer == enrolment.layers[-1])
+    """Fingerprints (n, 2 d) at the block where the enrolment places traces, (n, D), as its heads see them.
+
+    Where no head reads that block, the spread of the enrolled domain stands in.
+
+    Raises
+    ------
+    AtlasError
+        If there is neither.
+    """
+    mean, scale = _standardiser(enrolment)
     columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
-    out: Doubles = (columns - probe.mean) / probe.scale
+    out: Doubles = (columns - mean) / scale
     return out
+
+
+def _standardiser(enrolment: Enrolment) -> tuple[Floating, Floating]:
+    for head in enrolment.heads:
+        if enrolment.place in head.layers:
+            width = len(head.probe.mean) // len(head.layers)
+            inside = slice(head.layers.index(enrolment.place) * width, (head.layers.index(enrolment.place) + 1) * width)
+            return head.probe.mean[inside], head.probe.scale[inside]
+    for name in sorted(enrolment.attachments):
+        part, _, array = name.partition(".")
+        if part.startswith("domain-") and array == "mean":
+            parts = (enrolment.attachments[f"{part}.{of}"] for of in ("mean", "scale"))
+            mean, scale = (enrolment.columns(np.asarray(one)[None])[0] for one in parts)
+            return mean, scale
+    raise AtlasError(
+        f"The enrolment '{enrolment.name}' brings no spread at block {enrolment.place}", "Make it again with its domain"
+    )
 
 
 def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
@@ -65,7 +90,7 @@ def compare(
     Parameters
     ----------
     before, after : ndarray of shape (n, 2 d) and (m, 2 d)
-        Fingerprints at the enrolment's deepest block.
+        Fingerprints at the block where the enrolment places traces.
     prompts : two sequences of str, lengths n and m
     enrolment : Enrolment
     method : {'energy', 'mmd'}

@@ -21,6 +21,8 @@ Ints = npt.NDArray[np.intp]
 EDGES = (24, 48, 96, 192)
 """First numbers of response tokens of every length band but the first."""
 ENDINGS = (".", "!", "?", "…", "。", "！", "？", ")", "]", "}", '"', "”", "'", "*", "`", "$", ":", "|", ">")
+CELLS = 2 * (len(EDGES) + 1)
+"""Length bands, each of finished and of unfinished texts."""
 NEWTON_STEPS = 30
 ROWS = 40_000
 """Rows that weights are fitted on at most, evenly drawn; a few numbers need no more."""

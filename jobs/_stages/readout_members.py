@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.grams import count_grams
 from backend.readouts.network import NetworkSettings
 from backend.readouts.softmax import SoftmaxSettings
-from backend.readouts.stack import EDGES, cells_of
+from backend.readouts.stack import cells_of
 from backend.traces import Trace, View, view_text
 from jobs import _common
 from jobs._stages.baseline_methods import truncation_tokenizer
@@ -51,7 +51,6 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK = "pooled", "network"
-CELLS = 2 * (len(EDGES) + 1)
 
 
 @dataclass(frozen=True)
@@ -258,16 +257,7 @@ class Scorer:
 
     def _load(self, rows: _common.Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
         variant = "full" if length == CLEAN else length
-        arrays = [rows.load(layer, variant) for layer in self.plan.blocks[proxy]]
-        edges = np.cumsum([0] + [array.shape[1] for array in arrays])
-
-        def load(some: Ints) -> Floats:
-            out = np.empty((len(some), edges[-1]), dtype=np.float32)
-            for array, low, high in zip(arrays, edges, edges[1:], strict=False):
-                out[:, low:high] = array[some]
-            return out
-
-        return load, int(edges[-1])
+        return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
 
     def _texts(self, condition: str) -> list[str]:
         traces = self.material.traces(condition)
@@ -314,6 +304,19 @@ class Scorer:
         np.save(path.with_suffix(".partial.npy"), array)
         path.with_suffix(".partial.npy").replace(path)
         path.with_suffix(".json").write_text(self._identity(bank, member), "utf-8")
+
+
+def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Callable[[Ints], Floats], int]:
+    """Rows of several arrays side by side, read when they are asked for, and their width."""
+    edges = np.cumsum([0] + [array.shape[1] for array in arrays])
+
+    def load(some: Ints) -> Floats:
+        out = np.empty((len(some), edges[-1]), dtype=np.float32)
+        for array, low, high in zip(arrays, edges, edges[1:], strict=False):
+            out[:, low:high] = array[some]
+        return out
+
+    return load, int(edges[-1])
 
 
 def count_tokens(tokenizer: Any, traces: list[Trace], chunk: int = 1000) -> Ints:

@@ -29,6 +29,7 @@ from backend.protocol import SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import describe, proxy_key
 from backend.readouts.domain import balanced
 from backend.readouts.network import NetworkSettings
+from backend.readouts.stack import CELLS
 from backend.release import Release
 from backend.statistics import SEED
 from backend.store.builds import recorded
@@ -39,7 +40,7 @@ from jobs._stages import Asked
 from jobs._stages.baselines import MATH, Material
 from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, write_attribution
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CELLS, CLEAN, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer
+from jobs._stages.readout_members import CLEAN, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer
 
 Floats = npt.NDArray[np.float32]
 FUSED = "fused"

@@ -1,0 +1,112 @@
+"""The bank of discriminants that live attribution serves, fitted and scored under the paper's folds (see readouts).
+
+One member for whole responses and one for short ones, weighed a cell at a time on validation rows of the inner models,
+as any stack is. What is served for a fold is brought to a basis in a few bits; the scores that are measured, and that
+calibrate, are those of this served form, each row scored by the bank that has not seen its prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.evaluations.readout_members import (
+    Load,
+    fit_discriminants,
+    fold_moments,
+    score_discriminants,
+    scores_shape,
+)
+from backend.evaluations.readouts import MODELS, fuse, training_folds
+from backend.protocol import FOLDS
+from backend.readouts.bank import DiscriminantBank, make_bank
+from backend.readouts.discriminant import LinearReadout
+from backend.readouts.moments import Moments, merged
+from backend.readouts.stack import CELLS
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+CHUNK = 2500
+MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
+"""What every member is fitted on: responses as they are, and copies of them that are cut short."""
+
+
+@dataclass(frozen=True)
+class ServedBanks:
+    """Banks of all folds, and what they say.
+
+    Attributes
+    ----------
+    banks : dict of int to DiscriminantBank
+        By the fold that each has not seen.
+    exact, served : dict of str to ndarray of shape (n, C), float32
+        Out-of-fold log-posteriors under every condition: of the exact members, and of the banks.
+    """
+
+    banks: dict[int, DiscriminantBank]
+    exact: dict[str, Floats]
+    served: dict[str, Floats]
+
+
+def serve_banks(
+    loads: Mapping[str, Load],
+    width: int,
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    cells: Mapping[str, Ints],
+    shrinkage: float = 0.1,
+) -> ServedBanks:
+    """Fit, weigh, code and score the banks of all folds.
+
+    Parameters
+    ----------
+    loads : mapping of condition to callable
+        Rows as they look under every condition; 'clean' at least. A member without any of its conditions is left out.
+    width : int
+        Coordinates, ``D``.
+    labels, folds : ndarray of shape (n,)
+    classes : int
+    cells : mapping of condition to ndarray of shape (n,)
+    shrinkage : float
+
+    Returns
+    -------
+    ServedBanks
+    """
+    fits: dict[str, dict[int, LinearReadout]] = {}
+    seen: dict[str, list[Moments]] = {}
+    for name, lengths in MEMBERS.items():
+        each = [fold_moments(loads[c], width, labels, folds, classes) for c in lengths if c in loads]
+        if not each:
+            continue
+        moments = [merged(parts) for parts in zip(*each, strict=True)]
+        del each
+        fits[name] = fit_discriminants(moments, shrinkage, range(len(MODELS)))
+        seen[name] = [merged([moments[other] for other in training_folds(fold)]) for fold in range(FOLDS)]
+        del moments
+    scores: dict[str, dict[str, npt.NDArray[np.float16]]] = {}
+    for condition, load in loads.items():
+        scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
+        score_discriminants(load, folds, fits, scores[condition])
+    fused = fuse(scores, labels, folds, cells, CELLS, list(fits))
+    banks = {
+        fold: make_bank([fits[name][fold] for name in fits], [seen[name][fold] for name in fits], fused.stacks[fold])
+        for fold in range(FOLDS)
+    }
+    served = {condition: bank_posteriors(load, banks, folds, cells[condition]) for condition, load in loads.items()}
+    return ServedBanks(banks, fused.posteriors, served)
+
+
+def bank_posteriors(load: Load, banks: Mapping[int, DiscriminantBank], folds: Ints, cells: Ints) -> Floats:
+    """Log-posteriors (n, C) of rows, each by the bank that has not seen its fold."""
+    out = np.empty((len(folds), banks[0].bias.shape[1]), dtype=np.float32)
+    for fold, bank in banks.items():
+        inside = np.flatnonzero(folds == fold)
+        for low in range(0, len(inside), CHUNK):
+            rows = inside[low : low + CHUNK]
+            out[rows] = bank.log_posterior(load(rows), cells[rows])
+    return out
