@@ -6,12 +6,13 @@ A figure is a function of the questions and the settled view; the callbacks here
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import Dash, Input, Output, State, dcc
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import answers, shell
@@ -32,6 +33,37 @@ class Drawn:
     def parts(self) -> tuple[go.Figure | Plot, shell.Children, Component | None]:
         """As the outputs of a callback."""
         return self.figure, self.sentence, self.absent
+
+
+def page(lay: Callable[[Questions, View], Component]) -> Callable[..., Component]:
+    """A page's layout for a query string, out of one for a settled view; without data it says what makes some."""
+
+    @functools.wraps(lay)
+    def layout(**query: str) -> Component:
+        asked = questions()
+        problem = asked.problem()
+        if problem is not None:
+            return shell.no_generation(problem)
+        return lay(asked, asked.settle(View.parse(query)))
+
+    return layout
+
+
+def head(title: str, place: str, answer: shell.Children, *more: Component) -> Component:
+    """The head of a page: its title, its answer in one sentence at the place ``place``, and what else belongs there."""
+    told = html.Div(answer, id=place, className="answer alone", **{"aria-live": "polite"})
+    return html.Div([html.H1(title), told, *more], className="page-head")
+
+
+def section(name: str, question: str, drawn: Drawn, height: int, **more: Any) -> Component:
+    """The figure ``name`` as :func:`figure` follows it; more goes to :func:`shell.figure_section`."""
+    plot = shell.graph(f"{name}-graph", drawn.figure)
+    return shell.figure_section(name, question, drawn.sentence, plot, height=height, absent=drawn.absent, **more)
+
+
+def traces(k: int) -> str:
+    """A budget in words."""
+    return "one trace" if k == 1 else f"{k} traces"
 
 
 def blank(theme: Theme) -> Plot:

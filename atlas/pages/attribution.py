@@ -44,18 +44,16 @@ METRIC_HELP = {
 }
 
 
-def layout(**query: str) -> Component:
-    """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    wanted = asked.settle(View.parse(query))
+@drawing.page
+def layout(asked: Questions, wanted: View) -> Component:
+    """The page of a view, or of the nearest one that has results."""
     view = asked.opened(wanted)
-    budget, confusion = _budget(asked, view), _confusion(asked, view)
-    families, folds, layers = _families(asked, view), _folds(asked, view), _layers(asked, view)
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
     origin = asked.origin(asked.attribution_reader(view))
+
+    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
+
     return html.Div(
         className="column",
         children=[
@@ -73,28 +71,20 @@ def layout(**query: str) -> Component:
                     ),
                 ],
             ),
-            shell.figure_section(
+            section(
                 "budget",
-                QUESTIONS["budget"],
-                budget.sentence,
-                shell.graph("budget-graph", budget.figure),
-                height=400,
-                absent=budget.absent,
-                origin=origin,
+                _budget(asked, view),
+                400,
                 controls=[
                     shell.segmented("metric", METRICS, view.metric, "Metric"),
                     shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
                     shell.segmented("others", OTHERS, view.others, "Compare"),
                 ],
             ),
-            shell.figure_section(
+            section(
                 "confusion",
-                QUESTIONS["confusion"],
-                confusion.sentence,
-                shell.graph("confusion-graph", confusion.figure),
-                height=figures.MATRIX_HEIGHT,
-                absent=confusion.absent,
-                origin=origin,
+                _confusion(asked, view),
+                figures.MATRIX_HEIGHT,
                 controls=[
                     html.Div(
                         className="segmented",
@@ -128,35 +118,11 @@ def layout(**query: str) -> Component:
             html.Div(
                 className="two",
                 children=[
-                    shell.figure_section(
-                        "family",
-                        QUESTIONS["family"],
-                        families.sentence,
-                        shell.graph("family-graph", families.figure),
-                        height=320,
-                        absent=families.absent,
-                        origin=origin,
-                    ),
-                    shell.figure_section(
-                        "folds",
-                        QUESTIONS["folds"],
-                        folds.sentence,
-                        shell.graph("folds-graph", folds.figure),
-                        height=320,
-                        absent=folds.absent,
-                        origin=origin,
-                    ),
+                    section("family", _families(asked, view), 320),
+                    section("folds", _folds(asked, view), 320),
                 ],
             ),
-            shell.figure_section(
-                "layers",
-                QUESTIONS["layers"],
-                layers.sentence,
-                shell.graph("layers-graph", layers.figure),
-                height=340,
-                absent=layers.absent,
-                origin=origin,
-            ),
+            section("layers", _layers(asked, view), 340),
             shell.grid_section(
                 "sources",
                 QUESTIONS["sources"],
@@ -262,7 +228,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     row = here.iloc[0]
     size = len(asked.ask(queries.sources, view.roster))
     spread = "" if pd.isna(row["std"]) else f" ± {100 * row['std']:.1f}"
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     return [
         f"With {traces}, ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(spread, className="spread")]),
@@ -353,7 +319,7 @@ def _confusion(asked: Questions, view: View) -> Drawn:
     figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
     told = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
     total, wrong = int(told["count"].sum()), int(told.loc[told["truth"] != told["predicted"], "count"].sum())
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
     sentence = (
         f"Rows are the true source, columns the answer at {traces}; {shown}. "

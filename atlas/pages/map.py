@@ -24,13 +24,9 @@ NEAREST = 5
 """Neighbours that are linked and listed, as many as the authors' viewer shows."""
 
 
-def layout(**query: str) -> Component:
-    """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    view = asked.settle(View.parse(query))
+@drawing.page
+def layout(asked: Questions, view: View) -> Component:
+    """The page of a view."""
     points, links = _points(asked, view), _links(asked, view)
     return html.Div(
         className="map-page",

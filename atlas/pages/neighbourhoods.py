@@ -55,34 +55,19 @@ SWEEP = "tsne-sweep"
 EMPTY_HEIGHT = 240
 
 
-def layout(**query: str) -> Component:
-    """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    view = asked.settle(View.parse(query))
+@drawing.page
+def layout(asked: Questions, view: View) -> Component:
+    """The page of a view."""
     origin = asked.origin(asked.map_reader(view))
 
     def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
-        plot = shell.graph(f"{name}-graph", drawn.figure)
-        return shell.figure_section(
-            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin=origin, **more
-        )
+        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
     return html.Div(
         className="column",
         children=[
             drawing.remembered(PAGE.name),
-            html.Div(
-                className="page-head",
-                children=[
-                    html.H1("Neighbourhoods"),
-                    html.Div(
-                        _answer(asked, view), id="near-answer", className="answer alone", **{"aria-live": "polite"}
-                    ),
-                ],
-            ),
+            drawing.head("Neighbourhoods", "near-answer", _answer(asked, view)),
             section("purity", _purity(asked, view), 340),
             shell.grid_section("neighbours", QUESTIONS["neighbours"], *_neighbours(asked, view), origin=origin),
             section(
