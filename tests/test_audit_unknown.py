@@ -185,3 +185,14 @@ def test_frame_names_scenario_and_statistic():
     assert 0.5 < value.loc["auroc", "value"] <= 1
     assert np.isnan(value.loc["auroc", "level"])
     assert value.loc["false_acceptance", "level"] == 0.05
+
+
+def test_a_fold_of_even_prompts_is_split_in_two_all_the_same():
+    features, source, prompt = invented()
+    held = prompt < 8
+    folds = np.where(np.arange(PROMPTS) % 2, 1, 0)  # fold 0 holds the even prompts, fold 1 the odd ones
+    run = LeftOut(features[held], source[held], prompt[held], np.arange(1, SOURCES))
+    p_values, truth = unknown_p_values(run, folds, (2,), "relative-mahalanobis")[2]
+    assert sorted(set(truth)) == list(range(SOURCES))
+    assert len(p_values) == 2 * SOURCES * 2  # two folds, two groups of two prompts a source
+    assert ((p_values > 0) & (p_values <= 1)).all()

@@ -57,7 +57,7 @@ def unknown_p_values(
     left_out : LeftOut
     prompt_folds : ndarray of shape (P,)
         The reference is fitted on all folds that occur in ``left_out`` but the tested one; where that is a single
-        fold, its even and odd prompts are the blocks.
+        fold, every second of its prompts is a block.
     budgets : sequence of int
     statistic : {'max-logit', 'relative-mahalanobis'}
     tested : sequence of int, optional
@@ -77,7 +77,9 @@ def unknown_p_values(
     parts: dict[int, list[tuple[Doubles, Ints]]] = {k: [] for k in budgets}
     for fold in folds if tested is None else tested:
         train = (fold_of_row != fold) & (column[left_out.source] >= 0)
-        blocks = left_out.prompt[train] % 2 if len(folds) == 2 else fold_of_row[train]
+        blocks = fold_of_row[train]
+        if len(folds) == 2:  # by place, not by number: a fold of four may hold three even ones
+            blocks = np.unique(left_out.prompt[train], return_inverse=True)[1] % 2
         reference = fit_unknown(
             left_out.features[train], column[left_out.source[train]], blocks, statistic, list(budgets)
         )

@@ -128,7 +128,7 @@ def validate(
     if "unknown" in parts:
         write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
     if "refit" in parts and fingerprints is not None:
-        # The even and odd prompts of one fold are the blocks: more traces than that are not resampled well.
+        # Every second prompt of one fold is a block: more traces than that are not resampled well.
         smallest = int(np.bincount(folds).min())
         few = [k for k in budgets if k <= smallest // 2]
         if smallest >= 4:
