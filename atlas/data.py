@@ -46,6 +46,17 @@ METHOD_NAMES = {
     "pca-64-unscaled": "PCA, 64 dimensions as they are",
     "centroid-svd": "Class-centroid SVD, 64 dimensions",
     "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
+    "fused": "Fused readout",
+    "fused-states": "Fused states",
+    "fused-text": "Fused n-grams",
+    "states": "Discriminants and network",
+    "lda": "Discriminants, every length",
+    "lda-full": "Discriminants, whole responses",
+    "network": "Network",
+    "ngram-word": "Word n-grams",
+    "ngram-char": "Character n-grams",
+    "ngram-word-lengths": "Word n-grams, every length",
+    "ngram-char-lengths": "Character n-grams, every length",
     "dna": "LLM-DNA",
     "dna-finetuned": "LLM-DNA, fine-tuned",
     "dna-finetuned-first": "LLM-DNA, fine-tuned, first text",
@@ -58,7 +69,7 @@ METHOD_NAMES = {
 """What methods are called; others go by their own name."""
 METHOD_GROUPS = (
     (PAPER_METHOD, "READER"),
-    ("reader-|dc$|ac$|dc-ac$|component|pca|centroid", "READER, parts and other readouts"),
+    ("reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|network|states", "READER, parts and other readouts"),
     ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),
     ("published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
 )
@@ -70,6 +81,7 @@ CONDITION_NAMES = {
         for length in (128, 64, 32)
         for ending, words in (("", ""), ("-global", ", groups over all folds"))
     },
+    "background": "with unlabelled responses of that domain",
 }
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
@@ -95,6 +107,7 @@ class Questions:
         self._followed: Generations | None = None
         self._lock = threading.Lock()
         self._near: dict[str, pd.DataFrame] = {}
+        self._reader_rows: tuple[str, dict[str, pd.Series]] = ("", {})
 
     def generation(self) -> Generation:
         """The generation to answer from; a request that began with one is answered from it to its end.
@@ -246,9 +259,13 @@ class Questions:
         return self._with(view, set(held["reader"][fitting]))
 
     def reader_row(self, reader: str) -> pd.Series:
-        """Row of :func:`backend.store.queries.readers`."""
-        readers = self.ask(queries.readers)
-        return readers[readers["reader"] == reader].iloc[0]
+        """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are taken apart once."""
+        generation, held = self._reader_rows
+        if generation != self.generation().name:
+            readers = self.ask(queries.readers)
+            generation, held = self.generation().name, {row["reader"]: row for _, row in readers.iterrows()}
+            self._reader_rows = generation, held
+        return held[reader]
 
     def origin(self, reader: str) -> str:
         """'measured' or 'published'."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
-from atlas.figures import pairs, relationships
+from atlas.figures import dots, pairs, relationships
 from atlas.theme import READER_COLOURS, TOKENS
 
 NAMES = {"mpt": "MPT", "big": "READER · <b>Big</b>"}
@@ -44,7 +45,7 @@ def scored() -> pd.DataFrame:
 
 
 def test_measured_marks_are_filled_and_published_ones_hollow(summaries: pd.DataFrame) -> None:
-    figure = relationships.readout_dots(summaries, NAMES, theme="dark", axis="Accuracy", chance=0.5)
+    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="dark", axis="Accuracy", chance=0.5))
     traces = {(trace.legendgroup, trace.marker.color == TOKENS["dark"]["ground"]): trace for trace in figure.data}
     assert set(traces) == {("match", False), ("match", True), ("dc-ac", True), ("ac", True), ("dc", True)}
     assert len({trace.marker.symbol for trace in figure.data}) == 4
@@ -59,7 +60,7 @@ def test_measured_marks_are_filled_and_published_ones_hollow(summaries: pd.DataF
 
 
 def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.DataFrame) -> None:
-    figure = relationships.readout_dots(summaries, NAMES, theme="light", axis="Accuracy", chance=0.5)
+    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="Accuracy", chance=0.5))
     first, second = figure.layout.yaxis.ticktext
     assert first == "MPT" and "&lt;b&gt;Big&lt;/b&gt;" in second
     assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]
@@ -68,7 +69,7 @@ def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.D
     told = [note.text for note in figure.layout.annotations]
     assert told[0].startswith(".700") and "[.660, .740]" in told[0] and told[1].startswith(".760")
     assert told[2] == "a coin" and figure.layout.shapes[0].x0 == 0.5
-    without = relationships.readout_dots(summaries, NAMES, theme="light", axis="F1", chance=None)
+    without = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="F1", chance=None))
     assert not without.layout.shapes and len(without.layout.annotations) == 2
 
 
@@ -79,7 +80,9 @@ def test_contrasts_stand_around_zero_with_their_p() -> None:
         ("own", "ac", "measured", 0.01, -0.03, 0.05, 1.0),
     ]
     frame = pd.DataFrame(rows, columns=["row", "reference_readout", "origin", "difference", "low", "high", "p_holm"])
-    figure = relationships.contrast_dots(frame, {"big": "Big", "own": "Own"}, theme="dark", measure="accuracy")
+    figure = go.Figure(
+        relationships.contrast_dots(frame, {"big": "Big", "own": "Own"}, theme="dark", measure="accuracy")
+    )
     assert figure.layout.shapes[0].x0 == 0
     drawn = {(trace.legendgroup, trace.marker.color == TOKENS["dark"]["ground"]): trace for trace in figure.data}
     assert list(drawn["dc", True].x) == [0.12] and list(drawn["ac", False].y) == [1 - 0.22]
@@ -111,7 +114,38 @@ def test_the_decision_line_is_where_the_mean_decision_turns(scored: pd.DataFrame
     assert np.allclose(0.5 * np.array(line.x) + 2 * np.array(line.y) - 1, 0)
     assert pairs.decision_line(scored.assign(decision=np.nan)) is None
     undecided = pairs.pair_scatter(scored.assign(decision=np.nan), theme="dark")
-    assert "decision line" not in {trace.name for trace in undecided.data}
+    names = {trace.name for trace in undecided.data}
+    assert "decision line" not in names and pairs.ORIENTATION in names
+
+
+def test_readers_without_decisions_get_a_line_that_parts_the_kinds(scored: pd.DataFrame) -> None:
+    a, b, c = pairs.orientation_line(scored)
+    right = (a * scored["dc"] + b * scored["ac"] + c > 0) == scored["related"]
+    assert right.mean() > 0.9 and abs(b) > abs(a)
+    # Both kinds weigh the same: a kind repeated tenfold does not move the line.
+    many = pd.concat([scored, *[scored[~scored["related"]]] * 9])
+    assert pairs.orientation_line(many) == pytest.approx((a, b, c))
+    assert pairs.orientation_line(scored[scored["related"]]) is None
+    line = pairs.pair_scatter(scored.assign(decision=np.nan), theme="dark").data[0]
+    assert line.name == pairs.ORIENTATION and line.line.dash == "dot"
+
+
+def test_the_score_at_which_decisions_turn_stands_upright() -> None:
+    scores = np.linspace(0.0, 1.0, 12)
+    frame = pd.DataFrame(
+        {
+            "model_a": [f"a{n}" for n in range(12)],
+            "model_b": "b",
+            "related": scores > 0.4,
+            "score": scores,
+            "decision": 2 * scores - 0.8,
+        }
+    )
+    assert pairs.turning_point(frame) == pytest.approx(0.4)
+    assert any(
+        shape.x0 == pytest.approx(0.4) for shape in pairs.score_stacks(frame, theme="dark", title="x").layout.shapes
+    )
+    assert pairs.turning_point(frame.assign(decision=np.nan)) is None
 
 
 def test_every_pair_is_a_mark_of_the_histogram() -> None:
@@ -158,4 +192,4 @@ def test_a_decision_is_told_with_whether_it_is_right() -> None:
     assert pairs.decided(float("nan"), True) == ""
     assert pairs.decided(0.3, True) == "<br>read as related"
     assert pairs.decided(0.3, False) == "<br>read as related, wrongly"
-    assert relationships.signed(-0.11) == "−.110" and relationships.signed(0.5) == "+.500"
+    assert dots.signed(-0.11) == "−.110" and dots.signed(0.5) == "+.500"

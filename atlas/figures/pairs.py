@@ -13,6 +13,8 @@ TRUTH_WORDS = {True: "related", False: "unrelated"}
 HISTOGRAM_BINS = 40
 FEWEST_DECISIONS = 10
 """Pairs with a decision that a decision line needs."""
+ORIENTATION = "for orientation"
+"""Name of the line of readers whose decisions are not stored."""
 
 
 def leading(frame: pd.DataFrame) -> str:
@@ -55,6 +57,8 @@ def pair_scatter(
 ) -> go.Figure:
     """Pairs in the two scores of READER, and the line where the mean decision turns.
 
+    Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
+
     Parameters
     ----------
     frame : DataFrame
@@ -66,19 +70,22 @@ def pair_scatter(
         The two models of the selected pair, in any order.
     """
     figure = go.Figure()
-    line = decision_line(frame)
     low_x, high_x = _reach(frame["dc"])
     low_y, high_y = _reach(frame["ac"])
+    decided_line, guide = decision_line(frame), orientation_line(frame)
+    line = decided_line if decided_line is not None else guide
     if line is not None:
         a, b, c = line
         across = np.linspace(low_x, high_x, 200)
         figure.add_trace(
             go.Scatter(
-                name="decision line",
+                name="decision line" if decided_line is not None else ORIENTATION,
                 x=across.tolist(),
                 y=(-(a * across + c) / b).tolist(),
                 mode="lines",
-                line={"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"},
+                line={"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"}
+                if decided_line is not None
+                else {"color": TOKENS[theme]["edge"], "width": 1.25, "dash": "dot"},
                 hoverinfo="skip",
             )
         )
@@ -116,6 +123,9 @@ def score_stacks(
     _points(figure, frame, low + (bins + 0.5) * step, heights, theme, model, chosen)
     most = max(float(heights.abs().max()), 0.05)
     figure.add_hline(y=0, line={"color": TOKENS[theme]["edge"], "width": 1})
+    turn = turning_point(frame)
+    if turn is not None and low < turn < high:
+        figure.add_vline(x=turn, line={"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"})
     figure.update_layout(margin={"l": 64, "r": 24, "t": 44, "b": 52})
     figure.update_xaxes(title=title, range=[low, high], tickformat=".2~f", showgrid=False)
     ticks = [share for share in (-0.8, -0.6, -0.4, -0.2, -0.1, 0, 0.1, 0.2, 0.4, 0.6, 0.8) if abs(share) <= most]
@@ -139,6 +149,40 @@ def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
     terms = np.column_stack([rows["dc"], rows["ac"], np.ones(len(rows))])
     a, b, c = np.linalg.lstsq(terms, rows["decision"].to_numpy(dtype=float), rcond=None)[0]
     return (float(a), float(b), float(c)) if abs(b) > 1e-9 else None
+
+
+def orientation_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
+    """Least-squares line between the two kinds of pairs: a, b, c of ``a * dc + b * ac + c``; None without both.
+
+    For readers whose decisions are not stored. It is fitted to every pair that it is drawn through, so it shows where
+    the kinds part and says nothing of how well a reader decides.
+    """
+    rows = frame[["dc", "ac", "related"]].dropna()
+    kinds = rows["related"].astype(bool)
+    if len(rows) < FEWEST_DECISIONS or kinds.nunique() < 2:
+        return None
+    # Either kind weighs the same, whatever its number of pairs.
+    weight = np.sqrt(
+        kinds.map({kind: 0.5 / max(int((kinds == kind).sum()), 1) for kind in (True, False)}).to_numpy(float)
+    )
+    terms = np.column_stack([rows["dc"], rows["ac"], np.ones(len(rows))]) * weight[:, None]
+    a, b, c = np.linalg.lstsq(terms, np.where(kinds, 1.0, -1.0) * weight, rcond=None)[0]
+    return (float(a), float(b), float(c)) if abs(b) > 1e-9 else None
+
+
+def turning_point(frame: pd.DataFrame) -> float | None:
+    """Score at which the mean decisions of the splits turn; None without enough of them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns score, decision.
+    """
+    rows = frame[["score", "decision"]].dropna()
+    if len(rows) < FEWEST_DECISIONS or rows["score"].nunique() < 2:
+        return None
+    slope, offset = np.polyfit(rows["score"].to_numpy(dtype=float), rows["decision"].to_numpy(dtype=float), 1)
+    return float(-offset / slope) if abs(slope) > 1e-9 else None
 
 
 def _points(

@@ -16,7 +16,7 @@ from atlas.data import Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.pages import brief_plates, related_pairs, relationships
 from atlas.pages.brief_plates import KINDS, USUAL, Plate
-from atlas.pages.methods import LIMITS
+from atlas.pages.methods_words import LIMITS
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
 from backend.store import queries
@@ -69,7 +69,7 @@ def layout(**query: str) -> Component:
                         hidePickedOptions=True,
                         size="sm",
                         comboboxProps={"zIndex": 300},
-                        attributes={"input": {"aria-label": "Figures of the brief"}},
+                        attributes=shell.named("Figures of the brief"),
                     ),
                     html.Div(
                         className="controls",
@@ -223,9 +223,10 @@ def _plate(
     if plate is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
-    plate.figure.update_layout(width=brief_plates.WIDTH, height=plate.height, hovermode=False)
+    plot = plate.figure if isinstance(plate.figure, dict) else plate.figure.to_plotly_json()
+    printed = {"width": brief_plates.WIDTH, "height": plate.height, "hovermode": False}
     graph = dcc.Graph(
-        figure=plate.figure,
+        figure={"data": plot["data"], "layout": plot["layout"] | printed},
         responsive=False,
         config={"displayModeBar": False, "staticPlot": True},
         style={"width": brief_plates.WIDTH, "height": plate.height},

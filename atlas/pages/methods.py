@@ -1,4 +1,4 @@
-"""Methods: what each number means in plain words, its limits, and every build that is behind the atlas."""
+"""Methods: what each number means in plain words, its limits, every build, and the numbers to take away."""
 
 from __future__ import annotations
 
@@ -6,83 +6,40 @@ import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from atlas import shell
+from atlas import downloads, shell, tables
 from atlas.data import Questions, questions
+from atlas.pages.methods_words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
 from atlas.state import View
-from backend.store import queries
+from backend.store import download_queries, queries
 
-TERMS = (
-    (
-        "Source",
-        "One language model behind one name: the thing that a trace is attributed to. Sources of one maker form a "
-        "family.",
-    ),
-    (
-        "Trace",
-        "One prompt and the response that a source gave to it.",
-    ),
-    (
-        "Proxy and reader",
-        "A reader names the source of a trace. READER feeds the trace to a small frozen language model, the proxy,"
-        " and looks at the proxy's inner states, not at the words. The proxy is never trained; only a linear probe"
-        " on top of it is.",
-    ),
-    (
-        "Fingerprint",
-        "Two numbers for each hidden unit of the proxy: its mean over the response (DC) and how it drifts from the"
-        " start to the end (AC, the first cosine mode). The mean fingerprint of all responses of a source is its "
-        "signature, the point on the map.",
-    ),
-    (
-        "Budget K",
-        "How many traces, known to come from one source, are read before it is named. Their evidence is added: "
-        "log-posteriors are summed and the prior is counted once.",
-    ),
-    (
-        "Accuracy, macro-F1",
-        "Accuracy is the share of groups of K traces whose source is named first. Macro-F1 weighs every source "
-        "alike. Prompts of a group are never prompts that the probe was trained on: five folds of prompts, each "
-        "held out once.",
-    ),
-    (
-        "NLL, ECE",
-        "NLL is the surprise at the true source, in nats. ECE is how far the stated probabilities are from the "
-        "rates that follow. Both are given for the summed and for the mean evidence, because the sum is "
-        "overconfident when traces depend on each other.",
-    ),
-    (
-        "Pooled and by fold",
-        "Pooled: all folds' groups together, then the mean over three seeds. By fold: each fold alone, then mean "
-        "and standard deviation over the folds. Accuracy agrees between the two, macro-F1 does not.",
-    ),
-    (
-        "Nearest in the original space",
-        "Cosine similarity of signatures in all their dimensions. A projection to the screen cannot keep all of "
-        "it: trustworthiness says how much, and the lines on the map show where it fails.",
-    ),
-    (
-        "Block selection",
-        "Which block of the proxy is read is chosen inside the training folds, so that the held-out prompts have "
-        "no say in it.",
-    ),
-)
-
-LIMITS = (
-    (
-        "An attribution ranks the sources of a roster. It cannot name a source that is not in it, and a high rank "
-        "is no proof."
-    ),
-    ("Siblings in a family are often taken for each other; a family answer is then more honest than a source answer."),
-    (
-        "Numbers hold for the prompts, lengths and settings of the release. Other prompts, system prompts, "
-        "sampling settings or post-processing shift them."
-    ),
-    (
-        "The default proxy is small, so that any machine can run it. Larger proxies read better; their published "
-        "numbers are marked as published and were not measured here."
-    ),
-    "A map bends distances. Read neighbours from the card and the table, which use the original space.",
-)
+CONTENTS = {
+    "words": "Words",
+    "limits": "Limits",
+    "figure-builds": "Builds",
+    "figure-downloads": "Downloads",
+}
+TABLES = {
+    "attribution_metrics": "accuracy, macro-F1, NLL, ECE and more, by reader, budget, condition, seed and fold",
+    "source_accuracy": "accuracy of every source at every budget, and what it is taken for",
+    "confusion": "confusion counts",
+    "layer_scores": "inner validation accuracy of every block",
+    "layer_selection": "the blocks that were chosen",
+    "neighbors": "every pair of sources: rank, cosine, percentile",
+    "signatures": "mean fingerprints of the sources",
+    "projections": "places on the maps",
+    "family_purity": "same-family neighbours beside chance",
+    "comparisons": "paired tests",
+    "relationship_metrics": "relationships: metrics by reader, holdout and split",
+    "relationship_features": "relationships: scores of every pair",
+    "paper_values": "what the paper prints, cell by cell",
+    "costs": "parameters, times and memory",
+    "variance_ratios": "variance between sources and between prompts",
+    "audit_validation": "what the evidence of an audit is worth",
+    "builds": "which command, code and data made every number",
+    "readers": "readers and where they come from",
+    "sources": "sources, families, access, numbers of responses",
+}
+"""What the tables hold that people ask for most; the others go by their names."""
 
 
 def layout(**query: str) -> Component:
@@ -90,74 +47,149 @@ def layout(**query: str) -> Component:
     asked = questions()
     problem = asked.problem()
     view = View() if problem else asked.settle(View.parse(query))
+    made = (
+        [shell.empty(problem.problem, problem.remedy)] if problem else [_builds(asked, view), _downloads(asked, view)]
+    )
     return html.Div(
         className="column prose",
         children=[
             html.H1("Methods"),
             html.P(
-                "What each number means, what it does not mean, and which command made it.",
+                "What each number means, what it does not mean, which command made it, and where to take it from.",
                 className="sentence",
             ),
-            html.H2("Words"),
-            html.Dl(
-                [piece for word, meaning in TERMS for piece in (html.Dt(word), html.Dd(meaning))], className="terms"
+            html.Nav(
+                [html.A(words, href=f"#{place}") for place, words in CONTENTS.items()],
+                className="chapters",
+                **{"aria-label": "On this page"},
             ),
-            html.H2("Limits"),
-            html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
-            shell.empty(problem.problem, problem.remedy) if problem else _builds(asked, view),
+            html.H2("Words", id="words"),
+            *[part for question, terms in TERMS.items() for part in _terms(question, terms)],
+            html.H2("Limits", id="limits"),
+            html.H3("The paper's own", className="group"),
+            html.Ul([html.Li(limit) for limit in PAPER_LIMITS], className="limits"),
+            html.H3("Ours", className="group"),
+            html.Ul([html.Li(limit) for limit in (*LIMITS, *MORE_LIMITS)], className="limits"),
+            *made,
         ],
     )
 
 
 def register(app: Dash) -> None:
-    """The page has no callbacks of its own."""
-    del app
+    """The page has no callbacks of its own; what it offers to take away has addresses."""
+    downloads.install(app.server)
+
+
+def _terms(question: str, terms: tuple[tuple[str, str], ...]) -> list[Component]:
+    pairs = [piece for word, meaning in terms for piece in (html.Dt(word), html.Dd(meaning))]
+    return [html.H3(question, className="group"), html.Dl(pairs, className="terms")]
 
 
 def _builds(asked: Questions, view: View) -> Component:
-    frame = _build_rows(asked, view)
+    frame = build_rows(asked, view)
+    columns = [
+        tables.words("stage", "Stage", 110),
+        tables.words("command", "Command", 320, 1, cellClass="mono"),
+        tables.words("started_at", "Date (UTC)", 134),
+        tables.number("duration_s", "Seconds", "count", 84),
+        tables.words("code_version", "Commit", 104, cellClass="mono"),
+        tables.words("data_hash", "Data", 112, cellClass="mono"),
+        tables.words("proxy_hash", "Proxy", 112, cellClass="mono"),
+        tables.words("origin", "Origin", 92),
+        tables.words("source_file", "File", 200),
+        tables.words("host", "Machine", 200),
+    ]
+    sentence = (
+        "Every row of the atlas names its build: the command, the code, the data and the proxy behind it; the CSV has "
+        f"whole hashes. n = {len(frame)} builds in generation {asked.generation().name}."
+    )
+    return _section(
+        "builds", "What made these numbers?", tables.grid("builds-grid", frame, columns), sentence, len(frame)
+    )
+
+
+def _downloads(asked: Questions, view: View) -> Component:
+    frame = table_rows(asked, view)
+    size = asked.generation().path.stat().st_size
+    rows = [
+        html.Tr(
+            [
+                html.Th(
+                    html.A(
+                        str(row.table_name), href=downloads.address(row.table_name), className="mono", download=True
+                    ),
+                    scope="row",
+                ),
+                html.Td(TABLES.get(row.table_name, "")),
+                html.Td(f"{row.rows:,}"),
+                html.Td(f"{row.columns}"),
+            ]
+        )
+        for row in frame.itertuples(index=False)
+    ]
+    heads = [html.Th(word, scope="col") for word in ("Table, as CSV", "What it holds", "Rows", "Columns")]
+    table = html.Div(
+        html.Table([html.Thead(html.Tr(heads)), html.Tbody(rows)], className="small wide downloads"),
+        className="scroll-x",
+    )
+    sentence: list[Component | str] = [
+        "Everything that is served: numbers and names, no prompt and no response. ",
+        html.A(
+            f"The whole generation as one DuckDB file ({size / 1e6:.1f} MB)",
+            href=downloads.address(),
+            download=True,
+            id="download-generation",
+        ),
+        f", readable by DuckDB 1.4 and later; or one table at a time. n = {len(frame)} tables.",
+    ]
+    return _section("downloads", "Where can I take the numbers from?", table, sentence, None)
+
+
+def _section(name: str, question: str, content: Component, sentence: shell.Children, rows: int | None) -> Component:
+    """A figure without a drawing, whose rows are the builds themselves or lead to files."""
     return html.Section(
-        id="figure-builds",
+        id=f"figure-{name}",
         className="figure",
-        **{"aria-labelledby": "title-builds"},
+        **{"aria-labelledby": f"title-{name}"},
         children=[
             html.Div(
                 className="figure-head",
                 children=[
-                    html.H2("What made these numbers?", id="title-builds"),
-                    shell.tools("builds", picture=False, table_view=False, made=False),
+                    html.H2(question, id=f"title-{name}"),
+                    shell.tools(name, picture=False, table_view=False, made=False),
                 ],
             ),
-            html.P(
-                f"Every row of the atlas names its build: the command, the code, the data and the proxy behind it. "
-                f"n = {len(frame)} builds in generation {asked.generation().name}.",
-                id={"type": "sentence", "figure": "builds"},
-                className="sentence",
-            ),
+            html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
             html.Div(
-                id={"type": "body", "figure": "builds"},
+                id={"type": "body", "figure": name},
                 className="figure-body",
-                style={"height": min(360, 42 + 34 * max(len(frame), 1))},
-                children=[
-                    html.Div(shell.table(frame, identity="builds-grid"), className="figure-drawing"),
-                ],
+                style={} if rows is None else {"height": tables.height(rows, 480)},
+                children=[html.Div(content, className="figure-drawing")],
             ),
         ],
     )
 
 
-def _build_rows(asked: Questions, view: View) -> pd.DataFrame:
+def build_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Every build, newest first."""
     del view
     builds = asked.ask(queries.builds)
     frame = builds.assign(
         started_at=builds["started_at"].dt.strftime("%Y-%m-%d %H:%M"),
-        data_hash=builds["data_hash"].str.slice(0, 12),
-        proxy_hash=builds["proxy_hash"].str.slice(0, 12),
         duration_s=builds["duration_s"].round().astype(int),
     )
-    return frame[
-        ["stage", "command", "started_at", "duration_s", "code_version", "data_hash", "proxy_hash", "origin", "host"]
-    ]
+    names = ["stage", "command", "started_at", "duration_s", "code_version", "data_hash", "proxy_hash", "origin"]
+    return frame[[*names, "source_file", "host", "seed", "build_id"]]
+
+
+def table_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Tables of the generation with what they hold and where they are taken from."""
+    del view
+    frame = asked.ask(download_queries.table_sizes)
+    return frame.assign(
+        holds=[TABLES.get(name, "") for name in frame["table_name"]],
+        address=[downloads.address(name) for name in frame["table_name"]],
+    )
 
 
 PAGE = shell.Page(
@@ -167,5 +199,5 @@ PAGE = shell.Page(
     icon="methods",
     layout=layout,
     register=register,
-    figures={"builds": shell.Told(_build_rows)},
+    figures={"builds": shell.Told(build_rows), "downloads": shell.Told(table_rows)},
 )

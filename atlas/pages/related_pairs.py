@@ -12,7 +12,7 @@ from atlas.data import PAPER_METHOD, Questions
 from atlas.drawing import Drawn
 from atlas.figures import pairs
 from atlas.figures.attribution import rate_text
-from atlas.figures.relationships import signed
+from atlas.figures.dots import signed
 from atlas.state import PROTOCOLS, View
 from backend.store import relationships as store
 
@@ -84,7 +84,7 @@ def reader_field(asked: Questions, view: View) -> Component:
         maxDropdownHeight=360,
         nothingFoundMessage="No reader has this name",
         comboboxProps={"zIndex": 300},
-        attributes={"input": {"aria-label": "Reader whose scores of pairs are shown"}},
+        attributes=shell.named("Reader whose scores of pairs are shown"),
     )
 
 
@@ -107,7 +107,7 @@ def model_field(asked: Questions, identity: str, value: str, label: str) -> Comp
         maxDropdownHeight=320,
         size="sm",
         comboboxProps={"zIndex": 300},
-        attributes={"input": {"aria-label": label}},
+        attributes=shell.named(label),
     )
 
 
@@ -164,10 +164,17 @@ def kinship(asked: Questions, view: View) -> Drawn:
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     if decisions.any():
-        told.append(f"{int(right.sum())} of {len(right)} mean decisions are right")
-        told.append("; the dashed line is where they turn. " if two else ". ")
+        told.append(
+            f"{int(right.sum())} of {len(right)} mean decisions are right; the dashed line is where they turn. "
+        )
     else:
-        told.append("The released files hold scores and no decisions. ")
+        told.append("The released files hold this reader's scores and none of its decisions")
+        told.append(
+            ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the "
+            "reader. "
+            if two
+            else ". "
+        )
     if protocol != view.protocol:
         told.append("They hold the pairs of the pair split alone, which are shown. ")
     told.append(

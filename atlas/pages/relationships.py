@@ -14,7 +14,8 @@ from atlas.data import PAPER_METHOD, Questions, questions
 from atlas.drawing import Drawn
 from atlas.figures import relationships
 from atlas.figures.attribution import rate_text
-from atlas.figures.relationships import READOUTS, signed
+from atlas.figures.dots import dots_height, signed
+from atlas.figures.relationships import READOUTS
 from atlas.pages import related_pairs
 from atlas.state import MEASURES, PROTOCOLS, View
 from backend.store import relationships as store
@@ -253,7 +254,7 @@ def _lines(asked: Questions, frame: pd.DataFrame) -> dict[str, str]:
 
 def readouts_height(asked: Questions, view: View) -> int:
     """Height in pixels of :func:`readouts`."""
-    return relationships.dots_height(summaries(asked, view)["row"].nunique())
+    return dots_height(summaries(asked, view)["row"].nunique())
 
 
 def readouts(asked: Questions, view: View) -> Drawn:
@@ -296,7 +297,7 @@ def _contrast_rows(asked: Questions, view: View) -> pd.DataFrame:
 
 
 def _contrasts_height(asked: Questions, view: View) -> int:
-    return relationships.dots_height(_contrast_rows(asked, view)["row"].nunique())
+    return dots_height(_contrast_rows(asked, view)["row"].nunique())
 
 
 def _untested(view: View, what: str) -> Drawn:

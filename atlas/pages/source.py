@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,14 +15,16 @@ from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.drawing import Drawn
 from atlas.figures import neighbourhoods, sources
 from atlas.figures.attribution import Line, rate_text
+from atlas.figures.neighbourhoods import p_text
 from atlas.state import BUDGETS, View
 from atlas.theme import READER_COLOURS
-from backend.store import queries
+from backend.store import comparison_queries, queries
 
 QUESTIONS = {
     "soon": "How soon is it named?",
     "taken": "What is it taken for?",
     "beside": "What stands beside it?",
+    "near": "How sure is each neighbour?",
     "again": "Is it found again in the other domain?",
 }
 NEAREST = 10
@@ -60,7 +63,7 @@ def layout(label: str = "", **query: str) -> Component:
                 children=[
                     html.P(["Source of ", shell.family_link(view, profile.family)], className="kicker"),
                     html.H1(html.Span(profile.name, dir="auto", className="long"), className="source-title"),
-                    html.Div(_facts(asked, view), id="source-facts", className="card-facts"),
+                    html.Div(_facts(asked, view), id="source-facts", className="source-facts"),
                     html.Div(
                         className="answer-row",
                         children=[
@@ -98,6 +101,7 @@ def layout(label: str = "", **query: str) -> Component:
                     section("beside", _beside(asked, view), 420, sees),
                 ],
             ),
+            shell.grid_section("near", QUESTIONS["near"], *_near(asked, view), origin=sees, height=None),
             shell.grid_section("again", QUESTIONS["again"], *_again(asked, view), origin=sees, height=None),
         ],
     )
@@ -111,6 +115,7 @@ def register(app: Dash) -> None:
         app,
         drawing.place("source-facts", _facts),
         drawing.figure("beside", _beside),
+        drawing.grid("near", _near),
         drawing.grid("again", _again),
         source=source,
     )
@@ -138,20 +143,28 @@ def _table(asked: Questions, view: View) -> pd.DataFrame:
 def _facts(asked: Questions, view: View) -> list[Component | str]:
     profile = _profile(asked, view)
     assert profile is not None
-    held = "in " + ", ".join(profile.rosters)
+    held = ", ".join(profile.rosters)
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
     query = View(
         reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, source=view.source
     ).query()
+    facts: dict[str, shell.Children] = {
+        "Family": html.Span(
+            [shell.symbol(asked.marks()[profile.family], view.theme), shell.family_link(view, profile.family)],
+            className="marked",
+        ),
+        "Repository id": shell.source_name(profile.name),
+        "Label": shell.source_name(view.source),
+        "Access": {"local": "local weights", "api": "API"}.get(profile.access, profile.access),
+        "Responses": f"{profile.responses:,}",
+        "Rosters": held if view.roster in profile.rosters else f"{held} (not in {view.roster})",
+    }
     return [
-        html.Span([shell.symbol(asked.marks()[profile.family], view.theme), shell.family_link(view, profile.family)],
-                  className="marked"),
-        html.Span(shell.source_name(view.source), title="Label in the release"),
-        html.Span({"local": "local weights", "api": "API"}.get(profile.access, profile.access)),
-        html.Span(f"{profile.responses:,} responses"),
-        html.Span(held if view.roster in profile.rosters else f"not in {view.roster}; {held}"),
-        *[dcc.Link(words, href=f"{path}?{query}") for words, path in links.items()],
-    ]  # fmt: skip
+        html.Dl(
+            [piece for word, fact in facts.items() for piece in (html.Dt(word), html.Dd(fact))], className="facts-row"
+        ),
+        html.Div([dcc.Link(words, href=f"{path}?{query}") for words, path in links.items()], className="ways"),
+    ]
 
 
 def _answer(asked: Questions, view: View) -> list[Component | str]:
@@ -236,6 +249,79 @@ def _beside(asked: Questions, view: View) -> Drawn:
         f"seen by {asked.reader_words(asked.map_reader(view))}."
     )
     return Drawn(neighbourhoods.nearest_sources(frame, asked.marks(), theme=view.theme), sentence)
+
+
+def _vote_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """The nearest sources with what speaks for each: rank both ways, percentile, p, and readers that agree."""
+    frame = _near_rows(asked, view)
+    if frame.empty:
+        return frame
+    votes = asked.ask(comparison_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
+    size = len(asked.ask(queries.sources, view.roster))
+    pairs = size * (size - 1) / 2
+    # The share of all pairs of the roster that are at least as alike: what a pair drawn at random would reach.
+    chance = (1 - frame["percentile"]).clip(lower=1 / pairs)
+    return frame.assign(p_value=chance).merge(votes, on="neighbor", how="left").sort_values("rank", kind="stable")
+
+
+def _near(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    frame = _vote_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmapped(asked, view, "neighbourhood"))
+    marks = asked.marks()
+    body = [
+        html.Tr(
+            [
+                html.Th(
+                    html.Span(
+                        [html.Span(f"{row.rank}", className="rank"), shell.source_link(view, row.neighbor, row.name)],
+                        className="marked",
+                    ),
+                    scope="row",
+                ),
+                html.Td(html.Span([shell.symbol(marks[row.family], view.theme), row.family], className="marked")),
+                html.Td(rate_text(row.cosine)),
+                html.Td(f"{100 * row.percentile:.1f} %"),
+                html.Td(p_text(row.p_value)),
+                html.Td("–" if pd.isna(row.rank_back) else f"{row.rank_back:.0f}"),
+                html.Td(f"{row.near_proxies} of {row.proxies}" if row.proxies else "–"),
+                html.Td(f"{row.near} of {row.readers}"),
+            ]
+        )
+        for row in frame.itertuples(index=False)
+    ]  # fmt: skip
+    heads = ["neighbour", "family", "cosine", "percentile", "p", "rank from there", "proxies", "readers"]
+    table = html.Table(
+        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+        className="small wide near-table",
+    )
+    kin = int((frame["family"] == _family(asked, view)).sum())
+    members = asked.ask(queries.sources, view.roster)
+    siblings = int((members["family"] == _family(asked, view)).sum()) - 1
+    luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
+    sentence: list[Component | str] = [
+        shell.term("Percentile", "Share of all pairs of sources of the roster that are less alike"),
+        " and ",
+        shell.term("p", "How often a pair of sources drawn at random is at least as alike"),
+        f" are among all pairs of {view.roster}. ",
+        shell.term("Proxies", f"Proxy models, whatever they read, that also count it among the {NEAREST} nearest"),
+        f" and readers say who else has it among the {NEAREST} nearest. {kin} of these {len(frame)} are of its "
+        f"family; so many or more would be with p = {p_text(luck)} if families were dealt out blindly. n = "
+        f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
+        "is, Neighbourhoods shows.",
+    ]
+    return html.Div(table, className="scroll-x"), sentence
+
+
+def _family(asked: Questions, view: View) -> str:
+    profile = _profile(asked, view)
+    return profile.family if profile is not None else ""
+
+
+def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
+    """Chance of at least ``found`` kin among ``drawn`` of ``others`` sources of which ``kin`` are kin, exactly."""
+    ways = [math.comb(kin, hits) * math.comb(others - kin, drawn - hits) for hits in range(found, min(kin, drawn) + 1)]
+    return sum(ways) / math.comb(others, drawn)
 
 
 def _again_rows(asked: Questions, view: View) -> pd.DataFrame:
@@ -349,6 +435,11 @@ PAGE = shell.Page(
         "beside": shell.Told(
             _near_rows,
             lambda asked, view: ("neighbors", _map_key(asked, view) | {"domain": view.domain}),
+            Questions.map_reader,
+        ),
+        "near": shell.Told(
+            _vote_rows,
+            lambda asked, view: ("neighbors", {"roster": view.roster, "domain": view.domain}),
             Questions.map_reader,
         ),
         "again": shell.Told(

@@ -1,0 +1,98 @@
+"""The numbers to take away: the generation that is served as one DuckDB file, and each of its tables as CSV.
+
+Both are guarded as the REST interface is: where ``ATLAS_TOKEN`` is set, they ask for it. No part of an address becomes
+part of a path or of a question to the database: the file is the one that is open, a table is one that it has.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+import duckdb
+from flask import Blueprint, Flask, Response, abort, request, send_file
+
+from atlas.api import authorised
+from atlas.data import Questions, questions
+from backend.errors import AtlasError
+from backend.store import download_queries
+
+NAME = "downloads"
+FILE = "/download/generation.duckdb"
+TABLES = "/download/tables"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+def install(server: Flask) -> None:
+    """Add the routes."""
+    routes = Blueprint(NAME, __name__)
+
+    @routes.get(FILE)
+    def whole() -> Response:
+        generation = _open().generation()
+        try:
+            sent = send_file(
+                generation.path,
+                mimetype="application/vnd.duckdb",
+                as_attachment=True,
+                download_name=f"atlas-{generation.name}.duckdb",
+                conditional=True,
+                etag=generation.name,
+                max_age=0,
+            )
+        except OSError:
+            abort(_told(404, "This generation has just been replaced. Reload the page, and take the next one."))
+        sent.direct_passthrough = True
+        return sent
+
+    @routes.get(f"{TABLES}/<table>.csv")
+    def one(table: str) -> Response:
+        asked = _open()
+        if table not in set(asked.ask(download_queries.table_sizes)["table_name"]):
+            abort(_told(404, "The atlas has no such table. The page Methods lists the ones that it has."))
+        generation = asked.generation()
+        headers = {
+            "Content-Disposition": f'attachment; filename="atlas_{table}_{generation.name}.csv"',
+            "Cache-Control": "no-cache",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(_lines(generation.cursor(), table), mimetype="text/csv", headers=headers)
+
+    server.register_blueprint(routes)
+
+
+def address(table: str = "") -> str:
+    """Where a table, or the whole generation, is taken from."""
+    return f"{TABLES}/{table}.csv" if table else FILE
+
+
+def _open() -> Questions:
+    """The questions of this server, for whoever may ask them."""
+    if not authorised(request):
+        abort(_told(401, "This atlas asks for a token. Give it on the page Attribute, or send Authorization: Bearer …"))
+    asked = questions()
+    problem: AtlasError | None = asked.problem()
+    if problem is not None:
+        abort(_told(503, str(problem)))
+    return asked
+
+
+def _told(status: int, sentence: str) -> Response:
+    return Response(f"{sentence}\n", status=status, mimetype="text/plain")
+
+
+def _lines(cursor: duckdb.DuckDBPyConnection, table: str) -> Iterator[str]:
+    """CSV of a table in pieces, in which no name is a formula to a spreadsheet."""
+    with cursor:
+        for rows in download_queries.table_rows(cursor, table):
+            text = io.StringIO()
+            csv.writer(text).writerows([[_cell(value) for value in row] for row in rows])
+            yield text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return " ".join(f"{number:.7g}" for number in value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

@@ -1,0 +1,294 @@
+"""Readers side by side on the page Compare: who is chosen, their curves, their end points and the paired tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.drawing import Drawn
+from atlas.figures import attribution
+from atlas.figures.attribution import Line, rate_text
+from atlas.figures.dots import signed
+from atlas.figures.neighbourhoods import p_text
+from atlas.state import METRICS, View
+from atlas.theme import READER_COLOURS
+from backend.store import queries
+
+PATH = "/compare"
+AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL of the mean evidence (nats)", "ece": "ECE"}
+STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
+FIRST = 4
+"""Readers that stand side by side before anybody chose some."""
+
+
+def traces(k: int) -> str:
+    """A budget in words."""
+    return "one trace" if k == 1 else f"{k} traces"
+
+
+def everyone(asked: Questions) -> list[str]:
+    """Every reader of the generation."""
+    return list(asked.ask(queries.readers)["reader"])
+
+
+def accuracies(
+    asked: Questions, readers: Sequence[str], roster: str, benchmark: str, condition: str, k: int
+) -> pd.DataFrame:
+    """Accuracy of readers at a budget with what is known of its spread, one row a reader.
+
+    Returns
+    -------
+    DataFrame
+        Columns reader, origin, reduction (pooled where there is one), value, std, low, high (a 95 % interval, NaN where
+        none is stored), n.
+    """
+    metrics = ("accuracy", "accuracy_low", "accuracy_high")
+    frame = asked.ask(queries.summaries, readers, roster, metrics)
+    here = (frame["benchmark"] == benchmark) & (frame["condition"] == condition) & (frame["k"] == k)
+    frame = frame[here].sort_values("reduction", key=lambda names: names != "pooled", kind="stable")
+    frame = frame.drop_duplicates(["reader", "metric"])
+    ends = dict(zip(zip(frame["reader"], frame["metric"], strict=True), frame["value"], strict=True))
+    own = frame[frame["metric"] == "accuracy"][["reader", "origin", "reduction", "value", "std", "n"]]
+    bounds = {
+        end: [ends.get((reader, f"accuracy_{end}"), np.nan) for reader in own["reader"]] for end in ("low", "high")
+    }
+    return own.assign(**bounds).reset_index(drop=True)
+
+
+def chosen(asked: Questions, view: View) -> list[str]:
+    """Readers side by side: those of the link, else the header's and the best others of the paper's method."""
+    if view.readers:
+        return list(view.readers)
+    first = asked.attribution_reader(view) or view.reader
+    frame = measured(asked, view)
+    top = frame[frame["k"] == frame["k"].max()].sort_values("value", ascending=False, kind="stable")
+    readers = asked.ask(queries.readers).set_index("reader")
+    alike = [
+        reader
+        for reader in dict.fromkeys(top["reader"])
+        if reader != first
+        and readers.at[reader, "method"] == PAPER_METHOD
+        and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
+    ]
+    return [first, *alike][:FIRST] if first else alike[:FIRST]
+
+
+def measured(asked: Questions, view: View) -> pd.DataFrame:
+    """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
+    frame = asked.ask(queries.summaries, everyone(asked), view.roster)
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
+
+
+def lines(asked: Questions, view: View) -> list[Line]:
+    """One line a chosen reader; the reference is drawn last, on top."""
+    colours = READER_COLOURS[view.theme]
+    names = asked.short_names(chosen(asked, view))
+    return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
+
+
+def key_of(asked: Questions, view: View) -> list[Component]:
+    """The chosen readers with their colours and origins."""
+    return [
+        html.Span(
+            [
+                html.Span(className="swatch", style={"background": line.colour}, **{"aria-hidden": "true"}),
+                html.Span(asked.reader_name(line.key), className="reader-name"),
+                shell.origin_badge(asked.origin(line.key)),
+            ],
+            className="marked",
+        )
+        for line in lines(asked, view)[::-1]
+    ]
+
+
+def answer(asked: Questions, view: View) -> list[Component | str]:
+    """Which of the chosen readers is best at K, in a sentence."""
+    readers = chosen(asked, view)
+    frame = measured(asked, view)
+    here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
+    if not len(here):
+        return [f"None of these readers has been measured for {drawing.choice_words(view)}."]
+    names = asked.short_names(readers)
+    best = str(here.idxmax())
+    told: list[Component | str] = [
+        f"With {traces(view.k)}, ",
+        html.Strong(names[best]),
+        f" names {100 * here[best]:.1f} % of the groups",
+    ]
+    if readers[0] in here.index and best != readers[0]:
+        told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f} %")
+    return [*told, "."]
+
+
+def curves(asked: Questions, view: View) -> Drawn:
+    """The chosen metric against the budget."""
+    drawn = lines(asked, view)
+    frame = asked.ask(
+        queries.metric_curve,
+        [line.key for line in drawn],
+        view.roster,
+        view.domain,
+        view.condition,
+        STORED[view.metric],
+        view.reduction,
+    )
+    if frame.empty:
+        what = f"{METRICS[view.metric].lower()} ({CONDITION_NAMES.get(view.condition, view.condition)})"
+        return drawing.unmeasured(asked, view, what, PATH)
+    size = len(asked.ask(queries.sources, view.roster))
+    chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
+    figure = attribution.budget_curves(
+        frame.assign(line=frame["reader"]),
+        drawn,
+        theme=view.theme,
+        axis=AXES[view.metric],
+        k=view.k,
+        chance=chance,
+        unit=view.metric != "nll",
+    )
+    how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
+    missing = len(drawn) - frame["reader"].nunique()
+    absent = f" {missing} of the readers have no such curve." if missing else ""
+    sentence = (
+        f"{METRICS[view.metric]} on {DOMAIN_NAMES.get(view.domain, view.domain)}, "
+        f"{CONDITION_NAMES.get(view.condition, view.condition)}; {how}; bands are one standard deviation. "
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K. Dashed and hollow: published, not measured "
+        f"here.{absent}"
+    )
+    return Drawn(figure, sentence)
+
+
+def curve_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Rows of the curves."""
+    frame = asked.ask(queries.summaries, chosen(asked, view), view.roster, (STORED[view.metric],))
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    return frame[here & (frame["reduction"] == view.reduction)].reset_index(drop=True)
+
+
+def end_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """End points: smallest and largest budget, by fold where there is such a summary, and tests against the first."""
+    readers = chosen(asked, view)
+    frame = asked.ask(queries.summaries, readers, view.roster)
+    frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
+    order = {"fold": 0, "pooled": 1}
+    frame = frame.assign(preferred=frame["reduction"].map(order)).sort_values("preferred", kind="stable")
+    frame = frame.drop_duplicates(["reader", "metric", "k"])
+    budgets = sorted({int(frame["k"].min()), int(frame["k"].max())}) if len(frame) else []
+    rows = []
+    tests = asked.ask(queries.paired_tests, readers[0] if readers else "", readers, view.roster)
+    tests = tests.drop_duplicates(["reader", "measure"]).set_index(["reader", "measure"])
+    for reader in readers:
+        for metric in ("accuracy", "macro_f1"):
+            for k in budgets:
+                part = frame[(frame["metric"] == metric) & (frame["k"] == k)].set_index("reader")
+                if reader not in part.index:
+                    continue
+                own = part.loc[reader]
+                difference = own["value"] - part.at[readers[0], "value"] if readers[0] in part.index else np.nan
+                test = tests.loc[(reader, f"{metric}@{k}")] if (reader, f"{metric}@{k}") in tests.index else None
+                rows.append(
+                    {
+                        "reader": reader,
+                        "name": asked.reader_name(reader),
+                        "origin": own["origin"],
+                        "metric": metric,
+                        "k": k,
+                        "value": own["value"],
+                        "std": own["std"],
+                        "reduction": own["reduction"],
+                        "difference": np.nan if reader == readers[0] else difference,
+                        "low": np.nan if test is None else test["low"],
+                        "high": np.nan if test is None else test["high"],
+                        "p_holm": np.nan if test is None else test["p_holm"],
+                        "n": int(own["n"]),
+                    }
+                )
+    columns = ["reader", "name", "origin", "metric", "k", "value", "std", "reduction", "difference", "low", "high"]
+    return pd.DataFrame(rows, columns=[*columns, "p_holm", "n"])
+
+
+def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+    """The table of the end points."""
+    frame = end_rows(asked, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmeasured(asked, view, "end points", PATH))
+    pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
+    colours = {line.key: line.colour for line in lines(asked, view)}
+    names = asked.short_names(chosen(asked, view))
+    body = []
+    for reader, rows in frame.groupby("reader", sort=False):
+        cells: list[Component] = [
+            html.Th(
+                html.Span(
+                    [
+                        html.Span(
+                            className="swatch",
+                            style={"background": colours.get(str(reader))},
+                            **{"aria-hidden": "true"},
+                        ),
+                        html.Span(names[str(reader)], className="reader-name", title=rows["name"].iloc[0]),
+                        shell.origin_badge(rows["origin"].iloc[0]),
+                    ],
+                    className="marked",
+                ),
+                scope="row",
+            )
+        ]
+        held = {(row["metric"], row["k"]): row for row in rows.to_dict("records")}
+        for pair in pairs:
+            row = held.get(pair)
+            cells.append(html.Td("–" if row is None else _value(row)))
+            if pair[0] == "accuracy":
+                cells.append(html.Td("" if row is None else _difference(row)))
+        body.append(html.Tr(cells, className="published-row" if rows["origin"].iloc[0] == "published" else ""))
+    heads: list[Component] = [html.Th("Reader", scope="col")]
+    for metric, k in pairs:
+        heads.append(html.Th(f"{METRICS[metric]}, K = {k}", scope="col"))
+        if metric == "accuracy":
+            heads.append(html.Th("less the first", scope="col"))
+    tested = int(frame["p_holm"].notna().sum())
+    told = (
+        f"{tested} differences were tested in pairs (clusters of fold and source, sign flips); p is Holm-corrected, "
+        "made larger for the number of tests."
+        if tested
+        else "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
+        "that were measured here, and published ones come without the answers that a test in pairs needs."
+    )
+    folds = (
+        "mean ± standard deviation over the folds where there is one" if (frame["reduction"] == "fold").any() else ""
+    )
+    sentence = (
+        f"{drawing.choice_words(view)}, {CONDITION_NAMES.get(view.condition, view.condition)}; "
+        f"{folds or 'folds pooled'}. {told} n = {frame['reader'].nunique()} readers."
+    )
+    table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="small wide")
+    return html.Div(table, className="scroll-x"), sentence
+
+
+def first(asked: Questions, view: View) -> str:
+    """The reference."""
+    return (chosen(asked, view) or [""])[0]
+
+
+def _value(row: dict[str, Any]) -> list[Component | str]:
+    value = "1" if row["value"] >= 1 else rate_text(row["value"])
+    return [value] if pd.isna(row["std"]) else [value, html.Span(f" ± {rate_text(row['std'])}", className="soft")]
+
+
+def _difference(row: dict[str, Any]) -> list[Component | str]:
+    if pd.isna(row["difference"]):
+        return ["–"]
+    told: list[Component | str] = [signed(row["difference"])]
+    if pd.notna(row["low"]) and pd.notna(row["high"]):
+        told.append(html.Span(f" [{rate_text(row['low'])}, {rate_text(row['high'])}]", className="soft"))
+    if pd.notna(row["p_holm"]):
+        told.append(html.Span(f" p {p_text(row['p_holm'])}", className="soft"))
+    return told

@@ -1,0 +1,298 @@
+"""Readouts beside the paper's, on the page Compare: what the fused one reaches, what its members bring, and tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from atlas import drawing, shell
+from atlas.data import PAPER_METHOD, Questions
+from atlas.drawing import Drawn
+from atlas.figures import dots, goals
+from atlas.figures.attribution import rate_text
+from atlas.figures.dots import Series
+from atlas.figures.neighbourhoods import p_text
+from atlas.pages.compare_chosen import PATH, accuracies, traces
+from atlas.pages.compare_elsewhere import settled
+from atlas.state import View
+from backend.store import comparison_queries, queries
+
+FUSED, WORDS = "fused", "ngram-word"
+MEMBERS: Mapping[str, str] = {
+    FUSED: "Fused: all members",
+    "fused-states": "Fused: every proxy's states",
+    "fused-text": "Fused: every kind of n-grams",
+    "states": "Discriminants and network",
+    "lda": "Discriminants, every length",
+    "lda-full": "Discriminants, whole responses",
+    "network": "Network",
+    "ngram-word-lengths": "Word n-grams, every length",
+    "ngram-char-lengths": "Character n-grams, every length",
+    WORDS: "Word n-grams, whole responses",
+    PAPER_METHOD: "READER: one block, linear probe",
+}
+"""Readouts and what they are, the whole before its parts, then what it is compared with."""
+LENGTHS: Mapping[str, Series] = {
+    "clean": Series("whole responses", "circle", 1, 0),
+    "t64": Series("64 tokens", "diamond", 0.33, 1),
+    "t32": Series("32 tokens", "square", -0.33, 2),
+    "math100": Series("Math100", "star", -1, 4),
+}
+BUDGETS: Mapping[str, Series] = {
+    "accuracy@1": Series("one trace", "diamond", 1, 1),
+    "accuracy@100": Series("100 traces", "circle", -1, 0),
+}
+PRINTED = "tab:agent500_full_std", "tab:agent500_allk", "tab:stress_tests_full"
+AIMED_ROSTER = "100-way"
+WORST_ECE = 0.03
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """A question to a readout: where its answer stands, what was aimed for, and where the paper prints its own."""
+
+    words: str
+    k: int
+    value: float
+    place: str
+    column: str
+    benchmark: str = "agent500"
+    condition: str = "clean"
+    reduction: str = "pooled"
+
+
+AIMS = (
+    Aim("One trace", 1, 0.56, PRINTED[0], "Acc.@1"),
+    Aim("10 traces", 10, 0.90, PRINTED[1], "K=10"),
+    Aim("20 traces", 20, 0.94, PRINTED[1], "K=20"),
+    Aim("100 traces", 100, 0.985, PRINTED[0], "Acc.@100"),
+    Aim("100 traces of 64 tokens", 100, 0.97, PRINTED[2], "64 Acc.", condition="t64"),
+    Aim("100 traces of 32 tokens", 100, 0.92, PRINTED[2], "32 Acc.", condition="t32"),
+    Aim("100 traces, Math100", 100, 0.40, PRINTED[2], "Math100 Acc.", benchmark="math100", reduction="fold"),
+    Aim(
+        "Math100, with unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="background",
+        reduction="fold",
+    ),
+)  # fmt: skip
+"""What was aimed for among 100 sources before the readouts were made."""
+
+
+def fused_reader(asked: Questions, view: View) -> str:
+    """The fused readout of a roster: that of the header's proxy, else the first; '' without one."""
+    readers = asked.ask(queries.readers)
+    held = readers[(readers["method"] == FUSED) & _on(readers, view.roster)]
+    return str(held["reader"].iloc[0]) if len(held) else ""
+
+
+def readouts(asked: Questions, view: View) -> pd.DataFrame:
+    """Readouts measured here on the roster, and what they are compared with (columns reader, method, words)."""
+    readers = asked.ask(queries.readers)
+    held = readers[
+        readers["method"].isin(list(MEMBERS))
+        & readers["origin"].eq("measured")
+        & _on(readers, view.roster)
+        & (readers["view"].eq("ur") | readers["proxy"].isna())
+    ]
+    order = {method: place for place, method in enumerate(MEMBERS)}
+    held = held.sort_values("method", key=lambda methods: methods.map(order), kind="stable")
+    proxies = held["proxy_name"]
+    several = held.groupby("method")["reader"].transform("count") > 1
+    words = [
+        f"{MEMBERS[method]} · {proxy}" if many and isinstance(proxy, str) else MEMBERS[method]
+        for method, proxy, many in zip(held["method"], proxies, several, strict=True)
+    ]
+    return held[["reader", "method"]].assign(words=words).reset_index(drop=True)
+
+
+def _on(readers: pd.DataFrame, roster: str) -> npt.NDArray[np.bool_]:
+    """Which readers hold something of a roster."""
+    return np.array([roster in rosters for rosters in readers["rosters"]], dtype=bool)
+
+
+def goal_frame(asked: Questions, view: View) -> pd.DataFrame:
+    """Every aim with the answers of the fused readout, of READER and word n-grams here, and of the paper."""
+    held = readouts(asked, view)
+    fused = fused_reader(asked, view)
+    who = {
+        "readout": [fused] if fused else [],
+        "reader": list(held.loc[held["method"] == PAPER_METHOD, "reader"]),
+        "words": list(held.loc[held["method"] == WORDS, "reader"]),
+    }
+    everyone = [reader for readers in who.values() for reader in readers]
+    frame = asked.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
+    printed = asked.ask(comparison_queries.paper_values, PRINTED)
+    keys = ["reader", "benchmark", "condition", "k", "reduction", "metric"]
+    held_values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
+    aimed = view.roster == AIMED_ROSTER
+    rows = []
+    for aim in AIMS:
+        about = {"row": aim.words, "k": aim.k, "aim": aim.value if aimed else np.nan}
+        for answer, readers in who.items():
+            where = (aim.benchmark, aim.condition, aim.k, aim.reduction)
+            own = {reader: held_values[reader, *where, "accuracy"] for reader in readers
+                   if (reader, *where, "accuracy") in held_values}  # fmt: skip
+            if not own:
+                continue
+            best = max(own, key=lambda reader: own[reader])
+            low, high = (held_values.get((best, *where, f"accuracy_{end}"), np.nan) for end in ("low", "high"))
+            name = asked.reader_name(best)
+            rows.append({**about, "answer": answer, "name": name, "value": own[best], "low": low, "high": high})
+        theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
+        theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
+        if len(theirs) and aimed:
+            top = theirs.loc[theirs["value"].idxmax()]
+            told = {"answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])}
+            rows.append({**about, **told, "low": np.nan, "high": np.nan})
+    return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
+
+
+def _calibration(asked: Questions, view: View) -> str:
+    """The worst calibration error of the fused readout, in a sentence."""
+    frame = asked.ask(queries.summaries, [fused_reader(asked, view)], view.roster, ("ece_calibrated",))
+    clean = frame[(frame["condition"] == "clean") & (frame["benchmark"] == "agent500")]
+    clean = clean[clean["reduction"] == "pooled"]
+    if clean.empty:
+        return ""
+    worst = float(clean["value"].max())
+    said = f"aimed for at most {rate_text(WORST_ECE)}" if view.roster == AIMED_ROSTER else "no aim was set here"
+    return f" Its stated probabilities are off by {rate_text(worst)} at the worst budget ({said})."
+
+
+def reached(asked: Questions, view: View) -> Drawn:
+    """What the fused readout reaches beside the paper's best, and what was aimed for."""
+    frame = goal_frame(asked, view)
+    if frame.empty or not fused_reader(asked, view):
+        return _unmeasured(asked, view, "fused readout")
+    names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
+    own = frame[frame["answer"] == "readout"]
+    aimed = own.dropna(subset="aim")
+    said = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
+    sentence = [
+        "The ",
+        shell.term(
+            "fused readout",
+            "A weighted sum of what several readers say: discriminants over several blocks of the small proxy, a "
+            "network on the same blocks, and word n-grams. Its weights are chosen on prompts that neither its members "
+            "nor the test have seen",
+        ),
+        " reads with the small proxy that any machine has; the paper's best READER has 27 to 32 billion parameters. "
+        f"{said}{_calibration(asked, view)} Bars across: what was aimed for before; thick bars: 95 % intervals, where "
+        "they are stored. Filled: measured here; hollow: as the paper prints it. n = "
+        f"{view.roster.removesuffix('-way')} sources.",
+    ]
+    return Drawn(goals.goal_rows(frame, names, theme=view.theme), sentence)
+
+
+def member_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """Accuracy at K of the readouts and their members, whole and shortened, and on Math100."""
+    held = readouts(asked, view)
+    readers = list(held["reader"])
+    home = view.roster if view.roster in asked.domains() else "agent500"
+    parts = []
+    for series in LENGTHS:
+        where = ("math100", "clean") if series == "math100" else (home, series)
+        if series == "clean":
+            part = accuracies(asked, readers, view.roster, *where, view.k)
+        else:
+            stored = settled(asked.ask(queries.summaries, readers, view.roster, ("accuracy",)))
+            here = (stored["benchmark"] == where[0]) & (stored["condition"] == where[1]) & (stored["k"] == view.k)
+            part = stored[here][["reader", "origin", "reduction", "value", "std", "n"]].assign(low=np.nan, high=np.nan)
+        parts.append(part.assign(series=series))
+    frame = pd.concat(parts, ignore_index=True).merge(held, on="reader")
+    order = {reader: place for place, reader in enumerate(readers)}
+    frame = frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
+    return frame.assign(row=frame["reader"], name=frame["words"]).reset_index(drop=True)
+
+
+def members(asked: Questions, view: View) -> Drawn:
+    """What the members of the fused readout bring."""
+    frame = member_rows(asked, view)
+    if not fused_reader(asked, view):
+        return _unmeasured(asked, view, "members of a fused readout")
+    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    axis = f"Accuracy at {traces(view.k)}"
+    figure = dots.dot_rows(frame, names, LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
+    sentence = (
+        f"The whole, then its members alone, then what they are compared with, at {traces(view.k)}: what a member is "
+        "worth shows where its line falls behind. Shortened responses are where readers of one length fail. Thick "
+        "bars are 95 % intervals where they are stored, thin ones one standard deviation; the number is that of whole "
+        f"responses. n = {frame['row'].nunique()} readouts, all measured here."
+    )
+    return Drawn(figure, sentence)
+
+
+def gain_rows(asked: Questions, view: View) -> pd.DataFrame:
+    """The fused readout less every other, with interval and p, at one and at 100 traces."""
+    fused, held = fused_reader(asked, view), readouts(asked, view)
+    tests = asked.ask(queries.paired_tests, fused, list(held["reader"]), view.roster)
+    tests = tests[tests["measure"].isin(list(BUDGETS)) & tests["reader"].ne(fused)]
+    tests = tests.sort_values("p_holm", ascending=False, kind="stable").drop_duplicates(["reader", "measure"])
+    frame = tests.merge(held, on="reader")
+    order = {reader: place for place, reader in enumerate(held["reader"])}
+    frame = frame.assign(
+        row=frame["reader"],
+        name=frame["words"],
+        series=frame["measure"],
+        origin="measured",
+        # The stored difference is the other one less the fused readout.
+        difference=-frame["difference"],
+        low=-frame["high"],
+        high=-frame["low"],
+        p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
+        clear=frame["p_holm"] < 0.05,
+    )
+    frame = frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
+    columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "n", "method_x"]
+    return (
+        frame[[*columns, "p_text", "clear", "hypotheses"]].rename(columns={"method_x": "test"}).reset_index(drop=True)
+    )
+
+
+def gains(asked: Questions, view: View) -> Drawn:
+    """Is the fused readout better by more than luck?"""
+    frame = gain_rows(asked, view) if fused_reader(asked, view) else pd.DataFrame()
+    if frame.empty:
+        return _unmeasured(asked, view, "paired test of a fused readout")
+    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    figure = dots.difference_rows(
+        frame,
+        names,
+        BUDGETS,
+        theme=view.theme,
+        axis="Fused readout less this one, accuracy",
+        told="fused less this, at",
+    )
+    real = int(frame["clear"].sum())
+    sentence = [
+        "The fused readout less each of the others on the same groups, right of zero where it is better; bars are 95 % "
+        "intervals, p is by sign flips and ",
+        shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
+        f". {real} of {len(frame)} differences are more than luck (p < .05). n = {int(frame['n'].max())} clusters of "
+        "fold and source.",
+    ]
+    return Drawn(figure, sentence)
+
+
+def goals_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the readouts."""
+    return "attribution_metrics", {"reader": fused_reader(asked, view), "roster": view.roster}
+
+
+def gains_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the tests."""
+    frame = gain_rows(asked, view) if fused_reader(asked, view) else pd.DataFrame()
+    return "comparisons", {"hypotheses": str(frame["hypotheses"].iloc[0]) if len(frame) else ""}
+
+
+def _unmeasured(asked: Questions, view: View, what: str) -> Drawn:
+    rosters = asked.ask(queries.rosters)["roster"]
+    views = [dataclasses.replace(view, roster=roster, readers=()) for roster in rosters if roster != view.roster]
+    ways = [
+        (f"Show {near.roster}", f"{PATH}?{near.query()}#figure-reached") for near in views if fused_reader(asked, near)
+    ]
+    command = f"python -m jobs evaluate --stage readouts --roster {view.roster}"
+    return drawing.nothing(view, f"There is no {what} for {view.roster}", f"Measure it with: {command}", ways)

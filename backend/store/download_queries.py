@@ -1,0 +1,50 @@
+"""Whole tables of a generation, row by row, for whoever wants the numbers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pandas as pd
+
+from backend.store.writers import columns_of
+
+Cursor = duckdb.DuckDBPyConnection
+CHUNK = 5_000
+"""Rows that are taken from the store at a time."""
+
+
+def table_sizes(cursor: Cursor) -> pd.DataFrame:
+    """Tables of a generation that hold rows (columns table_name, rows, columns), by name."""
+    names = cursor.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main' "
+        "ORDER BY table_name"
+    ).fetchall()
+    sizes = []
+    for (name,) in names:
+        columns = columns_of(cursor, name)
+        ((rows,),) = cursor.execute(f'SELECT count(*) FROM "{name}"').fetchall()
+        if rows:
+            sizes.append((name, int(rows), len(columns)))
+    return pd.DataFrame(sizes, columns=["table_name", "rows", "columns"])
+
+
+def table_rows(cursor: Cursor, table: str) -> Iterator[list[tuple[object, ...]]]:
+    """Rows of a table in chunks, its column names first.
+
+    Parameters
+    ----------
+    cursor : DuckDBPyConnection
+        Of its own, because it is in use until the last chunk.
+    table : str
+
+    Raises
+    ------
+    ValueError
+        If there is no such table.
+    """
+    columns = columns_of(cursor, table)
+    yield [tuple(columns)]
+    answer = cursor.execute(f'SELECT * FROM "{table}"')
+    while rows := answer.fetchmany(CHUNK):
+        yield rows

@@ -1,0 +1,167 @@
+"""Compare as a page without a browser: readouts beside the paper, parts, forms, other prompts, capability and cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import Questions
+from atlas.pages import (
+    compare,
+    compare_chosen,
+    compare_elsewhere,
+    compare_forms,
+    compare_proxies,
+    compare_readouts,
+)
+from atlas.state import View
+from backend.store import queries
+from jobs._results.readouts import GOALS
+from tests.invented_atlas import publish_invented
+from tests.invented_comparisons import MEMBERS, publish_compared
+
+TINY, VAST = "reader-paper/tiny/ur", "reader-paper/vast/ur"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    folder = tmp_path_factory.mktemp("compared")
+    publish_compared(folder / "data")
+    return create_application(folder / "data", folder / "cache")
+
+
+@pytest.fixture
+def asked(app: Dash) -> Iterator[Questions]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+@pytest.fixture
+def view(asked: Questions) -> View:
+    return asked.settle(View(reader=TINY, roster="12-way"))
+
+
+def told(component: Any) -> str:
+    return json.dumps(component, default=lambda part: part.to_plotly_json(), ensure_ascii=False)
+
+
+def drawn(figure: Any) -> dict[str, Any]:
+    return {trace.name: trace for trace in go.Figure(figure).data}
+
+
+def test_every_figure_has_rows_and_builds(asked: Questions, view: View) -> None:
+    for name, figure in compare.PAGE.figures.items():
+        frame = figure.table(asked, view)
+        assert len(frame), name
+        assert len(frame.columns) == len(set(frame.columns)), name
+        assert len(asked.ask(queries.made_by, *figure.made(asked, view))), name
+    page = told(compare.layout(reader=TINY, roster="12-way"))
+    assert page.count('"className": "figure"') == len(compare.QUESTIONS) == len(compare.PAGE.figures)
+    assert all(question in page for question in compare.QUESTIONS.values())
+
+
+def test_the_fused_readout_stands_beside_the_papers_best(asked: Questions, view: View) -> None:
+    assert compare_readouts.fused_reader(asked, view) == "fused/tiny/ur"
+    frame = compare_readouts.goal_frame(asked, view).set_index(["row", "answer"])
+    one = frame.loc["One trace"]
+    assert one.at["readout", "value"] == pytest.approx(MEMBERS["fused"])
+    assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
+    # Aims, and what the paper prints, are for 100 sources.
+    assert one["aim"].isna().all() and "paper" not in one.index
+    assert "off by .020" in told(compare_readouts.reached(asked, view).sentence)
+    assert ("100 traces, Math100", "readout") in frame.index
+
+
+def test_the_aims_are_those_of_the_results() -> None:
+    printed = {goal.aim for goal in GOALS if goal.aim < 1 and not goal.at_most}
+    assert {aim.value for aim in compare_readouts.AIMS} == printed
+    assert compare_readouts.WORST_ECE in {goal.aim for goal in GOALS if goal.at_most}
+
+
+def test_members_and_gains_of_the_fused_readout(asked: Questions, view: View) -> None:
+    members = compare_readouts.members(asked, view)
+    assert next(iter(members.figure["layout"]["yaxis"]["ticktext"])) == "Fused: all members"
+    assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
+    gains = compare_readouts.gain_rows(asked, view).set_index(["row", "series"])
+    # The tests say what another one has less than the fused readout, or the fused readout more than another one.
+    assert gains.at[(TINY, "accuracy@1"), "difference"] == pytest.approx(0.14)
+    assert gains.at[("lda/tiny/ur", "accuracy@1"), "difference"] == pytest.approx(0.07)
+    assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
+    assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
+    assert "2 of 3 differences are more than luck" in told(compare_readouts.gains(asked, view).sentence)
+
+
+def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Questions, view: View) -> None:
+    frame = compare_elsewhere.every_rows(asked, view).set_index("reader")
+    fused = frame.loc["fused/tiny/ur"]
+    assert fused["accuracy_64_tokens"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.22)
+    assert fused["kept_64_tokens"] == pytest.approx(fused["accuracy_64_tokens"] / fused["accuracy_agent500_whole"])
+    assert fused["groups_64_tokens"] == frame.at[VAST, "groups_64_tokens"] == "over all folds"
+    # Math100 is the mean of the five fold models.
+    assert fused["accuracy_math100"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.305)
+    assert list(frame["accuracy_agent500_whole"].dropna()) == sorted(frame["accuracy_agent500_whole"].dropna())[::-1]
+    panels = compare_elsewhere.panels(asked, asked.settle(View(roster="12-way", readers=("fused/tiny/ur", VAST))))
+    layout = go.Figure(panels.figure).layout
+    heads = [note.text for note in layout.annotations]
+    assert heads[:2] == ["<b>Agent500, whole</b>", "<b>64 tokens</b>"] and "not measured" not in heads
+    assert layout.yaxis2.matches == "y" and layout.xaxis4.type == "log"
+
+
+def test_parts_views_forms_and_variance(asked: Questions, view: View) -> None:
+    parts = compare_forms.parts(asked, view)
+    assert set(drawn(parts.figure)) == {"both (DC–AC)", "drift (first AC)", "mean (DC)"}
+    assert next(iter(parts.figure["layout"]["yaxis"]["ticktext"])) == "Tiny-1M"
+    views = compare_forms.view_rows(asked, view)
+    assert set(views["row"]) == {"tiny"} and set(views["series"]) == {"ur", "r"}
+    forms = compare_forms.form_rows(asked, view).set_index(["row", "series"])
+    assert forms.at[("dct-q2", "published"), "proxies"] == 4
+    assert forms.at[("dct-q2", "published"), "value"] == pytest.approx(0.4 + 0.045 + 0.09 * 3)
+    assert list(dict.fromkeys(forms.index.get_level_values(0))) == [
+        "temporal-mean",
+        "temporal-final",
+        "dct-q2",
+        "dct-q4",
+    ]
+    variance = compare_forms.variance_rows(asked, view).set_index(["row", "series"])
+    assert variance.at[(TINY, "dc-ac"), "ratio"] == pytest.approx(0.6)
+    assert variance.at[(TINY, "dc"), "std"] == pytest.approx(0.005) and variance.at[(TINY, "dc"), "n"] == 2
+
+
+def test_capability_has_a_fit_line_and_p(asked: Questions, view: View) -> None:
+    figure = compare_proxies.capability(asked, view).figure
+    line, marks = go.Figure(figure).data
+    assert line.name == "fit line, MMLU-Pro" and len(marks.x) == 4 and list(marks.x) == sorted(marks.x)
+    assert "r = .900 (p .040)" in figure["layout"]["annotations"][0]["text"]
+    away = compare_proxies.capability(asked, asked.settle(View(roster="27-way")))
+    assert away.absent is not None and "python -m jobs evaluate --stage statistics" in told(away.absent)
+
+
+def test_cost_tells_machines_apart(asked: Questions, view: View) -> None:
+    frame = compare_proxies.cost_rows(asked, view).set_index("reader")
+    assert frame.at[TINY, "latency_ms"] == 12 and frame.at[VAST, "audit_parameters"] == 5e9
+    marks = drawn(compare_proxies.cost(asked, view).figure)["READER"]
+    assert len(set(marks.marker.color)) == 2 and "2 million parameters" in " ".join(marks.hovertext)
+    _, sentence = compare_proxies.costs(asked, view)
+    assert "2 machines here" in told(sentence)
+
+
+def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:
+    publish_invented(tmp_path / "data")
+    app = create_application(tmp_path / "data", tmp_path / "cache")
+    with app.server.test_request_context():
+        page = told(compare.layout(roster="27-way"))
+    for stage in ("readouts", "cost", "statistics", "controls --method components", "controls --method temporal"):
+        assert f"python -m jobs evaluate --stage {stage}" in page, stage
+    assert "--view ur,r" in page
+
+
+def test_a_link_without_readers_puts_the_headers_first(asked: Questions, view: View) -> None:
+    assert compare_chosen.chosen(asked, view)[0] == TINY
+    assert compare_chosen.chosen(asked, asked.settle(View(readers=(VAST,)))) == [VAST]
