@@ -76,6 +76,18 @@
 
   const none = () => window.dash_clientside.no_update;
 
+  // Whether the map turns by itself; where it stops, its camera goes into the link.
+  let turning = false;
+
+  function halt(event) {
+    if (!turning || (event && event.target.closest && event.target.closest("#turn"))) return;
+    turning = false;
+    const button = document.getElementById("turn"), plot = document.querySelector("#map .js-plotly-plot");
+    if (button) button.setAttribute("aria-pressed", "false");
+    const scene = plot && plot._fullLayout && plot._fullLayout.scene;
+    if (scene) window.Plotly.relayout(plot, { "scene.camera": JSON.parse(JSON.stringify(scene.camera)) });
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     atlas: {
       // Header choices as the link has them, where the data offers them.
@@ -114,26 +126,52 @@
         dress(theme);
         return [theme, theme];
       },
-      map: function (projection, dim, families, access, links, source, camera) {
+      map: function (projection, dim, access, size, links, space, regions, families, source, other, camera) {
         const stage = document.getElementById("map-stage");
         if (stage && stage.dataset.dim !== dim) {
           stage.dataset.dim = dim;
           window.dispatchEvent(new Event("resize"));
         }
+        const unless = (value, standard) => (value === standard ? "" : value);
         return remember({
-          projection: projection === "tsne" ? "" : projection,
-          dim: dim === "3" ? "" : dim,
+          projection: unless(projection, "tsne"),
+          dim: unless(dim, "3"),
+          access: unless(access, "all"),
+          size: unless(size, "all"),
+          links: unless(links, "selected"),
+          space: unless(space, "one"),
+          regions: unless(regions, "off"),
           families,
-          access: access === "all" ? "" : access,
-          links: links === "selected" ? "" : links,
           source,
+          other,
           camera,
         });
+      },
+      // Turn the scene about its vertical axis until it is pressed again or anything else is.
+      turn: function (clicks) {
+        const plot = document.querySelector("#map .js-plotly-plot"), button = document.getElementById("turn");
+        if (!clicks || !plot || !plot._fullLayout.scene) return none();
+        if (turning) { halt(); return none(); }
+        turning = true;
+        button.setAttribute("aria-pressed", "true");
+        const step = () => {
+          const scene = plot.isConnected && plot._fullLayout && plot._fullLayout.scene;
+          if (!turning || !scene) return halt();
+          const camera = JSON.parse(JSON.stringify(scene.camera)), { x, y } = camera.eye, angle = 0.012;
+          camera.eye.x = x * Math.cos(angle) - y * Math.sin(angle);
+          camera.eye.y = x * Math.sin(angle) + y * Math.cos(angle);
+          window.Plotly.relayout(plot, { "scene.camera": camera }).then(() => window.setTimeout(step, 30));
+        };
+        window.setTimeout(() => {
+          for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, halt, { once: true });
+        }, 0);
+        step();
+        return none();
       },
       // The camera after a turn of the scene: eye, centre, up.
       camera: function (relayout) {
         const camera = relayout && relayout["scene.camera"];
-        if (!camera) return none();
+        if (!camera || turning) return none();
         return ["eye", "center", "up"].flatMap((part) => ["x", "y", "z"].map((axis) => +camera[part][axis].toFixed(3)));
       },
       resetCamera: function (clicks) {

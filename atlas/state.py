@@ -16,6 +16,9 @@ PROJECTIONS = {"tsne": "t-SNE", "umap": "UMAP", "pca": "PCA"}
 DIMENSIONS = (3, 2)
 ACCESS = {"all": "All", "local": "Local", "api": "API"}
 LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
+SIZES = {"all": "All", "small": "≤ 4 B", "middle": "≤ 20 B", "large": "More"}
+SPACES = {"one": "This domain", "raw": "Both", "centred": "Both, centred"}
+REGIONS = {"off": "Off", "on": "On"}
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
 OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
@@ -44,8 +47,14 @@ class View:
     families : tuple of str
         Isolated families, empty when all are shown.
     access : {'all', 'local', 'api'}
+    size : {'all', 'small', 'middle', 'large'}
+        Sources whose name states so many parameters.
     links : {'selected', 'all', 'off'}
         Which neighbour links of the original space are drawn.
+    space : {'one', 'raw', 'centred'}
+        Whether the map holds both domains, and if so whether each domain's mean is taken away.
+    regions : {'off', 'on'}
+        Whether a flat map outlines where families are dense.
     camera : tuple of float
         Eye, centre and up vector of the 3-D scene (nine numbers), empty for the default.
     k : int
@@ -84,7 +93,10 @@ class View:
     source: str = ""
     families: tuple[str, ...] = ()
     access: str = "all"
+    size: str = "all"
     links: str = "selected"
+    space: str = "one"
+    regions: str = "off"
     camera: tuple[float, ...] = ()
     k: int = 20
     metric: str = "accuracy"
@@ -140,7 +152,10 @@ class View:
             source=name("source"),
             families=names("families"),
             access=choice("access", ACCESS),
+            size=choice("size", SIZES),
             links=choice("links", LINKS),
+            space=choice("space", SPACES),
+            regions=choice("regions", REGIONS),
             camera=_numbers(str(given.get("camera", ""))),
             k=number("k", BUDGETS),
             metric=choice("metric", METRICS),

@@ -162,6 +162,10 @@ def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
     replace_rows(connection, "projections", pd.concat(frames, ignore_index=True), key, build)
     columns = ["method", "dimensions", "metric", "value", "settings"]
     replace_rows(connection, "projection_quality", pd.DataFrame(quality, columns=columns), key, build)
+    flat = frames[0]
+    square = {"x": [[-9.0, 9.0, 9.0, -9.0, -9.0]], "y": [[-9.0, -9.0, 9.0, 9.0, -9.0]]}
+    outline = pd.DataFrame({"method": [flat["method"].iloc[0]], "family": ["Qwen"], "mass": 0.8, "ring": 0, **square})
+    replace_rows(connection, "density_regions", outline, key, build)
     purity = pd.DataFrame(
         {"k": [1, 3, 5, 10], "purity": [0.7, 0.6, 0.5, 0.4], "expectation": 0.2, "p_value": 0.0001, "low": 0.3,
          "high": 0.8, "sources": len(labels), "families": 5}
@@ -249,6 +253,24 @@ def _others(connection, build, roster, rosters, *, reads, sees, rng):
         columns = ["variant", "query_domain", "gallery_domain", "source", "metric", "value", "best_other"]
         frame = pd.DataFrame(crossed, columns=columns)
         replace_rows(connection, "cross_domain", frame, {"reader": sees, "roster": name}, build)
+        joint = [
+            (
+                variant,
+                "tsne",
+                dimensions,
+                domain,
+                source,
+                *rng.normal(size=2),
+                rng.normal() if dimensions == 3 else None,
+            )
+            for variant in ("raw", "centred")
+            for dimensions in (2, 3)
+            for domain in ("agent500", "math100")
+            for source in labels
+        ]
+        columns = ["variant", "method", "dimensions", "domain", "source", "x", "y", "z"]
+        frame = pd.DataFrame(joint, columns=columns)
+        replace_rows(connection, "joint_projections", frame, {"reader": sees, "roster": name}, build)
 
 
 def _attribution(connection, build, part, vectors, *, reader, roster, benchmark, rng, condition="clean"):

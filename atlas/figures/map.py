@@ -7,15 +7,18 @@ send new traces with ``Patch`` and leave the layout, and with it the reader's ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
+_STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
 HALF = 1.08
 """Half the side of the scene; the points fill -1..1 in their widest direction."""
 
@@ -29,28 +32,58 @@ def scaled(points: pd.DataFrame) -> pd.DataFrame:
         Columns x, y and, in three dimensions, z.
     """
     axes = [axis for axis in ("x", "y", "z") if axis in points and points[axis].notna().all()]
-    values = points[axes].to_numpy(dtype=float)
-    if not len(values):
+    if not len(points):
         return points
-    low, high = values.min(axis=0), values.max(axis=0)
-    widest = float(np.max(high - low))
+    middle, half = _frame(points, axes)
     moved = points.copy()
-    moved[axes] = (values - (low + high) / 2) / (widest / 2 if widest > 0 else 1.0)
+    moved[axes] = (points[axes].to_numpy(dtype=float) - middle) / half
     return moved
 
 
-def shown(points: pd.DataFrame, families: Collection[str], access: str) -> pd.Series:
+def _frame(points: pd.DataFrame, axes: Sequence[str]) -> tuple[npt.NDArray[np.float64], float]:
+    """Middle and half the widest extent of some points."""
+    values = points[list(axes)].to_numpy(dtype=float)
+    low, high = values.min(axis=0), values.max(axis=0)
+    widest = float(np.max(high - low))
+    return (low + high) / 2, widest / 2 if widest > 0 else 1.0
+
+
+def stated_size(name: str) -> float:
+    """Billions of parameters that a source's name states, NaN where it states none; the total of a mixture."""
+    stated = _STATED.findall(name)
+    return max(float(number) / (1000 if unit in "mM" else 1) for number, unit in stated) if stated else float("nan")
+
+
+def of_size(names: pd.Series, size: str) -> pd.Series:
+    """Which names state a size of a class.
+
+    Parameters
+    ----------
+    names : Series of str
+    size : {'all', 'small', 'middle', 'large'}
+        Up to 4, up to 20, and more billions of parameters.
+    """
+    if size == "all":
+        return pd.Series(True, index=names.index)
+    low, high = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}[size]
+    stated = names.map(stated_size).astype(float)
+    return (stated > low) & (stated <= high)
+
+
+def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
     """Which points pass the filters; the others stay as grey context.
 
     Parameters
     ----------
     points : DataFrame
-        Columns family and access.
+        Columns name, family and access.
     families : collection of str
         Isolated families, empty for all.
     access : {'all', 'local', 'api'}
+    size : str
+        See :func:`of_size`.
     """
-    passed = pd.Series(True, index=points.index)
+    passed = of_size(points["name"], size)
     if families:
         passed &= points["family"].isin(list(families))
     if access != "all":
@@ -67,8 +100,10 @@ def map_figure(
     dimensions: int,
     families: Sequence[str] = (),
     access: str = "all",
+    size: str = "all",
     selected: str = "",
     camera: Sequence[float] = (),
+    regions: pd.DataFrame | None = None,
 ) -> Plot:
     """Sources as points.
 
@@ -82,13 +117,39 @@ def map_figure(
         Every family of the atlas, in the order of the traces.
     theme : {'dark', 'light'}
     dimensions : {2, 3}
-    families, access : see :func:`shown`
+    families, access, size : see :func:`shown`
     selected : str
         Label of the selected source, or empty.
     camera : sequence of float
         Eye, centre, up (nine numbers), or empty.
+    regions : DataFrame, optional
+        Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
     """
     placed = scaled(points)
+    front = shown(points, families, access, size)
+    data = _traces(placed, links, marks, theme, dimensions, front, selected)
+    if regions is not None and dimensions == 2 and len(points):
+        middle, half = _frame(points, ("x", "y"))
+        shapes = [
+            {"type": "path", "path": _path(row.x, row.y, middle, half), "layer": "below",
+             "line": {"width": 1, "color": translucent(marks[row.family].colour(theme), 0.7)},
+             "fillcolor": translucent(marks[row.family].colour(theme), 0.14)}
+            for row in regions.itertuples(index=False)
+            if row.family in set(points["family"][front])
+        ]  # fmt: skip
+    else:
+        shapes = []
+    return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": shapes}}
+
+
+def _path(xs: Sequence[float], ys: Sequence[float], middle: npt.NDArray[np.float64], half: float) -> str:
+    """A closed outline in the coordinates of the scaled points, as SVG writes it."""
+    places = zip((np.asarray(xs) - middle[0]) / half, (np.asarray(ys) - middle[1]) / half, strict=True)
+    return "M" + "L".join(f"{x:.3f},{y:.3f}" for x, y in places) + "Z"
+
+
+def map_layout(theme: Theme, dimensions: int, camera: Sequence[float]) -> Plot:
+    """Layout of every map: the points fill it, and a new map leaves the camera alone."""
     layout: dict[str, object] = {
         "template": dress(theme),
         "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
@@ -108,8 +169,7 @@ def map_figure(
     else:
         flat = {"visible": False, "range": [-HALF, HALF]}
         layout |= {"xaxis": flat, "yaxis": {**flat, "scaleanchor": "x"}, "dragmode": "pan", "hovermode": "closest"}
-    data = _traces(placed, links, marks, theme, dimensions, families, access, selected)
-    return {"data": data, "layout": layout}
+    return layout
 
 
 def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
@@ -125,8 +185,7 @@ def _traces(
     marks: Mapping[str, Mark],
     theme: Theme,
     dimensions: int,
-    families: Sequence[str],
-    access: str,
+    passed: pd.Series,
     selected: str,
 ) -> list[Plot]:
     token = TOKENS[theme]
@@ -141,7 +200,7 @@ def _traces(
             points["name"],
             points["family"],
             points["access"],
-            shown(points, families, access),
+            passed,
             zip(*(points[axis].tolist() for axis in axes), strict=True),
             strict=True,
         )
@@ -174,7 +233,7 @@ def _traces(
         {**kind, "name": "own links", "line": chosen_line, **_links(axes, where, links[own])},
     ]
     for family, mark in marks.items():
-        traces.append({"name": plain(family), "marker": _marker(mark, theme, solid), **points_of(held[family])})
+        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **points_of(held[family])})
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
     traces.append({"name": "context", "marker": grey, **points_of(context)})
     # Neighbours carry their rank, as in the card: five names would cover each other.
@@ -192,7 +251,8 @@ def _traces(
             "name": "labels",
             "mode": "text",
             "text": list(named.values()),
-            "textposition": "top center",
+            # A name below its point, ranks above theirs: near ones would cover it.
+            "textposition": ["bottom center" if source in chosen else "top center" for source in named],
             "textfont": {"size": 12, "color": token["ink"]},
             **place([where[source] for source in named]),
         }
@@ -200,7 +260,7 @@ def _traces(
     return traces
 
 
-def _marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
+def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
     """How the points of a family look."""
     open_symbol, ringed = mark.symbol.endswith("-open"), mark.symbol == RINGED
     look = {"symbol": mark.plotted, "color": mark.colour(theme)}

@@ -13,15 +13,20 @@ from dash.development.base_component import Component
 from atlas import answers, drawing, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures.attribution import rate_text
+from atlas.figures.joint import joint_figure
 from atlas.figures.map import map_figure, shown
-from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, View
-from atlas.theme import Mark, Plot, Theme
+from atlas.pages.map_card import NEAREST, card
+from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
+from atlas.theme import Plot
 from backend.store import queries
+from backend.store.map_queries import density_regions, joint_projection
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
-NEAREST = 5
-"""Neighbours that are linked and listed, as many as the authors' viewer shows."""
+REGIONS_HELP = "Outlines that hold 80 % of a family's density on a flat map; they describe the drawing alone"
+SPACE_HELP = "Both domains on one map: a source stands twice, joined by a line; centred takes each domain's mean away"
+OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
+"""Choices of the page that are a field of the view each and a control of the same name."""
 
 
 @drawing.page
@@ -70,6 +75,7 @@ def layout(asked: Questions, view: View) -> Component:
                         className="legend-foot",
                         children=[
                             shell.segmented("access", ACCESS, view.access, "Access"),
+                            shell.segmented("size", SIZES, view.size, "Size"),
                             html.Button(
                                 "Show all families",
                                 id={"all-families": "map"},
@@ -85,16 +91,31 @@ def layout(asked: Questions, view: View) -> Component:
                 children=[
                     html.Div(
                         className="panel search-panel",
-                        children=shell.source_search(
-                            "search", asked, view.roster, view.source, "Find a source  ( / )", "Find a source by name"
-                        ),
+                        children=[
+                            shell.source_search(
+                                "search",
+                                asked,
+                                view.roster,
+                                view.source,
+                                "Find a source  ( / )",
+                                "Find a source by name",
+                            ),
+                            shell.source_search(
+                                "map-other",
+                                asked,
+                                view.roster,
+                                view.other,
+                                "and hold another beside it",
+                                "Second source",
+                            ),
+                        ],
                     ),
                     html.Details(
                         className="panel card",
                         open=True,
                         children=[
                             html.Summary("Source", title="Fold or unfold"),
-                            html.Div(_card(asked, view), id="card", **{"aria-live": "polite"}),
+                            html.Div(card(asked, view), id="card", **{"aria-live": "polite"}),
                         ],
                     ),
                 ],
@@ -105,18 +126,24 @@ def layout(asked: Questions, view: View) -> Component:
                     shell.segmented("projection", PROJECTIONS, view.projection, "Projection"),
                     shell.segmented("dim", {dim: f"{dim}-D" for dim in DIMENSIONS}, view.dim, "Dimensions"),
                     html.Span(_trust(asked, view), id="trust", className="trust"),
+                    _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
+                    _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
                     html.Div(
-                        [
-                            shell.term("Nearest", LINKS_HELP),
-                            shell.segmented("links", LINKS, view.links, "Neighbour links"),
-                        ],
-                        className="linked",
+                        _explained(
+                            "Regions", REGIONS_HELP, shell.segmented("regions", REGIONS, view.regions, "Regions")
+                        ),
+                        className="flat",
                     ),
+                    html.Button("Turn", id="turn", className="quiet solid", title="Turn the scene; a drag stops it"),
                     html.Button("Reset", id="reset-camera", className="quiet", title="Reset the view"),
                 ],
             ),
         ],
     )
+
+
+def _explained(word: str, meaning: str, field: Component) -> Component:
+    return html.Div([shell.term(word, meaning), field], className="linked")
 
 
 def register(app: Dash) -> None:
@@ -127,14 +154,13 @@ def register(app: Dash) -> None:
 
     app.clientside_callback(
         client("map"),
-        Input("projection", "value"),
-        Input("dim", "value"),
+        *[Input(name, "value") for name in OWN],
         Input("families", "data"),
-        Input("access", "value"),
-        Input("links", "value"),
         Input("search", "value"),
+        Input("map-other", "value"),
         Input("camera", "data"),
     )
+    app.clientside_callback(client("turn"), Input("turn", "n_clicks"), prevent_initial_call=True)
     app.clientside_callback(
         client("camera"), Output("camera", "data"), Input("map", "relayoutData"), prevent_initial_call=True
     )
@@ -168,12 +194,9 @@ def register(app: Dash) -> None:
         Output({"type": "sentence", "figure": "map"}, "children"),
         Output({"type": "absent", "figure": "map"}, "children"),
         *shell.SHARED,
-        Input("projection", "value"),
-        Input("dim", "value"),
         Input("families", "data"),
-        Input("access", "value"),
-        Input("links", "value"),
         Input("search", "value"),
+        *[Input(name, "value") for name in OWN],
         State("camera", "data"),
         State("drawn", "data"),
         prevent_initial_call=True,
@@ -184,33 +207,23 @@ def register(app: Dash) -> None:
         roster: str,
         domain: str,
         theme: str,
-        projection: str,
-        dim: str,
         families: list[str],
-        access: str,
-        links: str,
         source: str | None,
-        camera: list[float],
-        drawn: int,
+        *values: Any,
     ) -> tuple[Any, ...]:
+        *own, camera, drawn = values
         asked = questions()
-        view = _view(
-            asked,
-            (reader, roster, domain, theme),
-            source,
-            families,
-            camera,
-            projection=projection,
-            dim=dim,
-            access=access,
-            links=links,
+        view = shell.shared_view(
+            reader, roster, domain, theme, source=source, families=families, **dict(zip(OWN, own, strict=True))
         )
+        view = replace(view, camera=tuple(camera or ()))
         points = _points(asked, view)
         figure: Any = _figure(asked, view, points, _links(asked, view))
         if drawn == view.dim:
             whole, figure = figure, Patch()
             figure["data"] = whole["data"]
             figure["layout"]["template"] = whole["layout"]["template"]
+            figure["layout"]["shapes"] = whole["layout"].get("shapes", [])
         return (
             figure,
             view.dim,
@@ -220,28 +233,13 @@ def register(app: Dash) -> None:
             _absent(asked, view) if points.empty else None,
         )
 
-    drawing.follow(app, drawing.place("card", _card), source=Input("search", "value"))
+    drawing.follow(app, drawing.place("card", card), source=Input("search", "value"), other=Input("map-other", "value"))
 
-    @app.callback(Output("search", "data"), Input("roster", "value"), prevent_initial_call=True)
-    def suggestions(roster: str) -> Any:
-        return shell.source_options(questions(), roster) if roster else no_update
-
-
-def _view(
-    asked: Questions,
-    shared: tuple[str, str, str, str],
-    source: str | None,
-    families: list[str] | None,
-    camera: list[float] | None,
-    **own: str,
-) -> View:
-    view = shell.shared_view(*shared, source=source, **own)
-    known = asked.marks()
-    return replace(
-        view,
-        families=tuple(family for family in families or [] if family in known),
-        camera=tuple(camera) if camera else (),
+    @app.callback(
+        Output("search", "data"), Output("map-other", "data"), Input("roster", "value"), prevent_initial_call=True
     )
+    def suggestions(roster: str) -> Any:
+        return (shell.source_options(questions(), roster) if roster else no_update,) * 2
 
 
 # ---- what is drawn --------------------------------------------------------------------------------------------------
@@ -249,7 +247,9 @@ def _view(
 
 def _points(asked: Questions, view: View) -> pd.DataFrame:
     reader = asked.map_reader(view)
-    return asked.ask(queries.projection, reader, view.roster, view.domain, view.projection, view.dim)
+    if view.space == "one":
+        return asked.ask(queries.projection, reader, view.roster, view.domain, view.projection, view.dim)
+    return asked.ask(joint_projection, reader, view.roster, view.space, view.projection, view.dim)
 
 
 def _links(asked: Questions, view: View) -> pd.DataFrame:
@@ -270,6 +270,24 @@ def _links(asked: Questions, view: View) -> pd.DataFrame:
 def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> Plot:
     if points.empty:
         return drawing.blank(view.theme)
+    if view.space != "one":
+        order = sorted(set(points["domain"]), key=lambda domain: (domain != view.domain, domain))
+        return joint_figure(
+            points,
+            asked.marks(),
+            {domain: DOMAIN_NAMES.get(domain, domain) for domain in order},
+            theme=view.theme,
+            dimensions=view.dim,
+            families=view.families,
+            access=view.access,
+            size=view.size,
+            # Without a selection there is no clutter to avoid.
+            links="all" if view.links == "selected" and not view.source else view.links,
+            selected=view.source,
+            camera=view.camera,
+        )
+    outlined = view.regions == "on" and view.dim == 2
+    reader = asked.map_reader(view)
     return map_figure(
         points,
         links,
@@ -278,12 +296,21 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
         dimensions=view.dim,
         families=view.families,
         access=view.access,
+        size=view.size,
         selected=view.source,
         camera=view.camera,
+        regions=asked.ask(density_regions, reader, view.roster, view.domain, view.projection) if outlined else None,
     )
 
 
 def _absent(asked: Questions, view: View) -> Component:
+    if view.space != "one":
+        alone = replace(view, space="one")
+        return shell.empty(
+            f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of both domains for {view.roster}",
+            "Choose t-SNE or UMAP, another reader or roster, or one domain",
+            [("Show one domain", f"{PAGE.path}?{alone.query()}")],
+        )
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
@@ -312,6 +339,14 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
     builds = asked.ask(queries.made_by, "signatures", key)
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
     each = f"of {responses} responses" if responses else "of its responses"
+    if view.space != "one":
+        apart = ", less the mean of its domain" if view.space == "centred" else ""
+        here = DOMAIN_NAMES.get(view.domain, view.domain)
+        return [
+            html.B(f"{points['source'].nunique()} sources", className="count"),
+            f" in both domains as seen by {asked.proxy_name(reader)}{apart}. {here} is drawn in full, the other domain "
+            "small and faint; a short line is a source that writes alike in both.",
+        ]
     return [
         html.B(f"{len(points)} sources", className="count"),
         f" as seen by {asked.proxy_name(reader) if reader == view.reader else asked.reader_words(reader)}. "
@@ -325,6 +360,8 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
 
 
 def _trust(asked: Questions, view: View) -> list[Component | str]:
+    if view.space != "one":
+        return []
     quality = asked.ask(queries.projection_quality, asked.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = dict(zip(here["metric"], here["value"], strict=True))
@@ -342,9 +379,9 @@ def _trust(asked: Questions, view: View) -> list[Component | str]:
 
 def _legend(asked: Questions, view: View, points: pd.DataFrame) -> list[Component]:
     """Families with '12 / 64': sources in colour now, sources in this roster."""
-    marks = asked.marks()
+    marks, points = asked.marks(), points.drop_duplicates("source")
     held = points["family"].value_counts()
-    passed = points.loc[shown(points, view.families, view.access), "family"].value_counts()
+    passed = points.loc[shown(points, view.families, view.access, view.size), "family"].value_counts()
     order = sorted((family for family in marks if family in held), key=lambda family: -int(held[family]))
     rows: list[Component] = []
     for family in order:
@@ -368,187 +405,30 @@ def _legend(asked: Questions, view: View, points: pd.DataFrame) -> list[Componen
     return rows
 
 
-# ---- the card -------------------------------------------------------------------------------------------------------
-
-
-def _card(asked: Questions, view: View) -> list[Component]:
-    if not view.source:
-        return _closest_pairs(asked, view)
-    reads, sees = asked.attribution_reader(view), asked.map_reader(view)
-    profile = asked.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
-    if profile is None:
-        return [html.P("This source is not in the atlas.", className="sentence")]
-    mark = asked.marks()[profile.family]
-    responses = f"{profile.responses:,} responses"
-    parts: list[Component] = [
-        html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
-        html.P(
-            [
-                shell.symbol(mark, view.theme),
-                shell.family_link(view, profile.family),
-                html.Span(" · "),
-                {"local": "local weights", "api": "API"}.get(profile.access, profile.access),
-                html.Span(" · "),
-                responses,
-            ],
-            className="card-facts",
-        ),
-    ]
-    if view.roster not in profile.rosters:
-        parts.append(
-            html.P(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", className="sentence caution")
-        )
-        return parts
-    parts += _nearest(asked, view, sees)
-    parts += _accuracy(view, profile)
-    return parts
-
-
-def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
-    near = (
-        asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
-        if reader
-        else pd.DataFrame()
-    )
-    if near.empty:
-        return [html.P("No neighbours are stored for this choice.", className="sentence")]
-    marks = asked.marks()
-    rows = [
-        html.Button(
-            id={"type": "walk", "source": row.neighbor, "place": "near"},
-            className="near-row",
-            title=f"Rank {row.rank} from here, rank {row.rank_back} from there",
-            children=[
-                html.Span(str(row.rank), className="number rank"),
-                shell.symbol(marks[row.family], view.theme),
-                shell.source_name(row.shown),
-                html.Span(rate_text(row.cosine), className="number"),
-                html.Span(_percent(row.percentile), className="number soft"),
-            ],
-        )
-        for row in near.rename(columns={"name": "shown"}).itertuples(index=False)
-    ]
-    return [
-        html.H3(
-            [
-                "Nearest in the ",
-                shell.term("original space", "All dimensions of the fingerprint, before any projection to the screen"),
-            ]
-        ),
-        html.Div(
-            [
-                html.Span("", className="rank"),
-                html.Span(""),
-                html.Span("source"),
-                shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
-                shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
-            ],
-            className="near-row near-head",
-        ),
-        html.Div(rows, className="near"),
-    ]
-
-
-def _accuracy(view: View, profile: queries.SourceProfile) -> list[Component]:
-    if profile.accuracy.empty:
-        return [
-            html.H3("How soon it is recognised"),
-            html.P("Nothing is measured for this reader, roster and domain.", className="sentence"),
-        ]
-    bars = [
-        html.Div(
-            className="bar-cell",
-            title=f"{row.accuracy:.1%} of {row.n} groups a seed",
-            children=[
-                html.Span(rate_text(row.accuracy) if row.accuracy < 1 else "1", className="number"),
-                html.Span(
-                    html.Span(className="bar-fill", style={"height": f"{100 * row.accuracy:.1f}%"}),
-                    className="bar-track",
-                ),
-                html.Span(str(row.k), className="number soft"),
-            ],
-        )
-        for row in profile.accuracy.itertuples(index=False)
-    ]
-    parts: list[Component] = [
-        html.H3(["Accuracy by ", shell.term("budget K", "How many traces of the source are seen before it is named")]),
-        html.Div(bars, className="bars"),
-    ]
-    if len(profile.confusions):
-        worst = profile.confusions.iloc[0]
-        parts += [
-            html.H3("Most confused with, at one trace"),
-            html.Button(
-                id={"type": "walk", "source": worst["predicted"], "place": "confused"},
-                className="near-row confused-row",
-                children=[shell.source_name(worst["name"]), html.Span(f"{worst['share']:.1%}", className="number")],
-            ),
-        ]
-    return parts
-
-
-def _closest_pairs(asked: Questions, view: View) -> list[Component]:
-    """Before anything is selected: the nearest pairs whose families differ."""
-    hint = html.P("Click a point, or press / and type a name.", className="sentence")
-    reader = asked.map_reader(view)
-    near = asked.ask(queries.neighbors, reader, view.roster, view.domain, None, NEAREST) if reader else pd.DataFrame()
-    if near.empty:
-        return [hint]
-    members = asked.ask(queries.sources, view.roster).set_index("source")
-    marks = asked.marks()
-    far = near[near["family"] != near["source"].map(members["family"])]
-    far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
-    rows = []
-    for place, row in enumerate(far.itertuples(index=False)):
-        own = members.loc[row.source]
-        rows.append(
-            html.Button(
-                id={"type": "walk", "source": row.source, "place": f"pair-{place}"},
-                className="pair-row",
-                children=[
-                    html.Span(
-                        [symbol_and_name(marks[own["family"]], view.theme, own["name"]),
-                         symbol_and_name(marks[row.family], view.theme, members.loc[row.neighbor, "name"])],
-                        className="pair-names",
-                    ),
-                    html.Span(rate_text(row.cosine), className="number"),
-                ],
-            )
-        )  # fmt: skip
-    return [
-        hint,
-        html.H2("Nearest pairs across families, by cosine", className="minor"),
-        html.Div(rows, className="near"),
-    ]
-
-
-def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
-    """A source in one line: its family's mark and its name."""
-    return html.Span([shell.symbol(mark, theme), shell.source_name(name)], className="marked")
-
-
-def _percent(share: float) -> str:
-    return "100%" if share >= 0.9995 else f"{100 * share:.1f}%"
-
-
 # ---- what the map says of itself ------------------------------------------------------------------------------------
 
 
 def _table(asked: Questions, view: View) -> pd.DataFrame:
     points = _points(asked, view)
+    axes = ["x", "y", "z"] if view.dim == 3 else ["x", "y"]
+    if view.space != "one":
+        passed = shown(points, view.families, view.access, view.size)
+        return points.loc[passed, ["name", "family", "domain", "access", "source", *axes]].reset_index(drop=True)
     near = asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, None, 1)
     nearest = near.rename(columns={"name": "nearest", "family": "nearest_family"})
     columns = ["source", "nearest", "nearest_family", "cosine", "percentile", "rank_back"]
     frame = points.drop(columns="position").merge(nearest[columns], on="source", how="left")
-    passed = shown(frame, view.families, view.access)
-    axes = ["x", "y", "z"] if view.dim == 3 else ["x", "y"]
+    passed = shown(frame, view.families, view.access, view.size)
     order = ["name", "family", *columns[1:], "access", "source", *axes]
     return frame.loc[passed, order].reset_index(drop=True)
 
 
 def _made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-    key = {"reader": asked.map_reader(view), "roster": view.roster, "domain": view.domain}
-    return "projections", {**key, "method": view.projection, "dimensions": view.dim}
+    key = {"reader": asked.map_reader(view), "roster": view.roster}
+    drawn: dict[str, object] = {**key, "method": view.projection, "dimensions": view.dim}
+    if view.space != "one":
+        return "joint_projections", {**drawn, "variant": view.space}
+    return "projections", {**drawn, "domain": view.domain}
 
 
 PAGE = shell.Page(

@@ -11,10 +11,11 @@ from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
+from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.drawing import Drawn, Part
 from atlas.figures import neighbourhoods as figures
 from atlas.figures.attribution import Line, rate_text
+from atlas.pages.map_card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
@@ -325,22 +326,8 @@ def _pages(asked: Questions, view: View) -> list[Component]:
     ]
 
 
-def _voters(asked: Questions, view: View) -> list[str]:
-    """Readers of the paper's method with geometry in the view that is shown."""
-    shown = asked.map_reader(view)
-    if not shown:
-        return []
-    readers = asked.ask(queries.readers)
-    alike = (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(shown)["view"])
-    return [
-        row.reader
-        for row in readers[alike].itertuples(index=False)
-        if view.domain in row.domains and view.roster in row.rosters
-    ]
-
-
 def _pair_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = asked.ask(queries.cross_family_pairs, _voters(asked, view), view.roster, view.domain, WITHIN)
+    frame = asked.ask(queries.cross_family_pairs, voters(asked, view), view.roster, view.domain, WITHIN)
     need = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
     passed = (frame["near"] >= need) & (frame["median_rank"] <= WITHIN)
     return frame.assign(passes=["yes" if passes else "" for passes in passed])

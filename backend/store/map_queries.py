@@ -1,0 +1,75 @@
+"""What a map shows beside its points: both domains in one space, where families are dense, and who else agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pandas as pd
+
+Cursor = duckdb.DuckDBPyConnection
+
+
+def joint_projection(
+    cursor: Cursor, reader: str, roster: str, variant: str, method: str = "tsne", dimensions: int = 3
+) -> pd.DataFrame:
+    """Where the sources of both domains lie on one map.
+
+    Parameters
+    ----------
+    cursor, reader, roster, method, dimensions
+    variant : {'raw', 'centred'}
+        Signatures as they are, or less the mean of their domain.
+
+    Returns
+    -------
+    DataFrame
+        Columns position, domain, source, name, family, access, x, y, z; a row a domain and source.
+    """
+    return cursor.execute(
+        """
+        SELECT m.position, p.domain, source, name, family, access, x, y, z
+        FROM joint_projections p JOIN roster_members m USING (roster, source) JOIN sources USING (source)
+        WHERE reader = ? AND roster = ? AND variant = ? AND method = ? AND dimensions = ?
+        ORDER BY p.domain, m.position
+        """,
+        [reader, roster, variant, method, dimensions],
+    ).df()
+
+
+def density_regions(
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.8
+) -> pd.DataFrame:
+    """Outlines within which a share of every large family lies on a 2-D map (columns family, ring, x, y as lists)."""
+    return cursor.execute(
+        """
+        SELECT family, ring, x, y FROM density_regions
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND mass = ? ORDER BY family, ring
+        """,
+        [reader, roster, domain, method, mass],
+    ).df()
+
+
+def neighbor_votes(
+    cursor: Cursor, readers: Sequence[str], roster: str, domain: str, source: str, within: int = 10
+) -> pd.DataFrame:
+    """How many readers have each source among the nearest of one (columns neighbor, near, readers).
+
+    Parameters
+    ----------
+    cursor
+    readers : sequence of str
+        Readers that vote.
+    roster, domain, source : str
+    within : int
+        Largest rank that counts as near.
+    """
+    return cursor.execute(
+        """
+        SELECT neighbor, (count(*) FILTER (rank <= $within))::INTEGER AS near, count(*)::INTEGER AS readers
+        FROM neighbors WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster AND domain = $domain
+            AND source = $source
+        GROUP BY neighbor ORDER BY near DESC, neighbor
+        """,
+        {"readers": list(readers), "roster": roster, "domain": domain, "source": source, "within": within},
+    ).df()
