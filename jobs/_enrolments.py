@@ -30,10 +30,12 @@ from backend.proxies.registry import proxy_hash
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
-from jobs._banks import LDA, bank_of_traces, roster_bank
+from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
 from jobs._stages.kept import kept_folder, kept_probes
+from jobs._stages.readout_live import LIVE, kept_banks
+from jobs._stages.refits import Rediscriminated
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def enrolment_of(
     layer: int | None = None,
     limit: int | None = None,
     name: str | None = None,
-    blocks: tuple[int, ...] | None = None,
+    method: str = LIVE,
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
@@ -74,9 +76,9 @@ def enrolment_of(
         Only the first prompts.
     name : str, optional
         By default ``{roster}-{proxy}-{view}``.
-    blocks : tuple of int, optional
-        Score with a bank of discriminants over these blocks instead of the probes; traces are placed at the modal
-        block of the layer selection all the same.
+    method : {'lda-live', 'reader-paper'}
+        Score with banks of discriminants or with the paper's probes. Traces are placed at the modal block of the
+        probes either way.
 
     Returns
     -------
@@ -103,15 +105,16 @@ def enrolment_of(
         attachments: dict[str, npt.NDArray[Any]] = {}
     else:
         selected = _selected(folder, identity.records, again)
-        if blocks:
+        if method == LIVE:
             landing = selected[None]
-            banked = roster_bank(release, proxy, view, roster, blocks, limit)
-            heads, held = banked.heads, banked.log_posteriors
-            folder = kept_folder(LDA, proxy, view, roster, len(rows.prompt_ids))
+            again += f" --stage readouts --method {LIVE}"
+            folder = kept_folder(LIVE, proxy, view, roster, len(rows.prompt_ids))
+            banks, blocks = kept_banks(folder, again)
+            heads = tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
         else:
             probes = kept_probes(folder, again)
             heads = tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
-            held = kept_conditions(folder, again)
+        held = kept_conditions(folder, again)
         place = landing or max(selected[fold] for fold in range(FOLDS))
         fingerprints = _fingerprints(rows, place, list(held))
         attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder)
@@ -119,7 +122,7 @@ def enrolment_of(
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
         name=name or f"{roster}-{proxy}-{view}",
-        reader=f"{LDA if landing else METHOD}/{proxy}/{view}",
+        reader=f"{LIVE if landing else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,
         block="dc-ac",
@@ -206,24 +209,25 @@ def enrolment_of_traces(
         rows = np.array([place[trace.prompt] for trace in traces])
         if blocks:
             banked = bank_of_traces(traces, reader, view, blocks, layer, numbers, of_prompt[rows], len(sources))
-            heads, held, placed = banked.heads, banked.log_posteriors, banked.placed
+            heads, held, placed, read = banked.heads, banked.log_posteriors, banked.placed, banked.read
         else:
             fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
             log_posteriors, probes = out_of_fold(
                 lambda _: fingerprints, dict.fromkeys(range(FOLDS), layer), numbers, of_prompt[rows], len(sources)
             )
             heads = tuple(Head(probe, (layer,), fold) for fold, probe in probes.items())
-            held, placed = {CLEAN: log_posteriors}, {CLEAN: fingerprints}
+            held, placed, read = {CLEAN: log_posteriors}, {CLEAN: fingerprints}, ()
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
             held, placed = ({c: part[order] for c, part in parts.items()} for parts in (held, placed))
             known = [(families or {}).get(source, source) for source in sources]
-            checked = validation_rows(held, of_prompt, known, placed[CLEAN])
+            refit = Rediscriminated.of([part[order] for part in read], of_prompt) if read else None
+            checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit)
             attachments = fit_attachments(held, of_prompt, placed) | validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
-        reader=f"{LDA if blocks else METHOD}/{proxy}/{view}",
+        reader=f"{LIVE if blocks else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,
         block="dc-ac",

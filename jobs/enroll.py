@@ -21,8 +21,10 @@ from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key
 from backend.store.database import default_data_folder
 from jobs import _common
+from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
+from jobs._stages.readout_live import LIVE, live_blocks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="proxy that reads the traces (default: %(default)s)")
     parser.add_argument("--view", default="ur", help="input view, ur or r (default: %(default)s)")
+    parser.add_argument(
+        "--readout",
+        choices=(LIVE, METHOD),
+        default=LIVE,
+        help="what scores the traces of a roster or of the sample: discriminants over several blocks, or the paper's "
+        "probe (default: %(default)s)",
+    )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
@@ -58,13 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.sample:
         proxy = proxy_key(arguments.proxy)
-        made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy)
+        blocks = live_blocks(proxy) if arguments.readout == LIVE else None
+        made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
         _write(made, folder)
         print(f"{len(left)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
         release, (view,) = _common.release_of(arguments), _common.views_of(arguments.view)[:1]
         for roster in _common.rosters_of(arguments.roster):
-            _write(enrolment_of(release, proxy_key(arguments.proxy), view, roster, limit=arguments.limit), folder)
+            proxy = proxy_key(arguments.proxy)
+            _write(enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=arguments.readout), folder)
     else:
         _ecosystem(arguments, folder)
     return 0
@@ -112,6 +123,6 @@ def _write(enrolment: Enrolment, folder: Path) -> None:
     path = folder / f"{enrolment.name}.npz"
     kept = save_enrolment(enrolment, path)
     print(
-        f"Written: {path.name}, {len(kept.sources)} sources, {len(kept.heads)} probes, "
+        f"Written: {path.name}, {len(kept.sources)} sources, {len(kept.heads)} heads, "
         f"{path.stat().st_size / 1e6:.1f} MB, sha256 {kept.sha256[:12]}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +10,19 @@ import numpy as np
 import pytest
 
 from backend.audit.enrolment_files import load_enrolment, save_enrolment
+from backend.audit.fitted import shortened
+from backend.baselines.texts import cut_responses
 from backend.errors import AtlasError
+from backend.readouts.stack import cells_of
 from backend.release import Release
 from backend.store.database import open_work
+from backend.store.queries import metric_curve
 from jobs import _common
 from jobs._enrolments import enrolment_of
-from jobs._stages import Asked, attribution
+from jobs._stages import Asked, attribution, baselines, readout_members, readouts
 from jobs._stages.kept import kept_folder
 from tests.fake_release import fake_release
+from tests.test_readouts_stage import tokenizer
 from tests.test_stress import write_store
 
 
@@ -24,17 +30,20 @@ from tests.test_stress import write_store
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     release = Release(fake_release(tmp_path / "release", prompts=25))
-    write_store(release, "agent500", {"full": 2.0})
+    write_store(release, "agent500", {"full": 2.0, "t128": 1.9, "t64": 1.6, "t32": 1.2})
+    write_store(release, "math100", {"full": 1.5})
     with open_work(tmp_path / "work.duckdb") as connection:
         _common.write_release_sources(connection, release)
         with pytest.raises(AtlasError, match="jobs evaluate --proxy invented --view ur --roster 165-way"):
-            enrolment_of(release, "invented", "ur", "165-way")
+            enrolment_of(release, "invented", "ur", "165-way", method="reader-paper")
         attribution.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
         yield release
 
 
 def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_path: Path) -> None:
-    made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way"), tmp_path / "made.npz")
+    made = save_enrolment(
+        enrolment_of(world, "invented", "ur", "165-way", method="reader-paper"), tmp_path / "made.npz"
+    )
     made = load_enrolment(tmp_path / "made.npz")
     rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
     assert list(made.sources) == rows.sources
@@ -59,9 +68,58 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     assert made.attachments["signatures.vectors"].shape == (len(made.sources), 2 * made.hidden_size)
 
 
+def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
+    world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (baselines, readout_members):
+        monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer)
+        monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
+    with pytest.raises(AtlasError, match="--roster 165-way --stage readouts --method lda-live"):
+        enrolment_of(world, "invented", "ur", "165-way")
+    asked = Asked("invented", ["ur"], ["165-way"], methods=("lda-live",), members="invented:1+2")
+    with open_work(tmp_path / "work.duckdb") as connection:
+        readouts.run(connection, world, asked)
+        found = metric_curve(connection, "lda-live/invented/ur", "165-way", "agent500", "t64", "accuracy", "pooled")
+        assert connection.execute("SELECT DISTINCT method FROM readers WHERE method LIKE 'lda%'").fetchall() == [
+            ("lda-live",)
+        ]
+    made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way"), tmp_path / "made.npz")
+    made = load_enrolment(tmp_path / "made.npz")
+    assert (made.reader, made.landing in (1, 2), made.heads[0].layers) == ("lda-live/invented/ur", True, (1, 2))
+    assert made.place_reader == "reader-paper/invented/ur"
+    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    folds = np.tile(rows.prompt_folds, len(rows.sources))
+    tokens = np.load(next((tmp_path / "cache").rglob("tokens.clean.npy")))
+    traces = world.records("agent500").traces
+    folder = kept_folder("lda-live", "invented", "ur", "165-way", 25)
+    for condition, variant, limit in (("log_posteriors.npy", "full", 10**9), ("log_posteriors.t32.npy", "t32", 32)):
+        by_layer = {layer: rows.load(layer, variant) for layer in (1, 2)}
+        short = cut_responses(tokenizer, traces, [limit])[limit]
+        cells = cells_of(np.minimum(tokens, limit), [trace.response for trace in short])
+        kept = np.load(folder / condition)
+        for head in made.heads:
+            test = folds == head.fold
+            here = {layer: part[test] for layer, part in by_layer.items()}
+            assert np.allclose(head.log_posterior(made.coordinates(head, here), cells[test]), kept[test], atol=1e-5)
+    accuracy = found.set_index("k")["value"]
+    held = np.load(folder / "log_posteriors.t64.npy")
+    assert accuracy[1] == pytest.approx((held.argmax(1) == rows.labels).mean())
+    assert {"calibration", "calibration-t32", "unknown-t64", "stop", "domain-agent500"} < {
+        name.partition(".")[0] for name in made.attachments
+    }
+
+
 def test_one_probe_on_everything(world: Release) -> None:
     made = enrolment_of(world, "invented", "ur", "165-way", refit=True, name="all")
     assert (made.name, len(made.heads), made.heads[0].fold, dict(made.attachments)) == ("all", 1, None, {})
     assert made.heads_for(3) == made.heads
     assert made.layers in ([1], [2])
     assert enrolment_of(world, "invented", "ur", "165-way", refit=True, layer=1).layers == [1]
+
+
+def test_numbers_are_shortened_but_keep_their_order() -> None:
+    values = np.sort(np.random.default_rng(0).normal(size=(3, 500)) * 10.0 ** np.arange(3)[:, None]).astype(np.float32)
+    short = shortened(values)
+    assert np.allclose(short, values, rtol=1.3e-4)
+    assert (np.diff(short) >= 0).all()
+    assert len(zlib.compress(short.tobytes())) < 0.65 * len(zlib.compress(values.tobytes()))

@@ -11,6 +11,7 @@ from backend.audit.fitted import WITH_BIAS, fit_attachments
 from backend.audit.sequential import StopRule, fit_stop_rule, nearest_sources, running_ratios
 from backend.audit.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
 from backend.errors import AtlasError
+from backend.readouts.discriminant import ShrinkageDiscriminant
 from backend.release import Release
 from backend.store.audit_queries import validated, validation
 from backend.store.database import open_work
@@ -18,6 +19,7 @@ from backend.store.writers import write_reader
 from jobs import _common
 from jobs._stages import Asked, audit
 from jobs._stages.kept import keep, kept_folder
+from jobs._stages.refits import Rediscriminated
 from tests.fake_release import fake_release
 
 PROMPTS, SOURCES = 30, 12
@@ -107,6 +109,39 @@ def test_refitted_probes_never_met_what_is_left_out():
     again = audit._refitted(changed, folds, np.array([1]))
     others = left.source >= 2
     np.testing.assert_array_equal(left.features[others], again.features[others])
+
+
+def test_discriminants_refitted_never_met_what_is_left_out():
+    rng = np.random.default_rng(2)
+    folds = np.repeat(np.arange(5), 10)
+    rows = (np.repeat(rng.normal(size=(4, 6)), 50, axis=0) * 2 + rng.normal(size=(200, 6))).astype(np.float32)
+    left = Rediscriminated.of([rows[:, :4], rows[:, 4:]], folds)(np.array([1]))
+    assert left.enrolled.tolist() == [0, 2, 3]
+    assert left.features.shape == (4 * 20, 3)
+    assert np.allclose(np.exp(left.features).sum(1), 1, atol=1e-5)
+    known = left.source != 1
+    assert (left.enrolled[left.features.argmax(1)][known] == left.source[known]).mean() > 0.8
+    source, fold = np.repeat(np.arange(4), 50), np.tile(folds, 4)
+    train = np.flatnonzero((fold > 1) & (source != 1))
+    plain = ShrinkageDiscriminant(0.1).fit(rows[train], np.searchsorted([0, 2, 3], source[train]))
+    wanted = plain.readout_.scores(rows[fold < 2])
+    again = Rediscriminated.of([rows], folds)
+    apart = again.scale * (wanted - wanted[:, :1])
+    assert np.allclose(left.features - left.features[:, :1], apart, atol=0.02 * np.abs(apart).max())
+
+
+def test_readouts_can_be_asked_for(prepared):
+    connection, release, folder = prepared
+    live = kept_folder("lda-live", "invented", "ur", "165-way", PROMPTS)
+    write_reader(connection, method="lda-live", name="live", proxy="invented", view="ur")
+    keep(live / "log_posteriors.npy", invented(3))
+    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("lda-live", "calibration")))
+    assert validation(connection, "reader-paper/invented/ur", "165-way").empty
+    rows = validation(connection, "lda-live/invented/ur", "165-way")
+    assert set(rows["part"]) == {"calibration"}
+    assert (live / audit.VALIDATION).exists() and not (folder / audit.VALIDATION).exists()
+    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("calibration",)))
+    assert not validation(connection, "reader-paper/invented/ur", "165-way").empty
 
 
 def test_stage_refuses_in_words(prepared):

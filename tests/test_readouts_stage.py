@@ -15,6 +15,7 @@ from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from jobs import _common
 from jobs._stages import Asked, attribution, baselines, readout_members, readouts, stress
+from jobs._stages.readout_live import live_blocks
 from jobs._stages.readouts import plan_of, stacks_of
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
@@ -53,7 +54,7 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
         ]
 
     readers = ["lda-full/invented/ur", "lda/invented/ur", "network/invented/ur", "states/invented/ur"]
-    readers += ["ngram-word-lengths", "fused/invented/ur"]
+    readers += ["ngram-word-lengths", "fused/invented/ur", "lda-live/invented/ur"]
     for reader in readers:
         assert accuracy(reader)[5] > 0.6, reader
         for condition in ("t128", "t64", "t32", "t32-global"):
@@ -98,6 +99,13 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
     assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)}
+
+
+def test_live_attribution_reads_few_blocks():
+    assert live_blocks("smollm2-135m") == (9, 15, 21)
+    assert live_blocks("smollm2-135m", (3, 9, 15, 21, 24)) == (9, 15, 21)
+    assert live_blocks("smollm2-135m", (20,)) == (20,)
+    assert live_blocks("invented", (1, 2)) == (1, 2)
 
 
 def test_a_network_learns_what_no_line_can_and_repeats_itself():

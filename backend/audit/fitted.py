@@ -77,6 +77,7 @@ def fit_attachments(
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
             out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
+        out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
             out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
     for condition, rows in (fingerprints or {}).items():
@@ -89,6 +90,13 @@ def fit_attachments(
             means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
             out["signatures.vectors"] = signatures(means).astype(np.float16)
     return out
+
+
+def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Numbers with 12 bits of mantissa: one part in 8,000 off at most, in the same order, and packed to half the room."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded: npt.NDArray[np.float32] = ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
+    return rounded
 
 
 def stop_rules(

@@ -7,7 +7,7 @@ calibrate, are those of this served form, each row scored by the bank that has n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,7 @@ def serve_banks(
     classes: int,
     cells: Mapping[str, Ints],
     shrinkage: float = 0.1,
+    validated: Callable[[int, dict[str, Floats]], None] | None = None,
 ) -> ServedBanks:
     """Fit, weigh, code and score the banks of all folds.
 
@@ -72,6 +73,8 @@ def serve_banks(
     classes : int
     cells : mapping of condition to ndarray of shape (n,)
     shrinkage : float
+    validated : callable, optional
+        See :func:`backend.evaluations.readouts.fuse`.
 
     Returns
     -------
@@ -92,7 +95,7 @@ def serve_banks(
     for condition, load in loads.items():
         scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
         score_discriminants(load, folds, fits, scores[condition])
-    fused = fuse(scores, labels, folds, cells, CELLS, list(fits))
+    fused = fuse(scores, labels, folds, cells, CELLS, list(fits), validated)
     banks = {
         fold: make_bank([fits[name][fold] for name in fits], [seen[name][fold] for name in fits], fused.stacks[fold])
         for fold in range(FOLDS)

@@ -1,9 +1,9 @@
 """What the evidence of an audit is worth: calibration, unknown sources, sequential stop and drift, cross-validated.
 
-Needs the kept out-of-fold log-posteriors of the paper's readout; sources left out by refitting, and drift between
-fingerprints, need the fingerprints of its modal block as well. The rows go to ``audit_validation`` and, for the
-enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts can be asked for by name
-(``--method calibration,unknown,refit,stop,drift``); the rows of the others stay.
+Needs the kept out-of-fold log-posteriors of a readout, the paper's or that of live attribution; sources left out by
+refitting, and drift between fingerprints, need fingerprints as well. The rows go to ``audit_validation`` and, for the
+enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts and readouts can be asked for by name
+(``--method lda-live,calibration,refit``); the rows of the others stay.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import kept_folder, kept_log_posteriors
+from jobs._stages.readout_live import LIVE, kept_banks
+from jobs._stages.refits import HELD_OUT, Rediscriminated
 
 PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
-HELD_OUT = (0, 1)
-"""Folds that a probe refitted without some sources does not see: one for the reference, one for the test, in turn."""
 VALIDATION = "validation.npz"
+METHODS = (METHOD, LIVE)
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -53,12 +54,23 @@ Write = Callable[[pd.DataFrame, str, str], None]
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
     """Validate the audit's statistics for every asked view and roster."""
-    unknown = sorted(set(asked.methods) - set(PARTS))
+    unknown = sorted(set(asked.methods) - {*PARTS, *METHODS})
     if unknown:
-        raise AtlasError(f"The audit has no part '{', '.join(unknown)}'", f"Choose from {', '.join(PARTS)}")
+        choices = ", ".join((*PARTS, *METHODS))
+        raise AtlasError(f"The audit has no part '{', '.join(unknown)}'", f"Choose from {choices}")
+    parts = tuple(part for part in PARTS if part in asked.methods) or PARTS
     for view in asked.views:
         for roster in asked.rosters:
-            evaluate(connection, release, asked.proxy, view, roster, asked.limit, asked.methods or PARTS)
+            for method in _methods(release, asked, view, roster):
+                evaluate(connection, release, asked.proxy, view, roster, asked.limit, parts, method)
+
+
+def _methods(release: Release, asked: Asked, view: View, roster: str) -> list[str]:
+    """The readouts that were asked for; else the paper's, and that of live attribution where it is kept."""
+    named = [method for method in METHODS if method in asked.methods]
+    prompts = len(_common.slice_of(release, "agent500", asked.proxy, view, roster, asked.limit).prompt_ids)
+    live = kept_folder(LIVE, asked.proxy, view, roster, prompts) / "log_posteriors.npy"
+    return named or [METHOD, *([LIVE] if live.exists() else [])]
 
 
 def evaluate(
@@ -69,14 +81,19 @@ def evaluate(
     roster: str,
     limit: int | None = None,
     parts: tuple[str, ...] = PARTS,
+    method: str = METHOD,
 ) -> None:
     """Measure and write the asked parts of one reader and roster."""
     rows = _common.slice_of(release, "agent500", proxy, view, roster, limit)
-    reader, folder = f"{METHOD}/{proxy}/{view}", kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
+    reader, folder = f"{method}/{proxy}/{view}", kept_folder(method, proxy, view, roster, len(rows.prompt_ids))
     again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
-    again += f" --limit {limit}" if limit else ""
+    again += (f" --limit {limit}" if limit else "") + (f" --stage readouts --method {LIVE}" if method == LIVE else "")
     log_posteriors = kept_conditions(folder, again)
-    fingerprints = _fingerprints(connection, rows, reader, roster)
+    fingerprints = _fingerprints(connection, rows, f"{METHOD}/{proxy}/{view}", roster)
+    refit = None
+    if method == LIVE and fingerprints is not None and "refit" in parts:
+        blocks = kept_banks(folder, again)[1]
+        refit = Rediscriminated.of([rows.load(block) for block in blocks], rows.prompt_folds)
     if fingerprints is None and {"refit", "drift"} & set(parts):
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
     identity = rows.store.identity()
@@ -91,7 +108,7 @@ def evaluate(
         details=details,
     ) as build:
         write = writer(connection, reader, roster, build)
-        validate(write, log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts)
+        validate(write, log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
     keep_validation(connection, reader, roster, folder)
 
 
@@ -102,6 +119,7 @@ def validate(
     families: list[str],
     fingerprints: Floats | None = None,
     parts: tuple[str, ...] = PARTS,
+    refit: Callable[[Ints], LeftOut] | None = None,
 ) -> None:
     """Measure the asked parts.
 
@@ -115,6 +133,9 @@ def validate(
     fingerprints : ndarray of shape (C * P, 2 d), optional
         Without them there is no 'refit', and no drift between fingerprints.
     parts : tuple of str
+    refit : callable, optional
+        Sources that are left out, to what a readout says that never met them; the paper's probe on the fingerprints
+        when absent.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)
@@ -136,7 +157,7 @@ def validate(
 
             def refitted(out: Ints) -> LeftOut:
                 if out.tobytes() not in runs:  # a fit serves every statistic
-                    runs[out.tobytes()] = _refitted(fingerprints, folds, out)
+                    runs[out.tobytes()] = refit(out) if refit else _refitted(fingerprints, folds, out)
                 return runs[out.tobytes()]
 
             write(_unknown(family, refitted, folds, few), "refit", CLEAN)
@@ -151,7 +172,11 @@ def validate(
 
 
 def validation_rows(
-    log_posteriors: dict[str, Floats], folds: Ints, families: list[str], fingerprints: Floats | None = None
+    log_posteriors: dict[str, Floats],
+    folds: Ints,
+    families: list[str],
+    fingerprints: Floats | None = None,
+    refit: Callable[[Ints], LeftOut] | None = None,
 ) -> pd.DataFrame:
     """All rows of the validation in one frame, with their part and condition; see :func:`validate`."""
     frames: list[pd.DataFrame] = []
@@ -160,7 +185,7 @@ def validation_rows(
         if len(frame):
             frames.append(frame.assign(part=part, condition=condition))
 
-    validate(collect, log_posteriors, folds, families, fingerprints)
+    validate(collect, log_posteriors, folds, families, fingerprints, refit=refit)
     return pd.concat(frames, ignore_index=True)
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from backend.baselines.texts import whole_text
+from backend.errors import AtlasError
 from backend.evaluations.readout_members import (
     fit_discriminants,
     fit_gram_models,
@@ -37,10 +38,12 @@ from backend.readouts.grams import count_grams
 from backend.readouts.network import NetworkSettings
 from backend.readouts.softmax import SoftmaxSettings
 from backend.readouts.stack import cells_of
+from backend.release import Release
 from backend.traces import Trace, View, view_text
 from jobs import _common
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.baselines import MATH, Material
+from jobs._stages.kept import kept_folder
 from jobs._stages.readout_networks import complete_networks
 
 Floats = npt.NDArray[np.float32]
@@ -50,7 +53,7 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 """Conditions, and the response tokens that they leave."""
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
-POOLED, NETWORK = "pooled", "network"
+POOLED, NETWORK, FUSED = "pooled", "network", "fused"
 
 
 @dataclass(frozen=True)
@@ -304,6 +307,31 @@ class Scorer:
         np.save(path.with_suffix(".partial.npy"), array)
         path.with_suffix(".partial.npy").replace(path)
         path.with_suffix(".json").write_text(self._identity(bank, member), "utf-8")
+
+
+def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
+    """Where the members' scores of a roster come from.
+
+    Raises
+    ------
+    AtlasError
+        If a block has not been read for all records at all lengths.
+    """
+    rows = {proxy: _common.slice_of(release, "agent500", proxy, plan.view, roster, limit) for proxy in plan.blocks}
+    others = {proxy: _common.slice_of(release, "math100", proxy, plan.view, roster, limit) for proxy in plan.blocks}
+    for proxy, layers in plan.blocks.items():
+        for length in LENGTHS:
+            missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
+            if missing:
+                raise AtlasError(
+                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
+                    f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
+                    f"--view {plan.view} --layers {','.join(map(str, layers))}",
+                )
+    any_rows = next(iter(rows.values()))
+    folder = kept_folder(FUSED, None, None, roster, len(any_rows.prompt_ids)) / "members"
+    material = Material(release, len(any_rows.sources), limit)
+    return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
 
 
 def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Callable[[Ints], Floats], int]:

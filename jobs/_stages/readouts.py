@@ -8,26 +8,20 @@ to other prompts of the new domain (condition background).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from backend.errors import AtlasError
-from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
-from backend.evaluations.readouts import Fused, fuse, transfer
-from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
-from backend.protocol import SPLIT_SEED, fold_of_prompts
+from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.readouts import fuse, transfer
+from backend.protocol import SPLIT_SEED
 from backend.proxies.registry import describe, proxy_key
-from backend.readouts.domain import balanced
 from backend.readouts.network import NetworkSettings
 from backend.readouts.stack import CELLS
 from backend.release import Release
@@ -37,18 +31,19 @@ from backend.store.writers import replace_rows, write_reader
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
-from jobs._stages.baselines import MATH, Material
-from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, write_attribution
+from jobs._stages.baselines import MATH
+from jobs._stages.kept import kept_folder, kept_log_posteriors
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CLEAN, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer
+from jobs._stages.readout_live import LIVE, evaluate_live, live_blocks
+from jobs._stages.readout_members import CLEAN, FUSED, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer, scorer_of
+from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
-FUSED = "fused"
 DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
 """Where in a proxy the blocks lie whose discriminants are members: 3, 9, 15, 21 and 24 of 30."""
 METHODS = (
     *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths"),
-    *("fused-states", "fused-text", FUSED),
+    *("fused-states", "fused-text", FUSED, LIVE),
 )
 """Readers of this stage; no other stage measures them under stress."""
 _MEMBER = re.compile(r"([^:,]+)(?::(\d+(?:\+\d+)*))?")
@@ -59,7 +54,10 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
     plan = plan_of(asked)
     rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
-        evaluate(connection, release, plan, roster, asked)
+        if not asked.methods or set(asked.methods) - {LIVE}:
+            evaluate(connection, release, plan, roster, asked)
+        for proxy, blocks in plan.blocks.items() if not asked.methods or LIVE in asked.methods else ():
+            evaluate_live(connection, release, proxy, live_blocks(proxy, blocks), plan.view, roster, asked.limit)
 
 
 def plan_of(asked: Asked) -> Plan:
@@ -144,31 +142,6 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
     _compare(connection, release, scorer, roster, made)
 
 
-def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
-    """Where the members' scores of a roster come from.
-
-    Raises
-    ------
-    AtlasError
-        If a block has not been read for all records at all lengths.
-    """
-    rows = {proxy: _common.slice_of(release, "agent500", proxy, plan.view, roster, limit) for proxy in plan.blocks}
-    others = {proxy: _common.slice_of(release, "math100", proxy, plan.view, roster, limit) for proxy in plan.blocks}
-    for proxy, layers in plan.blocks.items():
-        for length in LENGTHS:
-            missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
-            if missing:
-                raise AtlasError(
-                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
-                    f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
-                    f"--view {plan.view} --layers {','.join(map(str, layers))}",
-                )
-    any_rows = next(iter(rows.values()))
-    folder = kept_folder(FUSED, None, None, roster, len(any_rows.prompt_ids)) / "members"
-    material = Material(release, len(any_rows.sources), limit)
-    return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
-
-
 def _stack(
     connection: duckdb.DuckDBPyConnection,
     release: Release,
@@ -196,70 +169,13 @@ def _stack(
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
-        for length, log_posteriors in fused.posteriors.items():
-            keep(folder / ("log_posteriors.npy" if length == CLEAN else length_file(length)), log_posteriors)
-            frames = attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
-            about = {**key, "benchmark": "agent500", "condition": length}
-            if length == CLEAN:
-                clean = _accuracies(frames.metrics)
-            else:
-                frames = _with_retained(frames, clean)
-            write_attribution(connection, about, frames, build)
-            calibrated = calibrator.measure(length, log_posteriors)
-            for metric, part in calibrated.groupby("metric"):
-                replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
-            _report(about, frames.metrics, calibrated)
-            if length == CLEAN:
-                intervals = accuracy_intervals(cluster_hits(log_posteriors, rows.prompt_folds))
-                for metric, part in intervals.groupby("metric"):
-                    replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
-            else:
-                wide = global_frames(log_posteriors, rows.sources, rows.families)
-                about["condition"] = f"{length}-global"
-                replace_rows(connection, "attribution_metrics", _with_retained(wide, clean).metrics, about, build)
+        clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
-            _elsewhere(connection, scorer, fused, members, folder, key, cells[MATH], clean, build)
+            given = {member: scorer.scores(MATH, member) for member in members}
+            plain = transfer(given, fused.stacks, cells[MATH], members)
+            write_transfer(connection, scorer, key, folder, plain, clean, build)
         else:
             details["math100"] = "not all blocks are read"
-
-
-def _elsewhere(
-    connection: duckdb.DuckDBPyConnection,
-    scorer: Scorer,
-    fused: Fused,
-    members: list[str],
-    folder: Path,
-    key: Mapping[str, str],
-    cells: npt.NDArray[np.intp],
-    clean: pd.DataFrame,
-    build: str,
-) -> None:
-    """Math100 without any data of it, and with an unlabelled pool."""
-    rows = scorer.any_rows
-    given = {member: scorer.scores(MATH, member) for member in members}
-    plain = transfer(given, fused.stacks, cells, members)
-    keep(folder / TRANSFER_FILE, plain)
-    pools = np.tile(fold_of_prompts(scorer.material.prompts(MATH)), len(rows.sources))
-    for condition, log_posteriors in (
-        ("clean", plain),
-        ("background", np.stack([balanced(part, pools) for part in plain])),
-    ):
-        frames = transfer_frames(log_posteriors, rows.sources, rows.families)
-        about = {**key, "benchmark": MATH, "condition": condition}
-        write_attribution(connection, about, _with_retained(frames, clean), build)
-        _report(about, frames.metrics, None)
-
-
-def _accuracies(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Summaries of the accuracy; columns k, reduction, value."""
-    summary = metrics[(metrics["metric"] == "accuracy") & metrics["seed"].isna() & metrics["fold"].isna()]
-    return summary[["k", "reduction", "value"]]
-
-
-def _with_retained(frames: AttributionFrames, clean: pd.DataFrame) -> AttributionFrames:
-    """The same results with the share of the clean accuracy that is retained."""
-    shares = retained_shares(frames.metrics, clean)
-    return replace(frames, metrics=pd.concat([frames.metrics, shares], ignore_index=True))
 
 
 def _compare(
@@ -293,14 +209,3 @@ def _compare(
     ) as build:
         frame = compare_endpoints(hits, pairs)
         replace_rows(connection, "comparisons", frame, {"hypotheses": f"readouts/{roster}"}, build)
-
-
-def _report(about: Mapping[str, str], metrics: pd.DataFrame, calibrated: pd.DataFrame | None) -> None:
-    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna() & (metrics["metric"] == "accuracy")]
-    curve = summary[summary["reduction"] == "fold"].set_index("k")["value"]
-    text = ", ".join(f"{k}: {value:.3f}" for k, value in curve.items())
-    if calibrated is not None:
-        errors = calibrated[calibrated["metric"] == "ece_calibrated"]
-        errors = errors[(errors["reduction"] == "pooled") & errors["seed"].isna()].set_index("k")["value"]
-        text += "; ECE " + ", ".join(f"{value:.3f}" for value in errors)
-    print(f"{about['reader']} on {about['roster']}, {about['benchmark']} {about['condition']}: {text}", flush=True)

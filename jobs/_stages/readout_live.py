@@ -1,0 +1,147 @@
+"""The readout of live attribution: discriminants over few blocks, as they are served (stage readouts).
+
+It reads three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
+for short responses. What is measured, kept and enrolled is the same: banks in few bits, a fold each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import AtlasError
+from backend.evaluations.readout_bank import bank_posteriors, serve_banks
+from backend.protocol import FOLDS, SPLIT_SEED
+from backend.proxies.registry import describe, registered
+from backend.readouts.bank import DiscriminantBank
+from backend.release import Release
+from backend.store.builds import recorded
+from backend.store.writers import write_reader
+from backend.traces import View
+from jobs import _common
+from jobs._stages.baselines import MATH
+from jobs._stages.kept import kept_folder
+from jobs._stages.readout_calibration import Calibrator
+from jobs._stages.readout_members import CLEAN, LENGTHS, Plan, Scorer, loader, scorer_of
+from jobs._stages.readout_writing import write_lengths, write_transfer
+
+Ints = npt.NDArray[np.intp]
+LIVE = "lda-live"
+DEPTHS = (0.3, 0.5, 0.7)
+"""Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
+
+
+def live_blocks(proxy: str, among: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Blocks of a proxy that live attribution reads.
+
+    Parameters
+    ----------
+    proxy : str
+    among : tuple of int
+        Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how deep
+        the proxy is, these are taken.
+    """
+    held = registered().get(proxy)
+    depth = held.depth if held else (0 if among else describe(proxy).depth)
+    wanted = {max(1, round(share * depth)) for share in DEPTHS} if depth else set()
+    return tuple(sorted(wanted & set(among) or among or wanted))
+
+
+def evaluate_live(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    proxy: str,
+    blocks: tuple[int, ...],
+    view: View,
+    roster: str,
+    limit: int | None = None,
+) -> None:
+    """Fit, keep, measure and write the banks of one roster."""
+    scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
+    rows, others = scorer.rows[proxy], scorer.others[proxy]
+    _common.describe_proxy(connection, proxy)
+    name = f"Discriminants, live · {proxy}"
+    reader = write_reader(connection, method=LIVE, name=name, proxy=proxy, view=view)
+    folder = kept_folder(LIVE, proxy, view, roster, len(rows.prompt_ids))
+    key = {"reader": reader, "roster": roster}
+    cells = {condition: scorer.cells(condition) for condition in LENGTHS}
+    tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
+    loads = {c: loader([rows.load(block, "full" if c == CLEAN else c) for block in blocks]) for c in LENGTHS}
+    identity = rows.store.identity()
+    details: dict[str, Any] = {"blocks": list(blocks)}
+    with recorded(
+        connection,
+        stage="readouts",
+        command=_common.command_line(),
+        data_hash=release.manifest_hash,
+        proxy_hash=identity.proxy_hash if identity else None,
+        seed=SPLIT_SEED,
+        details=details,
+    ) as build:
+        calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
+        found = serve_banks(
+            {condition: load for condition, (load, _) in loads.items()},
+            loads[CLEAN][1],
+            scorer.labels,
+            scorer.folds,
+            scorer.classes,
+            cells,
+            validated=calibrator.fit,
+        )
+        keep_banks(folder, found.banks, blocks)
+        right = {
+            kind: round(float((held[CLEAN].argmax(1) == scorer.labels).mean()), 4)
+            for kind, held in (("exact", found.exact), ("served", found.served))
+        }
+        details |= {"accuracy_of_one": right, "shares": np.mean([b.shares for b in found.banks.values()], 0).tolist()}
+        clean = write_lengths(
+            connection, scorer, {"reader": reader, "roster": roster}, folder, found.served, calibrator, build
+        )
+        if set(blocks) <= set(others.layers()):
+            plain = _elsewhere(scorer, loader([others.load(block) for block in blocks])[0], found.banks)
+            write_transfer(connection, scorer, key, folder, plain, clean, build)
+        else:
+            details["math100"] = "not all blocks are read"
+
+
+def _elsewhere(scorer: Scorer, load: Any, banks: Mapping[int, DiscriminantBank]) -> npt.NDArray[np.float32]:
+    rows, cells = scorer.size(MATH), scorer.cells(MATH)
+    same = np.zeros(rows, dtype=np.intp)
+    return np.stack([bank_posteriors(load, {0: banks[fold]}, same, cells) for fold in range(FOLDS)])
+
+
+def keep_banks(folder: Path, banks: Mapping[int, DiscriminantBank], blocks: tuple[int, ...]) -> None:
+    """Keep the bank of every outer fold."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for fold, bank in banks.items():
+        parts: dict[str, Any] = {part.name: getattr(bank, part.name) for part in fields(bank)}
+        scratch = folder / f"bank.{fold}.partial.npz"
+        np.savez(scratch, blocks=np.array(blocks), **parts)
+        scratch.replace(folder / f"bank.{fold}.npz")
+
+
+def kept_banks(folder: Path, again: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
+    """Banks of all outer folds, and the blocks that they read.
+
+    Raises
+    ------
+    AtlasError
+        If one is missing; ``again`` is the command that makes them.
+    """
+    banks, blocks = {}, set()
+    for fold in range(FOLDS):
+        path = folder / f"bank.{fold}.npz"
+        if not path.exists():
+            raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {again}")
+        with np.load(path, allow_pickle=False) as held:
+            blocks.add(tuple(int(block) for block in held["blocks"]))
+            banks[fold] = DiscriminantBank(**{part.name: held[part.name] for part in fields(DiscriminantBank)})
+    if len(blocks) > 1:
+        raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {again}")
+    return banks, blocks.pop()
