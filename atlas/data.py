@@ -81,6 +81,7 @@ CONDITION_NAMES = {
         for length in (128, 64, 32)
         for ending, words in (("", ""), ("-global", ", groups over all folds"))
     },
+    **{f"mask{share}-global": f"{share} % masked, groups over all folds" for share in (10, 20, 30, 40, 50)},
     "background": "with unlabelled responses of that domain",
 }
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}

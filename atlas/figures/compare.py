@@ -29,6 +29,11 @@ def layer_curves(
     token = TOKENS[theme]
     figure = go.Figure()
     ends: list[tuple[float, str, str]] = []
+    rings = [
+        (float(row.depth), float(row.accuracy))
+        for key, curve in curves.items()
+        for row in curve[curve["layer"] == chosen.get(key)].itertuples(index=False)
+    ]
     for line in lines:
         rows = curves.get(line.key)
         if rows is None or rows.empty:
@@ -69,7 +74,7 @@ def layer_curves(
                     mode="markers+text",
                     marker={"size": 13, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
                     text=[f"block {int(layer)}" for layer in modal["layer"]],
-                    textposition="top center",
+                    textposition=_beside(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
                     textfont={"size": 12, "color": line.colour},
                     hoverinfo="skip",
                 )
@@ -162,7 +167,7 @@ def condition_dots(
     )
     figure.update_xaxes(
         tickvals=list(place.values()),
-        ticktext=[words.replace(", ", "<br>") for words in columns.values()],
+        ticktext=[words.replace(", ", "<br>") if len(place) <= 6 else _narrow(words) for words in columns.values()],
         tickangle=0,
         tickfont={"size": 11 if len(place) > 5 else 12},
         range=[-0.6, len(place) - 0.4],
@@ -170,3 +175,15 @@ def condition_dots(
         ticks="",
     )
     return figure
+
+
+def _narrow(words: str) -> str:
+    """Words of a column in three lines, for many columns."""
+    where, _, what = words.partition(", ")
+    return f"{where}<br>{'<br>'.join(what.rsplit(' ', 1))}"
+
+
+def _beside(rings: Sequence[tuple[float, float]], x: float, y: float) -> str:
+    """Where the name of a ring stands: above it, or below it where a higher ring is near."""
+    near = [ring for ring in rings if ring != (x, y) and abs(ring[0] - x) < 0.12 and 0 <= ring[1] - y < 0.06]
+    return "bottom center" if near else "top center"

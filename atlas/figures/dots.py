@@ -11,7 +11,7 @@ from atlas.figures.attribution import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
 
 LINE_HEIGHT = 40
-LEFT, RIGHT = 232, 136
+LEFT, RIGHT = 252, 136
 """Margins of the names and of the numbers, in pixels."""
 LEGEND: Mapping[str, object] = {
     "orientation": "h",
@@ -158,7 +158,7 @@ def dot_rows(
     high = float(max(ends.max(), (frame["value"] + frame["std"].fillna(0.0)).max())) if len(frame) else 1.0
     pad = 0.03 if top is not None else 0.05 * max(high - low, 1e-6)
     bounds = [max(-0.02, low - pad), top] if top is not None else [low - pad, high + pad]
-    across = {"title": {"text": axis}, "range": bounds, "tickformat": ".1~f" if top is not None else ".2~f"}
+    across = {"title": {"text": axis}, "range": bounds, "tickformat": ".2~f"}
     return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
 
 
@@ -256,7 +256,7 @@ def name_lines(
         "xaxis": {"fixedrange": True, **across},
         "yaxis": {
             "tickvals": list(range(len(names))),
-            "ticktext": [plain(name, 34) for name in names.values()],
+            "ticktext": [plain(name, 38) for name in names.values()],
             "tickfont": {"size": 12, "color": TOKENS[theme]["ink"]},
             "range": [len(names) - 0.35, -0.65],
             "fixedrange": True,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pandas as pd
 
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import Series, name_lines
+from atlas.figures.dots import LEGEND, Series, name_lines
 from atlas.theme import TOKENS, Plot, Theme, plain
 
 ANSWERS: Mapping[str, Series] = {
     "readout": Series("fused readout here", "circle", 1, 0),
-    "reader": Series("READER here", "diamond", 0, 1),
-    "words": Series("word n-grams here", "star", 0, 4),
-    "paper": Series("the paper's best READER", "square", -1, 2),
+    "reader": Series("READER here", "diamond", 0.33, 1),
+    "words": Series("word n-grams here", "star", -0.33, 4),
+    "paper": Series("paper's best READER", "square", -1, 2),
 }
 """Who answers, in the order of the legend; the paper's is published, the others were measured here."""
 
@@ -42,7 +42,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
             "x": aims["aim"].tolist(),
             "y": [place[row] for row in aims["row"]],
             "mode": "markers",
-            "marker": {"symbol": "line-ns", "size": 24, "line": {"color": token["ink"], "width": 2}},
+            "marker": {"symbol": "line-ns", "size": 20, "line": {"color": token["ink"], "width": 2}},
             "hovertext": [
                 f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in aims.itertuples()
             ],
@@ -59,7 +59,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
                 "type": "scatter",
                 "name": style.words,
                 "x": rows["value"].tolist(),
-                "y": [place[row] for row in rows["row"]],
+                "y": [place[row] - 0.18 * style.place for row in rows["row"]],
                 "mode": "markers",
                 "error_x": {
                     "type": "data",
@@ -90,7 +90,8 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         for row, number in place.items()
     ]  # fmt: skip
     across = {"title": {"text": "Accuracy"}, "range": [0, 1.02], "tickformat": ".1~f"}
-    return {"data": traces, "layout": name_lines(names, theme, across, [], notes)}
+    layout = name_lines(names, theme, across, [], notes)
+    return {"data": traces, "layout": layout | {"legend": dict(LEGEND) | {"itemsizing": "constant"}}}
 
 
 def _verdict(rows: pd.DataFrame) -> str:

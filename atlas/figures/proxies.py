@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import LEGEND
+from atlas.figures.labels import sides
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
 
 GAP = 0.06
@@ -41,9 +43,11 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
         left = number * (width + GAP)
         rows = frame[frame["benchmark"] == benchmark].sort_values("score")
         at = {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}
+        least, most = float(rows["score"].min()), float(rows["score"].max())
+        across = (least - 0.18 * (most - least or 1.0), most + 0.18 * (most - least or 1.0))
         if len(rows) >= 3:
             slope, offset = np.polyfit(rows["score"], rows["value"], 1)
-            ends = [float(rows["score"].min()), float(rows["score"].max())]
+            ends = [least, most]
             traces.append(
                 dict(
                     type="scatter",
@@ -64,8 +68,8 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
                 y=rows["value"].tolist(),
                 mode="markers+text",
                 marker={"size": 10, "color": token["ground"], "line": {"color": ink, "width": 2}},
-                text=[plain(name, 18) for name in rows["name"]],
-                textposition=_sides(rows["score"].tolist(), rows["value"].tolist()),
+                text=[short(name) for name in rows["name"]],
+                textposition=_sides(rows["score"], rows, (*across, low - pad, high + pad), 430),
                 textfont={"size": 11, "color": token["soft"]},
                 hovertext=[
                     f"<b>{plain(name)}</b>, published<br>{benchmark}: {score:.1f} %<br>accuracy at K = {k}: "
@@ -82,14 +86,13 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
              "text": f"<b>{benchmark}</b>   {told.get(benchmark, '')}", "showarrow": False,
              "font": {"size": 12, "color": token["ink"]}}
         )  # fmt: skip
-        reach = float(rows["score"].max() - rows["score"].min())
         axes.update(
             {
                 f"xaxis{ending}": {
                     "domain": [left, left + width],
                     "anchor": f"y{ending}",
                     "title": {"text": f"{benchmark} score, percent"},
-                    "range": [float(rows["score"].min()) - 0.18 * reach, float(rows["score"].max()) + 0.18 * reach],
+                    "range": list(across),
                     "showgrid": False,
                     "fixedrange": True,
                 },
@@ -132,6 +135,12 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     """
     token = TOKENS[theme]
     traces: list[dict[str, object]] = []
+    spread = np.log10(frame["cost"])
+    left, right = float(spread.min()), float(spread.max())
+    low, high = float(frame["value"].min()), float(frame["value"].max())
+    aside, above = 0.12 * max(right - left, 0.5), 0.12 * max(high - low, 0.05)
+    area = (left - aside, right + aside, low - above, high + above)
+    frame = frame.assign(side=_sides(spread, frame, area, 900))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
@@ -148,8 +157,8 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
                     "color": [token["ground"] if away else ink for away in published],
                     "line": {"color": ink, "width": 2},
                 },
-                "text": [plain(name, 22) for name in rows["name"]],
-                "textposition": _sides(np.log10(rows["cost"]).tolist(), rows["value"].tolist()),
+                "text": [short(name) for name in rows["name"]],
+                "textposition": rows["side"].tolist(),
                 "textfont": {"size": 11, "color": token["soft"]},
                 "hovertext": [
                     f"<b>{plain(row.name)}</b>{', published' if row.origin == 'published' else ''}<br>{row.told}<br>"
@@ -160,9 +169,6 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
                 "cliponaxis": False,
             }
         )
-    spread = np.log10(frame["cost"])
-    low, high = float(spread.min()), float(spread.max())
-    pad = 0.12 * max(high - low, 0.5)
     return {
         "data": traces,
         "layout": {
@@ -176,30 +182,29 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
                 "title": {"text": axis},
                 "type": "log",
                 "dtick": 1,
-                "exponentformat": "SI",
+                "exponentformat": "B",
                 "showgrid": False,
-                "range": [low - pad, high + pad],
+                "range": list(area[:2]),
                 "fixedrange": True,
             },
             "yaxis": {
                 "title": {"text": f"Accuracy at K = {k}"},
-                "range": [0, 1.05],
-                "tickformat": ".1~f",
+                "range": list(area[2:]),
+                "tickformat": ".2~f",
                 "fixedrange": True,
             },
         },
     }
 
 
-def _sides(across: list[float], heights: list[float]) -> list[str]:
-    """Where the name of every mark stands: above it, or below it where the next mark to the left is near and higher."""
-    wide, tall = (max(values) - min(values) or 1.0 if values else 1.0 for values in (across, heights))
-    sides = []
-    for place, (x, y) in enumerate(zip(across, heights, strict=True)):
-        near = [
-            other
-            for other, (left, up) in enumerate(zip(across, heights, strict=True))
-            if other != place and abs(left - x) < 0.16 * wide and 0 <= up - y < 0.22 * tall
-        ]
-        sides.append("bottom center" if near else "top center")
-    return sides
+def short(name: str) -> str:
+    """A model's name without what every name ends with."""
+    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 24)
+
+
+def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:
+    """Where names stand; the area (left, right, low, high) is drawn about so many pixels wide and 280 high."""
+    left, right, low, high = area
+    places = (wide * (across - left) / (right - left)).tolist()
+    heights = (280 * (rows["value"] - low) / (high - low)).tolist()
+    return sides(places, heights, [short(name) for name in rows["name"]])

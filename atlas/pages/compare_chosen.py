@@ -24,6 +24,7 @@ from backend.store import queries
 PATH = "/compare"
 AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL of the mean evidence (nats)", "ece": "ECE"}
 STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
+FUSED = "fused"
 FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 
@@ -63,7 +64,7 @@ def accuracies(
 
 
 def chosen(asked: Questions, view: View) -> list[str]:
-    """Readers side by side: those of the link, else the header's and the best others of the paper's method."""
+    """Readers side by side: those of the link, else the header's, the fused readout and the best of the paper's."""
     if view.readers:
         return list(view.readers)
     first = asked.attribution_reader(view) or view.reader
@@ -77,7 +78,11 @@ def chosen(asked: Questions, view: View) -> list[str]:
         and readers.at[reader, "method"] == PAPER_METHOD
         and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
     ]
-    return [first, *alike][:FIRST] if first else alike[:FIRST]
+    # The fused readout is what this atlas adds, so it stands beside the paper's from the start.
+    ours = [
+        reader for reader in dict.fromkeys(top["reader"]) if readers.at[reader, "method"] == FUSED and reader != first
+    ]
+    return [*([first] if first else []), *ours[:1], *alike][:FIRST]
 
 
 def measured(asked: Questions, view: View) -> pd.DataFrame:

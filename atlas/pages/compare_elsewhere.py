@@ -92,21 +92,25 @@ def panels(asked: Questions, view: View) -> Drawn:
 def elsewhere_rows(asked: Questions, view: View) -> pd.DataFrame:
     """The metric at K under every domain and condition, and what share of the clean Agent500 value is kept."""
     stored = STORED[view.metric]
-    frame = asked.ask(queries.summaries, chosen(asked, view), view.roster, (stored,))
-    frame = frame[(frame["k"] == view.k) & (frame["reduction"] == "pooled")]
+    frame = settled(asked.ask(queries.summaries, chosen(asked, view), view.roster, (stored,)))
+    frame = frame[frame["k"] == view.k]
     home = next(iter(asked_of(asked, view)))[0]
     return frame.assign(kept=kept(frame, home)).drop(columns="build_id").reset_index(drop=True)
 
 
 def _columns(frame: pd.DataFrame, asked: Questions) -> dict[Where, str]:
-    domains, conditions = asked.domains(), asked.conditions()
+    domains = asked.domains()
+    conditions = list(dict.fromkeys(name.removesuffix(GLOBAL) for name in asked.conditions()))
     held = set(zip(frame["benchmark"], frame["condition"], strict=True))
     order = [(domain, condition) for domain in domains for condition in conditions if (domain, condition) in held]
     return {
-        (domain, condition): f"{DOMAIN_NAMES.get(domain, domain)}, "
-        + WORDS.get(condition, condition).removeprefix("first ").replace(", groups over all folds", " (all folds)")
-        for domain, condition in order
+        (domain, condition): f"{DOMAIN_NAMES.get(domain, domain)}, " + _named(condition) for domain, condition in order
     }
+
+
+def _named(condition: str) -> str:
+    words = WORDS.get(condition, WORDS.get(f"{condition}{GLOBAL}", condition))
+    return words.removeprefix("first ").removesuffix(", groups over all folds")
 
 
 def elsewhere(asked: Questions, view: View) -> Drawn:

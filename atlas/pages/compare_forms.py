@@ -85,7 +85,7 @@ def parts(asked: Questions, view: View) -> Drawn:
         shell.term("DC", "Mode 0 of a cosine transform over the response: the mean state"),
         "), how they drift from its start to its end (",
         shell.term("first AC", "Mode 1 of a cosine transform over the response: its smoothest change"),
-        f"), and both, each with a probe of its own; {_told(frame)}",
+        f"), and both, each with a probe of its own. {_told(frame)}",
     ]
     return Drawn(figure, sentence)
 
@@ -108,7 +108,7 @@ def views(asked: Questions, view: View) -> Drawn:
     names = _names(frame, list(VIEWS))
     axis = f"Accuracy at {traces(view.k)}"
     figure = dots.dot_rows(frame, names, VIEWS, theme=view.theme, axis=axis, usual=list(VIEWS), unit="groups")
-    return Drawn(figure, f"The same proxy with the prompt before the response, and without it; {_told(frame)}")
+    return Drawn(figure, f"The same proxy with the prompt before the response, and without it. {_told(frame)}")
 
 
 def form_rows(asked: Questions, view: View) -> pd.DataFrame:
@@ -159,8 +159,10 @@ def forms(asked: Questions, view: View) -> Drawn:
 def variance_rows(asked: Questions, view: View) -> pd.DataFrame:
     """Source-to-prompt variance by reader and block."""
     frame = asked.ask(comparison_queries.variance_ratios, view.roster)
-    names = [f"{name} · {'prompt + response' if reads == 'ur' else 'response'}" for name, reads in
-             zip(frame["proxy_name"], frame["view"], strict=True)]  # fmt: skip
+    names = [
+        f"{name} + prompt" if reads == "ur" else str(name)
+        for name, reads in zip(frame["proxy_name"], frame["view"], strict=True)
+    ]
     return frame.assign(series=frame["block"], row=frame["reader"], name=names, value=frame["ratio"])
 
 
@@ -177,9 +179,9 @@ def variance(asked: Questions, view: View) -> Drawn:
     )  # fmt: skip
     sentence = (
         "How much a fingerprint changes with the source that answers, beside how much it changes with the prompt, on "
-        "prompts that were held out; bars are one standard deviation over the folds. Right of the dotted line the "
-        f"source counts for more. Filled: measured here; hollow: published. n = {frame['row'].nunique()} readers, "
-        "five folds each."
+        "held-out prompts; the proxy read the response alone or, where it says so, the prompt too. Bars: one standard "
+        "deviation over the folds. Right of the dotted line the source counts for more. Filled: measured here; hollow: "
+        f"published. n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
     )
     return Drawn(figure, sentence)
 
@@ -229,7 +231,7 @@ def depth_rows(asked: Questions, view: View) -> pd.DataFrame:
 def _told(frame: pd.DataFrame) -> str:
     ranged = bool(frame["low"].notna().any()) if "low" in frame else False
     bars = (
-        "thick bars are 95 % intervals, thin ones one standard deviation" if ranged else "bars: one standard deviation"
+        "Thick bars are 95 % intervals, thin ones one standard deviation" if ranged else "Bars: one standard deviation"
     )
     return (
         f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "

@@ -102,8 +102,10 @@ def cost(asked: Questions, view: View) -> Drawn:
             view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
         )
     names = asked.short_names(list(frame["reader"]))
+    frame = frame.sort_values("method", key=lambda methods: methods != PAPER_METHOD, kind="stable")
+    readers = [asked.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
-        name=[names[reader] for reader in frame["reader"]],
+        name=[row["proxy_name"] if isinstance(row["proxy_name"], str) else names[row["reader"]] for row in readers],
         kind=[method_group(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],

@@ -16,12 +16,12 @@ from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
 from atlas.figures.neighbourhoods import p_text
-from atlas.pages.compare_chosen import PATH, accuracies, traces
+from atlas.pages.compare_chosen import FUSED, PATH, accuracies, traces
 from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
 from backend.store import comparison_queries, queries
 
-FUSED, WORDS = "fused", "ngram-word"
+WORDS = "ngram-word"
 MEMBERS: Mapping[str, str] = {
     FUSED: "Fused: all members",
     "fused-states": "Fused: every proxy's states",
