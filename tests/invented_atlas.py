@@ -164,7 +164,7 @@ def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
     replace_rows(connection, "projection_quality", pd.DataFrame(quality, columns=columns), key, build)
     flat = frames[0]
     square = {"x": [[-9.0, 9.0, 9.0, -9.0, -9.0]], "y": [[-9.0, -9.0, 9.0, 9.0, -9.0]]}
-    outline = pd.DataFrame({"method": [flat["method"].iloc[0]], "family": ["Qwen"], "mass": 0.8, "ring": 0, **square})
+    outline = pd.DataFrame({"method": [flat["method"].iloc[0]], "family": ["Qwen"], "mass": 0.5, "ring": 0, **square})
     replace_rows(connection, "density_regions", outline, key, build)
     purity = pd.DataFrame(
         {"k": [1, 3, 5, 10], "purity": [0.7, 0.6, 0.5, 0.4], "expectation": 0.2, "p_value": 0.0001, "low": 0.3,

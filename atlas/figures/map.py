@@ -133,7 +133,7 @@ def map_figure(
         shapes = [
             {"type": "path", "path": _path(row.x, row.y, middle, half), "layer": "below",
              "line": {"width": 1, "color": translucent(marks[row.family].colour(theme), 0.7)},
-             "fillcolor": translucent(marks[row.family].colour(theme), 0.14)}
+             "fillcolor": translucent(marks[row.family].colour(theme), 0.1)}
             for row in regions.itertuples(index=False)
             if row.family in set(points["family"][front])
         ]  # fmt: skip

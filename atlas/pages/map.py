@@ -23,7 +23,9 @@ from backend.store.map_queries import density_regions, joint_projection
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
-REGIONS_HELP = "Outlines that hold 80 % of a family's density on a flat map; they describe the drawing alone"
+REGIONS_HELP = (
+    "Outlines that hold half of a family's density on the flat map; they describe the drawing, not the original space"
+)
 SPACE_HELP = "Both domains on one map: a source stands twice, joined by a line; centred takes each domain's mean away"
 OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
 """Choices of the page that are a field of the view each and a control of the same name."""
@@ -67,6 +69,7 @@ def layout(asked: Questions, view: View) -> Component:
             ),
             html.Details(
                 className="panel legend",
+                id="legend-panel",
                 open=True,
                 children=[
                     html.Summary("Families", title="Fold or unfold"),
@@ -76,6 +79,13 @@ def layout(asked: Questions, view: View) -> Component:
                         children=[
                             shell.segmented("access", ACCESS, view.access, "Access"),
                             shell.segmented("size", SIZES, view.size, "Size"),
+                            html.Div(
+                                [
+                                    shell.term("Outlines", REGIONS_HELP),
+                                    shell.segmented("regions", REGIONS, view.regions, "Outlines"),
+                                ],
+                                className="linked",
+                            ),
                             html.Button(
                                 "Show all families",
                                 id={"all-families": "map"},
@@ -128,12 +138,6 @@ def layout(asked: Questions, view: View) -> Component:
                     html.Span(_trust(asked, view), id="trust", className="trust"),
                     _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
                     _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
-                    html.Div(
-                        _explained(
-                            "Regions", REGIONS_HELP, shell.segmented("regions", REGIONS, view.regions, "Regions")
-                        ),
-                        className="flat",
-                    ),
                     html.Button("Turn", id="turn", className="quiet solid", title="Turn the scene; a drag stops it"),
                     html.Button("Reset", id="reset-camera", className="quiet", title="Reset the view"),
                 ],

@@ -138,8 +138,11 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
     )
     if near.empty:
         return [html.P("No neighbours are stored for this choice.", className="sentence")]
-    marks, agree = asked.marks(), voters(asked, view)
+    marks = asked.marks()
+    maps = asked.ask(queries.maps)
+    agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
     votes = asked.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
+    several = len(agree) > 1
     rows = [
         html.Button(
             id={"type": "walk", "source": row.neighbor, "place": "near"},
@@ -151,12 +154,7 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
                 shell.source_name(row.shown),
                 html.Span(rate_text(row.cosine), className="number"),
                 html.Span(_percent(row.percentile), className="number soft"),
-                html.Span(
-                    f"{votes.at[row.neighbor, 'near']}/{votes.at[row.neighbor, 'readers']}"
-                    if row.neighbor in votes.index
-                    else "–",
-                    className="number soft",
-                ),
+                *([html.Span(_votes(votes, row.neighbor), className="number soft")] if several else []),
             ],
         )
         for row in near.rename(columns={"name": "shown"}).itertuples(index=False)
@@ -175,12 +173,24 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
                 html.Span("source"),
                 shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
                 shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
-                shell.term("seen by", f"Readers of the paper's method that have it among the {WITHIN} nearest too"),
+                *(
+                    [
+                        shell.term(
+                            "seen by", f"Readers with a map of this choice that have it among the {WITHIN} nearest"
+                        )
+                    ]
+                    if several
+                    else []
+                ),
             ],
             className="near-row near-head",
         ),
         html.Div(rows, className="near"),
     ]
+
+
+def _votes(votes: pd.DataFrame, neighbor: str) -> str:
+    return f"{votes.at[neighbor, 'near']}/{votes.at[neighbor, 'readers']}" if neighbor in votes.index else "–"
 
 
 def _accuracy(view: View, profile: queries.SourceProfile) -> list[Component]:

@@ -38,7 +38,7 @@ def joint_projection(
 
 
 def density_regions(
-    cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.8
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.5
 ) -> pd.DataFrame:
     """Outlines within which a share of every large family lies on a 2-D map (columns family, ring, x, y as lists)."""
     return cursor.execute(
