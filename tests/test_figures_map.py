@@ -7,8 +7,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures.map import DEFAULT_CAMERA, camera_layout, map_figure, scaled, shown
-from atlas.theme import TOKENS, Plot, family_marks
+from atlas.figures.joint import joint_figure
+from atlas.figures.map import DEFAULT_CAMERA, camera_layout, map_figure, of_size, scaled, shown, stated_size
+from atlas.theme import TOKENS, Plot, family_marks, translucent
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 MARKS = family_marks(["Qwen", "GPT", "Phi", "Nobody"])
@@ -134,3 +135,72 @@ def test_the_camera_is_the_one_of_the_link(points: pd.DataFrame, links: pd.DataF
     assert figure.layout.uirevision == "map" == figure.layout.scene.uirevision
     assert camera_layout(())["eye"]["x"] == DEFAULT_CAMERA[0]
     assert camera_layout((1.0,))["up"] == {"x": 0.0, "y": 0.0, "z": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 7.0),
+        ("Qwen3-30B-A3B", 30.0),
+        ("SmolLM2-135M", 0.135),
+        ("gemma-3n-1.5b-it", 1.5),
+        ("gpt-4.1", np.nan),
+        ("Phi-4-mini", np.nan),
+        ("x7bench", np.nan),
+    ],
+)
+def test_sizes_are_those_that_names_state(name: str, billions: float) -> None:
+    assert stated_size(name) == pytest.approx(billions, nan_ok=True)
+
+
+def test_sizes_filter_and_unstated_ones_are_in_no_class() -> None:
+    names = pd.Series(["a-0.5B", "b-4B", "c-7B", "d-70B", "e"])
+    classes = {size: list(of_size(names, size)) for size in ("all", "small", "middle", "large")}
+    assert classes["all"] == [True] * 5
+    assert classes["small"] == [True, True, False, False, False]
+    assert classes["middle"] == [False, False, True, False, False]
+    assert classes["large"] == [False, False, False, True, False]
+
+
+def test_outlines_lie_where_their_points_do(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    regions = pd.DataFrame({"family": ["Qwen", "Phi"], "ring": 0, "x": [[0.0, 20.0]] * 2, "y": [[0.0, 5.0]] * 2})
+    flat = {"theme": "dark", "dimensions": 2, "regions": regions}
+    shapes = go.Figure(map_figure(points, links, MARKS, families=["Qwen"], **flat)).layout.shapes
+    # x spans 0..20 and y 0..5, so one factor of 10 about the middle (10, 2.5); Phi is not among those shown.
+    assert [shape.path for shape in shapes] == ["M-1.000,-0.250L1.000,0.250Z"]
+    assert shapes[0].line.color == translucent(MARKS["Qwen"].dark, 0.7)
+    solid = map_figure(points, links, MARKS, **(flat | {"dimensions": 3}))
+    assert solid["layout"]["shapes"] == []
+
+
+def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
+    twice = pd.DataFrame(
+        {
+            "domain": ["math100", "math100", "agent500", "agent500"],
+            "source": ["q1", "g1", "q1", "g1"],
+            "name": ["q", HOSTILE, "q", HOSTILE],
+            "family": ["Qwen", "GPT", "Qwen", "GPT"],
+            "access": "api",
+            "x": [0.0, 1.0, 2.0, 3.0],
+            "y": [0.0, 1.0, 0.0, 1.0],
+            "z": 0.0,
+        }
+    )
+    domains = {"agent500": "Agent500", "math100": "Math100"}
+    for dimensions in (2, 3):
+        plot = joint_figure(twice, MARKS, domains, theme="dark", dimensions=dimensions, selected="q1")
+        named = traces(plot)
+        order = [f"{family}, {words}" for words in domains.values() for family in MARKS]
+        assert list(named) == ["links", "own links", *order, "context", "selected", "labels"]
+        placed = scaled(twice)
+        assert list(named["own links"].x) == [*placed.loc[[0, 2], "x"], None]
+        assert list(named["links"].x) == [*placed.loc[[1, 3], "x"], None]
+        assert named["Qwen, Math100"].opacity == 0.5 and named["Qwen, Agent500"].opacity == 1
+        assert named["Qwen, Math100"].marker.size < named["Qwen, Agent500"].marker.size
+        assert list(named["GPT, Math100"].customdata[0]) == ["g1"] and "<img" not in named["GPT, Math100"].text[0]
+        assert len(named["selected"].x) == 2 and set(named["labels"].text) == {"<b>q</b>", "Math100"}
+    alone = {"theme": "dark", "dimensions": 2, "selected": "q1"}
+    quiet = traces(joint_figure(twice, MARKS, domains, links="selected", **alone))
+    assert len(quiet["links"].x) == 0 and len(quiet["own links"].x) == 3
+    off = traces(joint_figure(twice, MARKS, domains, links="off", families=["GPT"], **alone))
+    assert len(off["own links"].x) == 0 and len(off["Qwen, Agent500"].x) == 1 and len(off["context"].x) == 0
