@@ -38,9 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--readout",
         choices=(LIVE, METHOD),
-        default=LIVE,
-        help="what scores the traces of a roster or of the sample: discriminants over several blocks, or the paper's "
-        "probe (default: %(default)s)",
+        help=f"what scores the traces of a roster or of the sample: {LIVE}, discriminants over several blocks (default "
+        f"for a roster), or {METHOD}, the paper's probe (default for the sample, whose few prompts give no more)",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -75,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
         release, (view,) = _common.release_of(arguments), _common.views_of(arguments.view)[:1]
         for roster in _common.rosters_of(arguments.roster):
             proxy = proxy_key(arguments.proxy)
-            _write(enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=arguments.readout), folder)
+            _write(
+                enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=arguments.readout or LIVE),
+                folder,
+            )
     else:
         _ecosystem(arguments, folder)
     return 0
