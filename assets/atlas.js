@@ -76,6 +76,10 @@
 
   const none = () => window.dash_clientside.no_update;
 
+  // A camera as the link has it: eye, centre, up.
+  const numbers = (camera) =>
+    ["eye", "center", "up"].flatMap((part) => ["x", "y", "z"].map((axis) => +camera[part][axis].toFixed(3)));
+
   // Whether the map turns by itself; where it stops, its camera goes into the link.
   let turning = false;
 
@@ -85,7 +89,7 @@
     const button = document.getElementById("turn"), plot = document.querySelector("#map .js-plotly-plot");
     if (button) button.setAttribute("aria-pressed", "false");
     const scene = plot && plot._fullLayout && plot._fullLayout.scene;
-    if (scene) window.Plotly.relayout(plot, { "scene.camera": JSON.parse(JSON.stringify(scene.camera)) });
+    if (scene) window.dash_clientside.set_props("camera", { data: numbers(scene.camera) });
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
@@ -172,7 +176,7 @@
       camera: function (relayout) {
         const camera = relayout && relayout["scene.camera"];
         if (!camera || turning) return none();
-        return ["eye", "center", "up"].flatMap((part) => ["x", "y", "z"].map((axis) => +camera[part][axis].toFixed(3)));
+        return numbers(camera);
       },
       resetCamera: function (clicks) {
         const scene = document.querySelector("#map .js-plotly-plot");

@@ -17,6 +17,7 @@ from atlas.application import create_application
 from atlas.data import Questions, method_group
 from atlas.pages import (
     attribution,
+    brief,
     compare,
     compare_chosen,
     compare_elsewhere,
@@ -24,6 +25,7 @@ from atlas.pages import (
     map,
     methods,
     neighbourhoods,
+    relationships,
     source,
 )
 from atlas.state import View
@@ -31,7 +33,7 @@ from backend.store import queries
 from backend.store.database import open_work, publish
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 
-PAGES = (map, neighbourhoods, attribution, compare, methods, source, family)
+PAGES = (map, neighbourhoods, attribution, compare, relationships, brief, methods, source, family)
 PATH: dict[object, dict[str, str]] = {source: {"label": "gpt_1"}, family: {"name": "GPT"}}
 """What the path of a page holds."""
 

@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from atlas.application import PAGES
+from atlas.figures.attribution import rate_text
+from backend.store import queries
+from backend.store.database import Generations
 from tests.invented_atlas import HOSTILE, MARKUP, invented_roster, publish_invented
 
 pytestmark = pytest.mark.browser
 
 SOURCES = 27
+OPEN = "const o = [...document.querySelectorAll('[role=option]')].filter(e => e.offsetParent);"
 CARD = "const name = document.querySelector('.card-name');"
 FRONT = "const p = document.querySelector('#map .js-plotly-plot');"
 
@@ -37,7 +43,12 @@ image.src = "data:image/png;base64," + picture;
 
 
 def camera(browser: Any) -> list[float]:
-    return list(browser.run(FRONT + "const c = p._fullLayout.scene.camera; return [c.eye.x, c.eye.y, c.eye.z]"))
+    """Eye, centre and up vector of the scene as it is drawn."""
+    return list(
+        browser.run(
+            FRONT + "const c = p._fullLayout.scene.camera;return [c.eye, c.center, c.up].flatMap(v => [v.x, v.y, v.z])"
+        )
+    )
 
 
 def selected_at(browser: Any) -> list[float]:
@@ -108,19 +119,28 @@ def test_projection_and_reader_switches_keep_selection_and_camera(browser: Any) 
     browser.open("/?theme=dark&source=gpt_1")
     turn(browser, (0.4, -1.6, 0.9))
     browser.wait(lambda: "camera" in browser.query(), "the camera in the link")
+    turned = camera(browser)
+    assert turned[:3] == [0.4, -1.6, 0.9]
     before = selected_at(browser)
     browser.run("document.querySelector('#projection input[value=umap]').click()")
     browser.until(
         FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x[0] !== arguments[0]", before[0]
     )
-    assert camera(browser) == pytest.approx([0.4, -1.6, 0.9], abs=0.01)
+    assert camera(browser) == turned
     assert browser.query()["source"] == "gpt_1"
     assert "gpt-org/gpt-1" in browser.text(".card-name")
     browser.run("document.querySelector('#dim input[value=\"2\"]').click()")
     browser.until(FRONT + "return p.data[0].type === 'scatter'")
     browser.run("document.querySelector('#dim input[value=\"3\"]').click()")
     browser.until(FRONT + "return p.data[0].type === 'scatter3d' && !!p._fullLayout.scene")
-    assert camera(browser) == pytest.approx([0.4, -1.6, 0.9], abs=0.01)
+    assert camera(browser) == pytest.approx(turned, abs=0.001)
+    assert "gpt-org/gpt-1" in browser.text(".card-name") and selected_at(browser)
+    browser.run("window.dash_clientside.set_props('domain', {value: 'math100'})")
+    browser.until(
+        FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x[0] !== arguments[0]",
+        selected_at(browser)[0],
+    )
+    assert camera(browser) == pytest.approx(turned, abs=0.001) and browser.query()["source"] == "gpt_1"
     canvases = browser.run("return document.querySelectorAll('#map .gl-container canvas').length")
     assert canvases <= 1
 
@@ -133,11 +153,56 @@ def test_a_deep_link_reopens_the_view(browser: Any) -> None:
     browser.until("return document.querySelector('#roster').value.startsWith('12-way')")
     assert browser.run("return document.documentElement.dataset.theme") == "light"
     assert "12 sources" in browser.text(".map-title .sentence")
-    assert camera(browser) == pytest.approx([0.3, 1.9, 0.4], abs=0.01)
+    assert camera(browser) == [0.3, 1.9, 0.4, 0, 0, 0, 0, 0, 1]
     assert browser.run("return document.querySelector('#projection input:checked').value") == "pca"
     assert browser.run("return [...document.querySelectorAll('.legend-row[aria-pressed=true]')].length") == 2
     browser.wait(lambda: browser.query().get("camera") == "0.3,1.9,0.4,0,0,0,0,0,1", "an unchanged link")
     assert browser.query()["links"] == "off"
+
+
+def test_both_domains_on_one_map_and_outlines_on_a_flat_one(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way&source=gpt_1")
+    turn(browser, (0.4, -1.6, 0.9))
+    browser.wait(lambda: "camera" in browser.query(), "the camera in the link")
+    browser.run("document.querySelector('#space input[value=centred]').click()")
+    browser.until(FRONT + "return p.data.some(t => t.name === 'GPT, Math100' && t.x.length === 2)")
+    assert browser.query()["space"] == "centred" and camera(browser)[:3] == [0.4, -1.6, 0.9]
+    assert {trace["name"]: trace["n"] for trace in browser.traces("#map")}["own links"] == 3
+    assert "in both domains" in browser.text(".map-title .sentence")
+    browser.run("document.querySelector('#projection input[value=pca]').click()")
+    browser.until("return document.querySelector('#map-stage .empty') !== null")
+    assert "no 3-D PCA map of both domains" in browser.text("#map-stage .empty")
+    browser.open("/?theme=dark&roster=12-way&dim=2&regions=on")
+    assert browser.run(FRONT + "return p.layout.shapes.length") == 1
+    browser.run("document.querySelector('#regions input[value=off]').click()")
+    browser.until(FRONT + "return !p.layout.shapes.length")
+    assert "regions" not in browser.query()
+
+
+def test_a_second_source_stands_beside_the_first(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way&source=gpt_1&other=claude_1")
+    rows = "return [...document.querySelectorAll('#card .beside tbody tr')].map(r => r.textContent)"
+    assert len(browser.run(rows)) == 3
+    assert "claude-org/claude-1" in browser.text("#card")
+    browser.run("[...document.querySelectorAll('#card a')].find(a => a.innerText.includes('in full')).click()")
+    browser.until("return document.querySelector('#versus') !== null")
+    assert browser.query()["other"] == "claude_1"
+    browser.settled()
+
+
+def test_the_map_turns_until_it_is_told_to_stop(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way")
+    still = camera(browser)
+    browser.click("#turn")
+    browser.wait(lambda: camera(browser)[0] != still[0], "a turned scene")
+    assert "camera" not in browser.query()
+    browser.click("#turn")
+    browser.wait(lambda: "camera" in browser.query(), "where it stopped in the link")
+    stopped = camera(browser)
+    assert (
+        stopped[2] == pytest.approx(still[2])
+        and browser.run("return document.querySelector('#turn').getAttribute('aria-pressed')") == "false"
+    )
 
 
 def test_the_theme_switch_recolours_the_figure_and_stays(browser: Any) -> None:
@@ -180,20 +245,40 @@ def test_budget_metric_and_roster_change_the_attribution_page(browser: Any) -> N
 
 
 def test_confusion_zoom_and_click(browser: Any) -> None:
-    browser.open("/attribution?theme=dark&k=1&zoom=Qwen")
+    browser.open("/attribution?theme=dark&k=1")
     plot = "const p = document.querySelector('#confusion-graph .js-plotly-plot');"
-    assert len(browser.run(plot + "return p.data[0].y")) == 9
-    browser.run(
-        plot + "p.emit('plotly_click', {points: [{x: p.data[0].x[1], y: p.data[0].y[0], pointNumber: [0, 1],"
-        "curveNumber: 0, data: p.data[0], fullData: p._fullData[0]}]})"
+    assert len(browser.run(plot + "return p.data[0].y")) == SOURCES
+    field = browser.driver.find_element(By.ID, "zoom")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", field)
+    field.click()
+    browser.until(OPEN + "return o.some(e => e.innerText.startsWith('Qwen'))")
+    browser.run(OPEN + "o.find(e => e.innerText.startsWith('Qwen')).click()")
+    browser.until(plot + "return p.data[0].y.length === 9 && p.data[0].x.length === 10")
+    assert browser.query()["zoom"] == "Qwen"
+    # A real click in the middle of the cell of the first row and second column.
+    browser.settled()
+    browser.run("document.querySelector('#confusion-graph').scrollIntoView({block: 'start'})")
+    x, y = browser.run(
+        plot + "const l = p._fullLayout, b = p.getBoundingClientRect();"
+        "return [b.left + l.xaxis._offset + l.xaxis.c2p(1), b.top + l.yaxis._offset + l.yaxis.c2p(0)]"
     )
+    hand = ActionBuilder(browser.driver)
+    hand.pointer_action.move_to_location(round(x) - 3, round(y)).move_to_location(round(x), round(y)).click()
+    hand.perform()
     browser.until("return document.querySelectorAll('#pair tbody tr').length === 6")
     heads = browser.run("return [...document.querySelectorAll('#pair .pair-heads .name')].map(e => e.textContent)")
     assert heads == ["qwen-org/qwen-1", "qwen-org/qwen-2"]
     assert browser.query()["truth"] == "qwen_1" and browser.query()["answer"] == "qwen_2"
+    assert browser.run(plot + "return p.layout.shapes.length") == 1
 
 
-def test_table_view_and_csv(browser: Any, downloads: Path) -> None:
+def ask(served: Any, question: Any, *arguments: Any) -> Any:
+    """Answer of the generation that is being served."""
+    with Generations(served.data).current().cursor() as cursor:
+        return question(cursor, *arguments)
+
+
+def test_table_view_and_csv(browser: Any, served: Any, downloads: Path) -> None:
     browser.open("/attribution?theme=dark")
     height = browser.run("return document.querySelector('#figure-budget').offsetHeight")
     browser.click("#figure-budget .tool[aria-pressed]")
@@ -204,8 +289,23 @@ def test_table_view_and_csv(browser: Any, downloads: Path) -> None:
     found = browser.wait(lambda: sorted(downloads.glob("atlas_confusion*.csv")), "a downloaded CSV")
     with found[0].open(encoding="utf-8", newline="") as stream:
         table = list(csv.DictReader(stream))
-    assert set(table[0]) >= {"truth", "predicted", "count", "share"}
-    assert sum(int(row["count"]) for row in table if row["truth"] == "gpt_1") == 75
+    # What was downloaded is what the store holds, cell by cell.
+    stored = ask(served, queries.confusion, "reader-paper/tiny/ur", "27-way", 20, "agent500")
+    cells = {(row["truth"], row["predicted"]): (int(row["count"]), float(row["share"])) for row in table}
+    assert len(cells) == len(table) == len(stored)
+    for row in stored.itertuples(index=False):
+        assert cells[row.truth, row.predicted] == (row.count, pytest.approx(row.share))
+    assert MARKUP in {row["truth_name"] for row in table}
+    # And the table of the curve shows the stored accuracy to three digits.
+    curve = ask(
+        served, queries.metric_curve, "reader-paper/tiny/ur", "27-way", "agent500", "clean", "accuracy", "pooled"
+    )
+    texts = browser.run(
+        "return [...document.querySelectorAll('#figure-budget .ag-center-cols-container [role=row]')].map(r => "
+        "['k', 'value'].map(c => r.querySelector(`[col-id=${c}]`).textContent))"
+    )
+    expected = [[str(k), rate_text(value)] for k, value in zip(curve["k"], curve["value"], strict=True)]
+    assert sorted(texts, key=lambda pair: int(pair[0])) == expected
     browser.run("[...document.querySelectorAll('#figure-budget .tool')].find(b => b.innerText.includes('How')).click()")
     browser.until("return document.querySelector('.made .command') !== null")
     assert "python -m tests.invented_atlas" in browser.text(".made .command")
@@ -235,11 +335,11 @@ def test_methods_lists_the_builds(browser: Any) -> None:
     assert "invented" in browser.text("#builds-grid .ag-center-cols-container")
 
 
-PATHS = ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/family/GPT", "/methods"]
+PATHS = [page.path.replace("<label>", "gpt_1").replace("<name>", "GPT") for page in PAGES]
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (820, 1180)])
 def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) -> None:
     override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from atlas.application import PAGES
 from tests.invented_atlas import ENDLESS, HOSTILE, MARKUP, RIGHT_TO_LEFT, invented_roster
 
 pytestmark = pytest.mark.browser
@@ -61,6 +62,9 @@ LANDMARKS = {
     "/source/gpt_1": "#source-answer",
     "/family/GPT": "#family-answer",
     "/methods": ".prose",
+    "/relationships": "#related-answer",
+    "/brief": ".brief-controls",
+    "/attribute": "#attr-root",
 }
 
 
@@ -165,6 +169,24 @@ def test_hostile_names_are_text_on_every_page(browser: Any) -> None:
     browser.open("/source/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E?theme=dark")
     assert "There is no such source" in browser.text("h1")
     calm(browser)
+
+
+@pytest.mark.parametrize("page", [page.name for page in PAGES])
+def test_a_hostile_selection_is_text(browser: Any, page: str) -> None:
+    """Every page, with a source selected and another beside it whose names are markup, endless or right to left."""
+    path = {page.name: page.path for page in PAGES}[page]
+    for label, other in zip([MARKUP, "hostile_1", "hostile_2"], ["hostile_1", "hostile_2", MARKUP], strict=True):
+        query = {"source": label, "other": other, "truth": label, "answer": other, "left": label, "right": other}
+        own = path.replace("<label>", urllib.parse.quote(label, safe="")).replace(
+            "<name>", urllib.parse.quote(MARKUP, safe="")
+        )
+        browser.open(f"{own}?{urllib.parse.urlencode({'theme': 'dark', 'roster': '27-way', 'k': '1', **query})}")
+        calm(browser)
+        if page in ("map", "neighbourhoods", "attribution", "source"):
+            text = str(browser.run("return document.body.textContent"))
+            fields = browser.run("return [...document.querySelectorAll('input')].map(e => e.value)")
+            name = dict(zip([MARKUP, "hostile_1", "hostile_2"], HOSTILE, strict=True))[label]
+            assert name in text or name in fields
 
 
 def calm(browser: Any) -> None:
