@@ -1,7 +1,8 @@
-"""Take the pictures of docs/screenshots: every page in both themes, from the served generation.
+"""Take the pictures of docs/screenshots: every page in every size and both themes, from the served generation.
 
 A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
-each link in a headless Chromium and stops both when it is done.
+each link once in a headless Chromium, takes every size and theme of it, and stops both when it is done. Pictures are
+PNG files of few colours: they are kept in git.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import io
 import os
 import shutil
 import socket
@@ -32,26 +34,35 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZES = ((1280, 800), (1920, 1080), (820, 1180))
 PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "map": ("/", {}, 3),
-    "map-source": ("/", {"source": "claude_sonnet46"}, 3),
-    "map-2d": ("/", {"dim": "2", "links": "all"}, 1),
+    "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}, 3),
+    "map-flat": ("/", {"dim": "2", "links": "all", "regions": "on"}, 1),
+    "map-domains": ("/", {"space": "centred"}, 1),
     "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}, 3),
-    "attribution": ("/attribution", {"roster": "100-way"}, 3),
+    "attribution": (
+        "/attribution",
+        {"roster": "100-way", "truth": "claude_sonnet46", "answer": "claude_opus46", "k": "5"},
+        3,
+    ),
     "compare": ("/compare", {"roster": "100-way"}, 3),
     "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}, 3),
-    "relationships": ("/relationships", {"protocol": "family"}, 3),
-    "brief": ("/brief", {"roster": "100-way"}, 1),
-    "presentation": ("/attribution", {"roster": "100-way", "present": "1"}, 1),
-    "attribute": ("/attribute", {}, 3),
     "family": ("/family/Claude", {"roster": "100-way", "k": "5"}, 3),
-    "methods": ("/methods", {}, 1),
+    "relationships": ("/relationships", {"protocol": "family"}, 3),
+    "attribute": ("/attribute", {}, 3),
+    "brief": ("/brief", {"roster": "100-way"}, 3),
+    "methods": ("/methods", {}, 3),
+    "presentation": ("/attribution", {"roster": "100-way", "present": "1"}, 1),
 }
-"""Path, choices, and how many of the sizes are taken; the pictures are kept in git, so no more than tell something."""
+"""Path, choices, and how many of the sizes are taken: every page in all, and other views of one in the first."""
 PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
     "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
+COLOURS = 128
+"""Of a picture; more cannot be told apart and weigh twice as much."""
 START_S = 60.0
 ANSWER_S = 180.0
+SETTLE_S = 1.5
+"""What fonts, the WebGL scene and a new size need."""
 DRAWN = (
     "return document.querySelectorAll('.js-plotly-plot .main-svg, .prose').length > 0"
     " && !document.querySelector('[data-dash-is-loading=true]')"
@@ -69,13 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.to.mkdir(parents=True, exist_ok=True)
     with _served() as url, _browser() as driver:
         for name, (path, choices, sizes) in PAGES.items():
-            for width, height in SIZES[:sizes]:
-                for theme in ("dark", "light"):
-                    file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
-                    if file.name.startswith(arguments.only):
-                        link = f"{url}{path}?{urlencode({'theme': theme, **choices})}"
-                        _take(driver, link, width, height, file, PRESSED.get(name, ()))
-                        print(file.name)
+            if arguments.only and not name.startswith(arguments.only):
+                continue
+            link = f"{url}{path}?{urlencode({**choices, 'theme': 'dark'})}"
+            _open(driver, link, PRESSED.get(name, ()))
+            for theme in ("dark", "light"):
+                if driver.execute_script("return document.documentElement.dataset.theme") != theme:
+                    driver.execute_script("document.querySelector('#theme-toggle').click()")
+                for width, height in SIZES[:sizes]:
+                    file = arguments.to / f"{name}-{theme}-{width}x{height}.png"
+                    file.write_bytes(_picture(driver, width, height, link))
+                    print(file.name, flush=True)
     return 0
 
 
@@ -139,29 +154,42 @@ def _browser() -> Iterator[WebDriver]:
             driver.quit()
 
 
-def _take(
-    driver: WebDriver, url: str, width: int, height: int, file: Path, pressed: Sequence[tuple[str, str]] = ()
-) -> None:
-    """One picture; a page that scrolls is taken whole."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    driver.delete_all_cookies()
+def _open(driver: WebDriver, url: str, pressed: Sequence[tuple[str, str]] = ()) -> None:
+    """Open a link and press what is pressed before the pictures are taken."""
+    driver.get("about:blank")
     driver.get(url)
     for button, then in pressed:
         _until(driver, f"return document.querySelector({button!r}) !== null", url)
         driver.execute_script(f"document.querySelector({button!r}).click()")
         _until(driver, f"return document.querySelector({then!r}) !== null", url)
     _until(driver, DRAWN, url)
-    time.sleep(2.5)  # fonts and the WebGL scene
+
+
+def _picture(driver: WebDriver, width: int, height: int, url: str) -> bytes:
+    """The page as it stands in a window of this size; one that scrolls is taken whole."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    time.sleep(SETTLE_S)
+    _until(driver, DRAWN, url)
     whole = driver.execute_script(
         "const c = document.querySelector('.content');"
         "return document.querySelector('.map-page') ? 0 : c.scrollHeight + c.getBoundingClientRect().top"
     )
     if whole > height:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "height": int(whole)})
-        time.sleep(1.0)
-    picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 82})
-    file.write_bytes(base64.b64decode(picture["data"]))
+        time.sleep(SETTLE_S)
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    return _compact(base64.b64decode(shot["data"]))
+
+
+def _compact(picture: bytes) -> bytes:
+    """A PNG in few colours."""
+    from PIL import Image
+
+    with io.BytesIO() as out:
+        few = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        few.save(out, "PNG", optimize=True)
+        return out.getvalue()
 
 
 def _until(driver: WebDriver, holds: str, url: str) -> None:
