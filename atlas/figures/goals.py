@@ -39,6 +39,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         {
             "type": "scatter",
             "name": "aimed for",
+            "legendrank": 2000,
             "x": aims["aim"].tolist(),
             "y": [place[row] for row in aims["row"]],
             "mode": "markers",

@@ -13,7 +13,7 @@ SIDES = ("top center", "bottom center", "middle right", "middle left")
 Box = tuple[float, float, float, float]
 
 
-def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str]) -> list[str]:
+def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float) -> list[str]:
     """Plotly's text position of every mark.
 
     Parameters
@@ -22,11 +22,14 @@ def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str
         Places of the marks in pixels, upwards.
     names : sequence of str
         In their order one after another finds the first side that is free; where none is, the least covered one.
+    wide : float
+        Width of the drawing; what hangs over its ends counts as covered.
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
+    ends: list[Box] = [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
     found = []
     for place, (x, y, name) in enumerate(zip(across, heights, names, strict=True)):
-        others = [box for number, box in enumerate(taken) if number != place]
+        others = [*ends, *(box for number, box in enumerate(taken) if number != place)]
         boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}
         side = min(SIDES, key=lambda side: sum(_shared(boxes[side], box) for box in others))
         found.append(side)

@@ -99,7 +99,7 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
                 f"yaxis{ending}": {
                     "anchor": f"x{ending}",
                     "range": [low - pad, high + pad],
-                    "tickformat": ".2~f",
+                    "tickformat": ".3~f",
                     "title": {"text": f"Accuracy at K = {k}" if number == 0 else ""},
                     "showticklabels": number == 0,
                     "fixedrange": True,
@@ -207,4 +207,4 @@ def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, floa
     left, right, low, high = area
     places = (wide * (across - left) / (right - left)).tolist()
     heights = (280 * (rows["value"] - low) / (high - low)).tolist()
-    return sides(places, heights, [short(name) for name in rows["name"]])
+    return sides(places, heights, [short(name) for name in rows["name"]], wide)

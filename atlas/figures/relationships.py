@@ -20,6 +20,15 @@ READOUTS: Mapping[str, Series] = {
 """Readouts that figures show; tables hold the others."""
 USUAL = ("dc-ac", "match", "distance")
 """The readout of a reader that its row is called after."""
+FORMS = {
+    "concat": "both, side by side",
+    "grp128": "drift, 128 projections",
+    "grp128-dc": "mean, 128 projections",
+    "grp128-dc-ac": "both, 128 projections",
+    "distance-rbf": "embedding distance, curved",
+}
+"""Readouts that tables alone hold."""
+ENDINGS = {"@best": ", best block", "@last": ", last block", "-euclidean": ", Euclidean"}
 LESS: Mapping[str, Series] = {
     "ac": Series("less drift (first AC)", "diamond", 1, 1),
     "dc": Series("less mean (DC)", "square", -1, 2),
@@ -66,3 +75,11 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
         clear=frame["p_holm"] < 0.05,
     )
     return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")
+
+
+def readout_words(readout: str) -> str:
+    """A readout in words, with the block or distance that sets it apart."""
+    for ending, words in ENDINGS.items():
+        if readout.endswith(ending):
+            return f"{readout_words(readout.removesuffix(ending))}{words}"
+    return READOUTS[readout].words if readout in READOUTS else FORMS.get(readout, readout)

@@ -15,7 +15,8 @@ from atlas import drawing, shell
 from atlas.data import Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.pages import brief_plates, related_pairs, relationships
-from atlas.pages.brief_plates import KINDS, USUAL, Plate
+from atlas.pages.brief_compared import KINDS
+from atlas.pages.brief_plates import USUAL, Plate
 from atlas.pages.methods_words import LIMITS
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS

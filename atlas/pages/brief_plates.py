@@ -16,7 +16,7 @@ from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
 from atlas.pages import related_pairs, relationships
 from atlas.state import View
-from atlas.theme import TOKENS
+from atlas.theme import TOKENS, Plot
 from backend.store import queries
 
 WIDTH = 672
@@ -44,7 +44,7 @@ class Plate:
         A key that the figure does not hold itself.
     """
 
-    figure: go.Figure
+    figure: go.Figure | Plot
     height: int
     caption: str
     origin: str
@@ -102,7 +102,7 @@ def _map(asked: Questions, view: View) -> Plate | None:
     caption = (
         f"Every mark is one source, placed so that sources whose answers look alike to {asked.reader_words(reader)} "
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
-        f"mean little.{trust} n = {words(asked, view)}."
+        f"mean little.{trust} n = {words(asked, view)}; places are computed from all of them and have no interval."
     )
     return Plate(figure, 520, caption, asked.origin(reader), key)
 
@@ -161,9 +161,16 @@ def _confusion(asked: Questions, view: View) -> Plate | None:
     order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
     figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
+    curve = asked.ask(queries.metric_curve, asked.attribution_reader(view), view.roster, view.domain)
+    at = curve[curve["k"] == view.k]
+    spread = ""
+    if len(at):
+        std = "" if pd.isna(at["std"].iloc[0]) else f" ± {100 * at['std'].iloc[0]:.1f}"
+        spread = f" Right in {100 * at['value'].iloc[0]:.1f}{std} % (mean and standard deviation over the seeds)."
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
-        f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them wrong."
+        f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
+        f"wrong.{spread}"
     )
     return Plate(figure, attribution.MATRIX_HEIGHT, caption, asked.origin(asked.attribution_reader(view)))
 
@@ -188,7 +195,9 @@ def _siblings(asked: Questions, view: View) -> Plate | None:
     caption = (
         "Share of the wrong answers that name a sibling, a source of the same family, at every number of traces; "
         f"errors that fell blindly would give {100 * blind:.0f} %. Where most errors stay in the family, the family "
-        f"can be answered for although the source cannot. {words(asked, view)}."
+        f"can be answered for although the source cannot. n = {int(frame['errors'].max()):,} errors a seed at the "
+        f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {words(asked, view)}. No interval "
+        "is stored."
     )
     return Plate(figure, 380, caption, asked.origin(asked.attribution_reader(view)))
 
@@ -215,12 +224,14 @@ def _purity(asked: Questions, view: View) -> Plate | None:
 
 
 def _readouts(asked: Questions, view: View) -> Plate | None:
-    if relationships.summaries(asked, view).empty:
+    frame = relationships.summaries(asked, view)
+    if frame.empty:
         return None
     caption = (
         "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
         "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
-        "measured here, hollow ones are published numbers; the dotted line is a coin."
+        "measured here, hollow ones are published numbers; the dotted line is a coin. n = "
+        f"{frame['row'].nunique()} readers, {int(frame['n'].max())} splits each."
     )
     figure = relationships.readouts(asked, view).figure
     return Plate(figure, relationships.readouts_height(asked, view), caption, "")
@@ -233,7 +244,8 @@ def _kinship(asked: Questions, view: View) -> Plate | None:
     name = related_pairs.reader_names(asked)[reader]
     caption = (
         f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
-        f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+        f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
+        "every mark is one pair, so there is no interval."
     )
     readers = asked.ask(related_pairs.store.relationship_readers).set_index("reader")
     return Plate(related_pairs.kinship(asked, view).figure, 440, caption, str(readers.at[reader, "origin"]))

@@ -11,7 +11,7 @@ import pandas as pd
 from dash import Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell
+from atlas import drawing, shell, tables
 from atlas.data import Questions, questions
 from atlas.drawing import Drawn
 from atlas.figures.dots import height_of
@@ -91,7 +91,7 @@ def layout(**query: str) -> Component:
             _chapter("conditions"),
             section("panels", elsewhere.panels(asked, view), 380),
             section("elsewhere", elsewhere.elsewhere(asked, view), 380),
-            grid("every", elsewhere.every(asked, view), 520),
+            grid("every", elsewhere.every(asked, view), _every_style(asked, view)[0]["height"]),
             _chapter("forms"),
             section("depths", forms.depths(asked, view), 360),
             section("parts", forms.parts(asked, view)),
@@ -217,6 +217,7 @@ def register(app: Dash) -> None:
         _tall("members", readouts.members),
         _tall("gains", readouts.gains),
         drawing.grid("every", elsewhere.every),
+        drawing.Part((Output({"type": "body", "figure": "every"}, "style"),), _every_style),
         k=k,
     )
     drawing.follow(
@@ -246,6 +247,11 @@ def register(app: Dash) -> None:
         if ctx.triggered_id == "reader" and reader and chosen and chosen[0] != reader:
             return [reader, *[other for other in chosen if other != reader]][:MOST_READERS]
         return no_update
+
+
+def _every_style(asked: Questions, view: View) -> tuple[dict[str, int]]:
+    """Height of the grid of all readers, with a head of its groups."""
+    return ({"height": 38 + tables.height(len(compare_elsewhere.every_rows(asked, view)), 482)},)
 
 
 def _tall(name: str, draw: Callable[[Questions, View], Drawn]) -> drawing.Part:

@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, PAPER_METHOD, Questions
 from atlas.drawing import Drawn
 from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
@@ -92,10 +92,20 @@ def measured(asked: Questions, view: View) -> pd.DataFrame:
     return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
 
 
+def names_of(asked: Questions, readers: Sequence[str]) -> dict[str, str]:
+    """Names beside lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
+    names = asked.short_names(readers)
+    methods = [str(asked.reader_row(reader)["method"]) for reader in readers]
+    for reader, method in zip(readers, methods, strict=True):
+        if method != PAPER_METHOD and method in METHOD_NAMES and methods.count(method) == 1:
+            names[reader] = METHOD_NAMES[method]
+    return names
+
+
 def lines(asked: Questions, view: View) -> list[Line]:
     """One line a chosen reader; the reference is drawn last, on top."""
     colours = READER_COLOURS[view.theme]
-    names = asked.short_names(chosen(asked, view))
+    names = names_of(asked, chosen(asked, view))
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
 
 
@@ -121,7 +131,7 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}."]
-    names = asked.short_names(readers)
+    names = names_of(asked, readers)
     best = str(here.idxmax())
     told: list[Component | str] = [
         f"With {traces(view.k)}, ",
@@ -227,7 +237,7 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         return drawing.absent(drawing.unmeasured(asked, view, "end points", PATH))
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in lines(asked, view)}
-    names = asked.short_names(chosen(asked, view))
+    names = names_of(asked, chosen(asked, view))
     body = []
     for reader, rows in frame.groupby("reader", sort=False):
         cells: list[Component] = [
@@ -293,7 +303,7 @@ def _difference(row: dict[str, Any]) -> list[Component | str]:
         return ["–"]
     told: list[Component | str] = [signed(row["difference"])]
     if pd.notna(row["low"]) and pd.notna(row["high"]):
-        told.append(html.Span(f" [{rate_text(row['low'])}, {rate_text(row['high'])}]", className="soft"))
+        told += [html.Br(), html.Span(f"[{rate_text(row['low'])}, {rate_text(row['high'])}]", className="soft")]
     if pd.notna(row["p_holm"]):
         told.append(html.Span(f" p {p_text(row['p_holm'])}", className="soft"))
     return told

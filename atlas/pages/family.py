@@ -250,18 +250,18 @@ def _members(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         )
     budgets = [column for column in frame if column.startswith("accuracy_")]
     columns = [
-        tables.source("name", "Source", width=160),
-        tables.words("access", "Access", 72),
+        tables.source("name", "Source", width=140),
+        tables.words("access", "Access", 64),
         {
             "headerName": "Accuracy at budget K",
             "children": [
-                tables.number(column, column.removeprefix("accuracy_"), "rate", 58, filter=False) for column in budgets
+                tables.number(column, column.removeprefix("accuracy_"), "rate", 54, filter=False) for column in budgets
             ],
         },
-        tables.source("confused_name", "Most confused with", "confused_with", 132),
-        tables.source("nearest_name", "Nearest source", "nearest", 132),
+        tables.source("confused_name", "Most confused with", "confused_with", 124),
+        tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("same_5", "Kin in 5", "count", 76),
+        tables.number("same_5", "Kin in 5", "count", 70),
     ]
     sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
     return tables.grid("members-grid", frame, columns if budgets else [*columns[:2], *columns[3:]]), sentence

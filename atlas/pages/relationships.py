@@ -266,7 +266,7 @@ def readouts(asked: Questions, view: View) -> Drawn:
     axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
     figure = relationships.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
     thin = (
-        " Thin bars with caps: one standard deviation, where no interval is stored."
+        " Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
         if frame["low"].isna().any()
         else ""
     )
@@ -366,13 +366,15 @@ def _tested(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     if frame.empty:
         return drawing.absent(_untested(view, "paired tests"))
     told = frame.assign(
-        interval=[f"{signed(low)} to {signed(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)]
+        subject_words=[relationships.readout_words(readout) for readout in frame["subject_readout"]],
+        reference_words=[relationships.readout_words(readout) for readout in frame["reference_readout"]],
+        interval=[f"{signed(low)} to {signed(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)],
     )
     columns = [
         tables.words("subject", "Reader", 150, 1),
-        tables.words("subject_readout", "Readout", 84),
+        tables.words("subject_words", "Readout", 110),
         tables.words("reference", "less reader", 150, 1),
-        tables.words("reference_readout", "Readout", 84),
+        tables.words("reference_words", "Readout", 110),
         tables.number("difference", "Difference", "number", 90),
         tables.words("interval", "95 % interval", 128, floatingFilter=False),
         tables.number("p_holm", "Holm p", "number", 78),
@@ -406,9 +408,10 @@ def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     frame = _rate_rows(asked, view)
     if frame.empty:
         return drawing.absent(related_pairs.unmeasured(view, "relationship measured yet"))
+    frame = frame.assign(words=[relationships.readout_words(readout) for readout in frame["readout"]])
     columns = [
-        tables.words("name", "Reader", 180, 1),
-        tables.words("readout", "Readout", 112),
+        tables.words("name", "Reader", 170, 1),
+        tables.words("words", "Readout", 170, 1),
         tables.words("origin", "Origin", 96),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("accuracy_std", "± Std", "rate", 66),

@@ -160,9 +160,7 @@ def _facts(asked: Questions, view: View) -> list[Component | str]:
         "Rosters": held if view.roster in profile.rosters else f"{held} (not in {view.roster})",
     }
     return [
-        html.Dl(
-            [piece for word, fact in facts.items() for piece in (html.Dt(word), html.Dd(fact))], className="facts-row"
-        ),
+        html.Dl([html.Div([html.Dt(word), html.Dd(fact)]) for word, fact in facts.items()], className="facts-row"),
         html.Div([dcc.Link(words, href=f"{path}?{query}") for words, path in links.items()], className="ways"),
     ]
 
@@ -363,7 +361,7 @@ def _again(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     table = html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)], className="small wide"
     )
-    return table, (
+    return html.Div(table, className="scroll-x"), (
         f"Its signature of one domain, sought among the signatures of all sources in the other: rank 1 when itself is "
         f"the nearest. n = {size} sources."
     )

@@ -1,0 +1,73 @@
+"""Figures of the brief that set readers beside one another: what readouts reach, and what shorter responses leave."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+
+from atlas.data import Questions
+from atlas.pages import brief_plates, compare_chosen, compare_elsewhere, compare_readouts
+from atlas.pages.brief_plates import Kind, Plate
+from atlas.state import View
+
+
+def _reached(asked: Questions, view: View) -> Plate | None:
+    drawn = compare_readouts.reached(asked, view)
+    if drawn.absent is not None:
+        return None
+    caption = (
+        "Accuracy of the fused readout, a weighted sum of several readers that share one small proxy, beside the "
+        "paper's probe on that proxy, word n-grams, and the best that the paper prints of READER with far larger "
+        "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
+        f"Filled marks were measured here, hollow ones are published. n = {brief_plates.words(asked, view)}."
+    )
+    return Plate(drawn.figure, compare_readouts.dots.height_of(drawn.figure), caption, "")
+
+
+def _beside(asked: Questions, view: View) -> View:
+    """The view with the readers that Compare would set beside the header's."""
+    readers = tuple(compare_chosen.chosen(asked, dataclasses.replace(view, readers=())))
+    return dataclasses.replace(view, readers=readers, metric="accuracy")
+
+
+def _panels(asked: Questions, view: View) -> Plate | None:
+    shown = _beside(asked, view)
+    drawn = compare_elsewhere.panels(asked, shown)
+    if drawn.absent is not None:
+        return None
+    frame = compare_elsewhere.panel_rows(asked, shown)
+    caption = (
+        "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
+        "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
+        "seen short ones too. Bands are one standard deviation. Filled: measured here; dashed and hollow: published. "
+        f"n = {int(frame['n'].max()):,} groups at one trace, {brief_plates.words(asked, view)}."
+    )
+    return Plate(drawn.figure, 340, caption, "")
+
+
+def _panel_rows(asked: Questions, view: View) -> pd.DataFrame:
+    return compare_elsewhere.panel_rows(asked, _beside(asked, view))
+
+
+KINDS: dict[str, Kind] = {
+    **brief_plates.KINDS,
+    "reached": Kind(
+        "What do readouts made here reach beside the paper's best?",
+        compare_chosen.PATH,
+        _reached,
+        compare_readouts.goal_frame,
+        compare_readouts.goals_told,
+    ),
+    "shorter": Kind(
+        "Does the order hold on other prompts and shorter responses?",
+        compare_chosen.PATH,
+        _panels,
+        _panel_rows,
+        lambda asked, view: (
+            "attribution_metrics",
+            {"reader": compare_chosen.first(asked, _beside(asked, view)), "roster": view.roster, "metric": "accuracy"},
+        ),
+    ),
+}
+"""Every figure on offer, in the order of the list."""
