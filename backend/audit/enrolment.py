@@ -113,7 +113,8 @@ class Enrolment:
     @property
     def layers(self) -> list[int]:
         """Blocks that have to be read, ascending; the pass ends at the last."""
-        return sorted({layer for head in self.heads for layer in head.layers} | ({self.landing} - {None}))
+        landing = () if self.landing is None else (self.landing,)
+        return sorted({*(layer for head in self.heads for layer in head.layers), *landing})
 
     @property
     def place(self) -> int:
