@@ -208,7 +208,11 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         told = "Spearman of all distances" if spearman else "shared among the nearest ten (Jaccard)"
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
         words[at[0]][at[1]] = f"{pair}<br>{told}: {rate_text(float(row['value']))}"
-    labels = [plain(names[reader], 24) for reader in order]
+    # Rows have their name and a number, columns the number alone: names below them would have to lie aslant.
+    labels = [
+        f"{'<br>'.join(plain(part, 36) for part in names[reader].split(' · ', 1))}  <b>{number}</b>"
+        for number, reader in enumerate(order, start=1)
+    ]
     heat = {
         "type": "heatmap",
         "z": cells,
@@ -229,13 +233,15 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         for column, value in enumerate(line)
         if value is not None and len(order) <= MANY
     ]  # fmt: skip
-    axis = {"tickvals": list(range(len(order))), "ticktext": labels, "showgrid": False, "ticks": "", "showline": False}
+    axis = {"tickvals": list(range(len(order))), "showgrid": False, "ticks": "", "showline": False}
+    small = {"size": 12 if len(order) <= FEW else 11}
+    columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
     layout = {
         "template": dress(theme),
         "annotations": numbers,
-        "margin": {"l": 180, "r": 16, "t": 12, "b": 104},
-        "xaxis": {**axis, "tickangle": -30 if len(order) <= FEW else -60},
-        "yaxis": {**axis, "range": [len(order) - 0.5, -0.5]},
+        "margin": {"l": 196, "r": 16, "t": 12, "b": 40},
+        "xaxis": {**axis, "ticktext": columns, "tickfont": small},
+        "yaxis": {**axis, "ticktext": labels, "tickfont": small, "range": [len(order) - 0.5, -0.5]},
     }
     return {"data": [heat], "layout": layout}
 
