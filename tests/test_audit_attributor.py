@@ -117,7 +117,7 @@ def test_a_bank_survives_its_file(banked: Enrolment, tmp_path: Path) -> None:
     kept = save_enrolment(banked, tmp_path / "banked.npz")
     again = load_enrolment(tmp_path / "banked.npz")
     assert again.sha256 == kept.sha256 == banked.sha256
-    assert (again.reader, again.layers, again.landing) == ("lda/tiny/ur", [1, 2], 1)
+    assert (again.reader, again.layers, again.landing) == ("lda-live/tiny/ur", [1, 2], 1)
     assert [(head.layers, head.fold) for head in again.heads] == [((1, 2), fold) for fold in range(5)]
     assert again.hidden_size == banked.hidden_size
     assert (again.place, again.place_reader) == (1, "reader-paper/tiny/ur")
