@@ -15,7 +15,7 @@
     if (!file || !place) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    const told = place.dataset.problem || "attr-problem";
+    const told = place.closest("#attr-two") ? "win-problem" : place.closest("#attr-check") ? "check-problem" : "attr-problem";
     window.dash_clientside.set_props(told, {
       children: {
         namespace: "dash_html_components",

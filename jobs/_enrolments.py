@@ -18,7 +18,7 @@ import pandas as pd
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.fitted import fit_attachments
 from backend.audit.labelled import SMALLEST
-from backend.audit.matched import CLEAN, validation_arrays
+from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
 from backend.collection import SAMPLES, sample_records
 from backend.errors import AtlasError
 from backend.evaluations.attribution import out_of_fold
@@ -26,16 +26,21 @@ from backend.evaluations.selection import select_layers
 from backend.probe import fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
-from backend.proxies.registry import proxy_hash
+from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
 from backend.release import Release
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
+from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.kept import kept_folder, kept_probes
 from jobs._stages.readout_live import LIVE, kept_banks
+from jobs._stages.readout_members import count_tokens
 from jobs._stages.refits import Rediscriminated
+
+LOOKED_AT = 25
+"""Responses of a source whose lengths are looked at."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,7 @@ def enrolment_of(
             "records": len(rows.labels),
             "roster": roster,
             "benchmark": "agent500",
+            **_lengths(release, rows),
             **made(),
         },
         attachments=attachments,
@@ -245,6 +251,7 @@ def enrolment_of_traces(
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(numbers),
+            "whole_tokens": whole_tokens(np.array([e.response_tokens for e in reader.encode(traces, view)]), numbers),
             **made(),
         },
         attachments=attachments,
@@ -323,6 +330,16 @@ def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:
         None if pd.isna(fold) else int(fold): int(layer)
         for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)
     }
+
+
+def _lengths(release: Release, rows: Slice) -> dict[str, float]:
+    """Where whole responses of the sources end, out of the first few of each; nothing where no tokenizer is here."""
+    if installed(describe(DEFAULT_PROXY)) is None:
+        return {}
+    records, sources = release.records("agent500"), range(len(rows.sources))
+    few = min(LOOKED_AT, len(rows.prompt_ids))
+    traces = [records.traces[s * len(records.prompt_ids) + p] for s in sources for p in range(few)]
+    return {"whole_tokens": whole_tokens(count_tokens(truncation_tokenizer(), traces), np.repeat(sources, few))}
 
 
 def made() -> dict[str, Any]:

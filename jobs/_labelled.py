@@ -23,7 +23,7 @@ from tqdm import tqdm
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.fitted import fit_attachments
 from backend.audit.labelled import Labelled
-from backend.audit.matched import CLEAN, validation_arrays
+from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.selection import scan_layers, select_layers
@@ -164,7 +164,11 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     if asked.layer is not None and not 1 <= asked.layer <= reader.depth:
         raise AtlasError(f"{asked.proxy} has no block {asked.layer}", f"Its blocks are 1 to {reader.depth}")
     candidates = [asked.layer] if asked.layer is not None else list(range(1, reader.depth + 1))
-    cuts = _cuts(found, reader, asked.view)
+    tokens = _tokens(found, reader, asked.view)
+    # Where the proxy is not causal, each cut would need a pass of its own.
+    cuts = (
+        [cut for cut in LENGTHS if (tokens > int(cut.removeprefix("t"))).mean() >= CUT_SHARE] if reader.causal else []
+    )
     store = _fingerprints(found, reader, asked, candidates, cuts)
     classes = len(found.sources)
 
@@ -191,7 +195,8 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
     deepest = {c: load(max(of_fold.values()), c)[at] for c in log_posteriors}
     attachments = fit_attachments(log_posteriors, folds, deepest, slug(asked.name)) | validation_arrays(validation)
-    enrolment = _enrolment(found, reader, asked, of_fold, probes, attachments)
+    length = whole_tokens(tokens, found.labels)
+    enrolment = _enrolment(found, reader, asked, of_fold, probes, attachments, length)
     return Fitted(scores, chosen, log_posteriors, folds, fingerprints, validation, enrolment)
 
 
@@ -254,13 +259,10 @@ def evened(labels: Ints) -> Ints:
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))
 
 
-def _cuts(found: Labelled, reader: Reader, view: View) -> list[str]:
-    """Cuts that shorten many responses; none where each would need a pass of its own."""
-    if not reader.causal:
-        return []
+def _tokens(found: Labelled, reader: Reader, view: View) -> Ints:
+    """Response tokens of every trace, (n,)."""
     parts = [found.traces[low : low + 256] for low in range(0, len(found.traces), 256)]
-    tokens = np.array([e.response_tokens for part in parts for e in reader.encode(part, view)])
-    return [length for length in LENGTHS if (tokens > int(length.removeprefix("t"))).mean() >= CUT_SHARE]
+    return np.array([e.response_tokens for part in parts for e in reader.encode(part, view)], dtype=np.intp)
 
 
 def _fingerprints(
@@ -305,6 +307,7 @@ def _enrolment(
     of_fold: Mapping[int, int],
     probes: Mapping[int, LinearProbe],
     attachments: dict[str, npt.NDArray[Any]],
+    length: float,
 ) -> Enrolment:
     asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
     hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
@@ -326,6 +329,7 @@ def _enrolment(
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(found.traces),
+            "whole_tokens": length,
             "roster": asked.name,
             "benchmark": asked.name,
             **made(),

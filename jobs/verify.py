@@ -16,7 +16,7 @@ from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.inquiry import audit
 from backend.audit.intake import COMMAND_LINE, inspect
-from backend.audit.verification import alterations, compared, read_report, selection_for, settings_of
+from backend.audit.verification import alterations, compared, fitting, read_report, selection_for, settings_of
 from backend.errors import AtlasError
 from backend.proxies.registry import load_reader, proxy_hash
 
@@ -81,6 +81,7 @@ def recomputed(
     except OSError as error:
         raise AtlasError(f"{traces} cannot be read ({error.strerror})", "Check the path") from error
     with stream:
+        settings = fitting(settings, stream, traces.name, COMMAND_LINE)
         layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE)
         attributor, *others = (
             Attributor(load_reader(one.proxy, device), one, proxy_hash(one.proxy))

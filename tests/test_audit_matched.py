@@ -19,6 +19,7 @@ from backend.audit.matched import (
     matched_validation,
     validation_arrays,
     validation_of,
+    whole_tokens,
 )
 from backend.audit.sequential import StopRule, stop_arrays
 from backend.errors import AtlasError
@@ -72,6 +73,17 @@ def enrolment(bare: Enrolment) -> Enrolment:
 def test_cut_traces_are_told_from_short_ones(tokens: list[int], condition: str) -> None:
     assert condition_of(np.array(tokens, dtype=np.intp), CUTS) == condition
     assert condition_of(np.array(tokens, dtype=np.intp), ["clean"]) == "clean"
+
+
+def test_a_limit_of_the_enrolled_responses_is_no_cut() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 50)
+    tokens = np.where(labels == 0, 60, rng.integers(128, 140, len(labels)))  # one source of twenty is terse
+    whole = whole_tokens(tokens, labels)
+    assert 60 < whole < 140
+    assert condition_of(np.full(9, 139), CUTS, whole) == "clean"
+    assert condition_of(np.full(9, 139), CUTS) == "t128"
+    assert condition_of(np.full(9, 64), CUTS, whole) == "t64"
 
 
 def test_rows_survive_the_attachments(enrolment: Enrolment, bare: Enrolment) -> None:

@@ -116,7 +116,7 @@ class Checks(Sessions):
         AtlasError
             If the file holds none of the report's traces, or the ecosystem is not here.
         """
-        from backend.audit.verification import selection_for, settings_of
+        from backend.audit.verification import fitting, selection_for, settings_of
 
         report = self.read_report(session, key)
         names = {one.sha256: one.name for one in self.ecosystems()}
@@ -126,7 +126,9 @@ class Checks(Sessions):
                 f"No ecosystem here has the sha256 {wanted[:16]}…, which the report was made with",
                 "Publish its enrolment here, or run python -m jobs verify where it is",
             )
-        settings = settings_of(report, names[wanted], names.get)
+        upload, path = self.uploads.get(session, traces)
+        with path.open("rb") as stream:
+            settings = fitting(settings_of(report, names[wanted], names.get), stream, upload.name, self.limits)
         select = functools.partial(selection_for, report)
         return self.start(session, traces, settings, select=select)
 

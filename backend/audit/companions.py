@@ -20,7 +20,7 @@ from backend.audit.case import Companions
 from backend.audit.domains import DomainReference
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import Judgement
-from backend.audit.matched import CLEAN, condition_of, conditions_of, validation_of
+from backend.audit.matched import CLEAN, SPACE, condition_in, conditions_of, validation_of
 from backend.audit.sequential import StopRule, running_ratios
 from backend.audit.settings import STOP_LEVEL
 from backend.audit.unknown import UnknownReference
@@ -77,6 +77,20 @@ def brought_by(enrolment: Enrolment) -> Brought:
         tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
         not validation_of(enrolment).empty,
     )
+
+
+def drift_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
+    """How often the drift test spoke on real pairs, as the enrolment's own validation measured it.
+
+    Returns
+    -------
+    list of dict
+        k, scenario, statistic, value, std and n of every row in fingerprint space; empty where none was measured.
+    """
+    held = validation_of(enrolment)
+    held = held[held["part"].eq("drift") & held["space"].eq(SPACE) & held["condition"].eq(CLEAN)]
+    rows: list[dict[str, Any]] = held[["k", "scenario", "statistic", "value", "std", "n"]].to_dict("records")
+    return rows
 
 
 def attached(parts: Mapping[str, Fitted]) -> dict[str, npt.NDArray[Any]]:
@@ -166,7 +180,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         return {"error_rate": rule.level, "enough_after": int(at[0]) or None, "decided": words}
 
     def matched(scored: Scored) -> Companions | None:
-        found = condition_of(scored.tokens, cuts)
+        found = condition_in(enrolment, scored.tokens, cuts)
         return None if found == condition else companions_of(enrolment, found, stop_level)
 
     return Companions(

@@ -18,6 +18,8 @@ OTHER_ENGINE = 0.25
 """The same for another processor or another type of products, in nats."""
 EXACT = 1e-6
 """Largest difference of two log-posteriors, in nats, below which everything that follows from them must be the same."""
+STRICT = ("verdict", "level", "subject", "leader")
+"""What must be the same whatever computed it."""
 SENTENCES = 12
 """Differences that are named one by one."""
 _NATS = frozenset({"log10_ratio_others", "log10_ratio", "low", "middle", "high", "lowest", "highest", "probability"})
@@ -51,7 +53,7 @@ def differences(report: Mapping[str, Any], again: Mapping[str, Any]) -> list[str
         if not difference <= total:
             found.append(f"The score of {row['source']} differs by {difference:.4f} nats, allowed are {total:.4f}")
             break
-    for key in ("verdict", "level", "subject", "leader"):
+    for key in STRICT:
         if report["results"][key] != again["results"][key]:
             found.append(f"{key} was {report['results'][key]} and is {again['results'][key]}")
     largest = largest_difference(report, again)
@@ -102,7 +104,8 @@ def _keyed(results: Mapping[str, Any]) -> dict[str, Any]:
     """Results whose lists can be compared although their order may differ; further readers that were read again."""
     by_source = {row["source"]: {k: v for k, v in row.items() if k != "score"} for row in results["candidates"]}
     by_family = {row["family"]: row for row in results["families"]}
-    return {**results, "candidates": by_source, "families": by_family, "readers": {}}
+    told = {key: value for key, value in results.items() if key not in (*STRICT, "readers")}
+    return {**told, "candidates": by_source, "families": by_family}
 
 
 def _reference(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:

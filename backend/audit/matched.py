@@ -3,7 +3,7 @@
 An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
 another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
 length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
-answers of different lengths are whole ones.
+answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ ROOM = 1.25
 """How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
 PILE, NEAR = 0.4, 0.85
 """Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths."""
+ENDS = 0.95
+"""Share of the length of whole responses from which on a limit is that of the enrolled responses themselves."""
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
 NUMBERS = ("k", "level", "value", "std", "n")
 SUMMARY = {
@@ -72,15 +74,49 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
     return [CLEAN, *sorted(cut, key=lambda name: -_limit(name))]
 
 
-def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
-    """The condition of traces with so many response tokens (n,): 'clean', or the cut that they fit into."""
+def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
+    """The condition of traces by their length.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n,)
+        Response tokens.
+    conditions : collection of str
+    whole : float, optional
+        Where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what was
+        enrolled, and no cut of it.
+
+    Returns
+    -------
+    str
+        'clean', or the cut that they fit into.
+    """
     if not len(tokens):
         return CLEAN
     length = float(np.quantile(tokens, 0.95))
-    if not (tokens >= NEAR * length).mean() >= PILE:
+    if not (tokens >= NEAR * length).mean() >= PILE or (whole is not None and length >= ENDS * whole):
         return CLEAN
     fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]
     return min(fitting, key=_limit, default=CLEAN)
+
+
+def whole_tokens(tokens: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> float:
+    """Where whole responses end: of the 95 % quantiles of each source's lengths the 5 % quantile.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n,)
+        Response tokens of enrolled whole responses.
+    labels : ndarray of shape (n,)
+        Their sources.
+    """
+    return float(np.quantile([np.quantile(tokens[labels == one], 0.95) for one in np.unique(labels)], 0.05))
+
+
+def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
+    """The condition of traces, by what is known of the lengths of an enrolment's own responses."""
+    known = enrolment.facts.get("whole_tokens")
+    return condition_of(tokens, conditions, float(known) if isinstance(known, int | float) else None)
 
 
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
@@ -105,7 +141,7 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     held = validation_of(enrolment)
     if held.empty:
         return None
-    condition = condition_of(tokens, [CLEAN, *held["condition"].unique()])
+    condition = condition_in(enrolment, tokens, [CLEAN, *held["condition"].unique()])
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "refit", "unknown", "stop", "drift"):
         of_part = held[held["part"] == part]

@@ -20,7 +20,7 @@ from backend.audit.chain import Chain, digest
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import Layout, Problem, Received
 from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL
-from backend.audit.matched import matched_validation
+from backend.audit.matched import condition_in, conditions_of, matched_validation
 from backend.audit.outcome import reader_row, results_of
 from backend.audit.tokens import TokenEvidence
 
@@ -171,6 +171,7 @@ def build_report(
             "view": enrolment.view,
             "block": enrolment.block,
             "layers": enrolment.layers,
+            "condition": condition_in(enrolment, scored.tokens, conditions_of(enrolment)),
             "probes": len(enrolment.heads),
             "enrolment_sha256": enrolment.sha256,
             "facts": dict(enrolment.facts),

@@ -191,13 +191,15 @@ class Service(Checks):
         -------
         dict
             statistic, p_value, method, paired, before and after (traces), permutations, names (of the files), power
-            (:func:`backend.audit.matched.expected_power`, or None).
+            (:func:`backend.audit.matched.expected_power`, or None), ecosystem, rows
+            (:func:`backend.audit.companions.drift_rows`).
 
         Raises
         ------
         AtlasError
             MissingError; or a window is too short; or the jobs were read by different ecosystems.
         """
+        from backend.audit.companions import drift_rows
         from backend.audit.matched import expected_power
         from backend.audit.windows import compare, prompts_of
 
@@ -222,7 +224,8 @@ class Service(Checks):
         enrolment = self._same(held[0])
         test = compare(parts[0], parts[1], (prompts[0], prompts[1]), enrolment)
         power = expected_power(enrolment, min(test.before, test.after), test.paired)
-        return asdict(test) | {"names": names, "power": power}
+        told = {"names": names, "power": power, "ecosystem": enrolment.name, "rows": drift_rows(enrolment)}
+        return asdict(test) | told
 
     def _signatures(self, enrolment: Enrolment, roster: str, domain: str) -> dict[str, npt.NDArray[np.float32]]:
         """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""

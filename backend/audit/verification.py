@@ -10,11 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 from backend.audit.chain import broken_step, digest
 from backend.audit.differences import differences, largest_difference
-from backend.audit.intake.model import Columns, Received, short, trace_hash
+from backend.audit.intake import Columns, Limits, Received, inspect, trace_hash
+from backend.audit.intake.model import short
 from backend.audit.report import FORMAT
 from backend.audit.selection import Selection
 from backend.audit.settings import STOP_LEVEL, Settings
@@ -124,6 +125,15 @@ def settings_of(
         )
     except DAMAGED as error:
         raise _unreadable(error) from error
+
+
+def fitting(settings: Settings, stream: BinaryIO, name: str, limits: Limits) -> Settings:
+    """The settings for a file that may hold the same traces in other columns: what is not there is recognised anew."""
+    try:
+        inspect(stream, name, settings.columns, limits)
+    except AtlasError:
+        return replace(settings, columns=Columns())
+    return settings
 
 
 def selection_for(report: Mapping[str, Any]) -> Selection:

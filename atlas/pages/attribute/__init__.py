@@ -13,6 +13,7 @@ from atlas import shell
 from atlas.api import access
 from atlas.data import questions
 from atlas.pages.attribute import (
+    check,
     frames,
     heat,
     intake,
@@ -28,7 +29,7 @@ from atlas.pages.attribute import (
 from atlas.theme import Theme
 from backend.errors import AtlasError
 
-MODES = {"one": "One set of traces", "two": "Two windows"}
+MODES = {"one": "One set of traces", "two": "Two windows", "check": "Check a report"}
 
 
 def layout(**query: str) -> Component:
@@ -42,6 +43,7 @@ def layout(**query: str) -> Component:
             *question.stores(wanted),
             *work.clocks(),
             *windows.stores(),
+            *check.stores(),
             html.Div(
                 id="attr-root",
                 className="attr",
@@ -84,6 +86,7 @@ def layout(**query: str) -> Component:
                         children=[intake.step(), question.step(), work.step(), html.Div(id="attr-result")],
                     ),
                     html.Div(windows.page(), id="attr-two", hidden=mode != "two"),
+                    html.Div(check.page(), id="attr-check", hidden=mode != "check"),
                 ],
             ),
         ],
@@ -123,7 +126,7 @@ def register(app: Dash) -> None:
     def admitted(clicks: int | None, token: str | None) -> Any:
         if not clicks:
             return no_update, no_update
-        if not access.fits(token or ""):
+        if not access.fits((token or "").encode("utf-8", "surrogatepass")):
             return "This is not the token.", ""
         ctx.response.set_cookie(
             access.COOKIE,
@@ -139,6 +142,7 @@ def register(app: Dash) -> None:
     question.register(app)
     work.register(app)
     windows.register(app)
+    check.register(app)
     _figures(app)
     _tokens(app)
 
@@ -152,11 +156,12 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("attr-one", "hidden"),
         Output("attr-two", "hidden"),
+        Output("attr-check", "hidden"),
         Input("attr-mode", "value"),
         prevent_initial_call=True,
     )
     def chosen(mode: str) -> Any:
-        return mode != "one", mode != "two"
+        return tuple(mode != held for held in MODES)
 
 
 def _report(job: str) -> frames.Report:
@@ -180,6 +185,7 @@ TABLES = {
     "candidates": frames.candidates,
     "adds": frames.traces,
     "without": frames.without,
+    "readers": frames.readers,
     "left": frames.left_out,
 }
 """Figures of a result whose rows come from its report alone."""

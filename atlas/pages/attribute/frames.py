@@ -51,6 +51,17 @@ def without(report: Report) -> pd.DataFrame:
     return frame
 
 
+def readers(report: Report) -> pd.DataFrame:
+    """What each reader says (columns enrolment, reader, verdict, leader, log10_ratio_others, low, high and more)."""
+    columns = [
+        "enrolment", "reader", "sources", "verdict", "subject", "leader", "log10_ratio_others", "low", "high",
+        "probability", "unknown_p", "calibrated", "enrolment_sha256",
+    ]  # fmt: skip
+    frame = pd.DataFrame(report["results"]["readers"], columns=columns)
+    numbers = ["log10_ratio_others", "low", "high", "probability", "unknown_p"]
+    return frame.astype(dict.fromkeys(numbers, float))
+
+
 def left_out(report: Report) -> pd.DataFrame:
     """Places of the file that were not scored (columns place, column, reason)."""
     rows = [

@@ -13,7 +13,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html,
 from dash.development.base_component import Component
 
 from atlas import shell, tables
-from atlas.pages.attribute import visitor
+from atlas.pages.attribute import parts, visitor
 from backend.audit.intake import Columns
 from backend.audit.uploads import Preview, Upload
 from backend.errors import AtlasError
@@ -39,67 +39,65 @@ PASTED = "pasted.txt"
 
 def step() -> Component:
     """The step's layout."""
-    return html.Section(
-        className="step",
-        **{"aria-labelledby": "attr-title-1"},
-        children=[
-            html.H2([html.Span("1", className="step-number"), "Traces"], id="attr-title-1"),
+    return parts.step(
+        1,
+        "Traces",
+        "attr-title-1",
+        [
             html.Div(
-                className="step-body",
+                className="drops",
                 children=[
+                    drop("attr-drop", "Drop a file of traces"),
                     html.Div(
-                        className="drops",
+                        className="paste",
                         children=[
-                            drop("attr-drop", "Drop a file of traces"),
-                            html.Div(
-                                className="paste",
-                                children=[
-                                    dmc.Textarea(
-                                        id="attr-paste",
-                                        value="",
-                                        placeholder="Or paste responses here.\n\nLines of --- part them; a line may "
-                                        "begin with Prompt: or Response:",
-                                        attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
-                                    ),
-                                    html.Button("Use this text", id="attr-use", className="button"),
-                                ],
+                            dmc.Textarea(
+                                id="attr-paste",
+                                value="",
+                                placeholder="Or paste responses here.\n\nLines of --- part them; a line may "
+                                "begin with Prompt: or Response:",
+                                attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
                             ),
+                            html.Button("Use this text", id="attr-use", className="button"),
                         ],
                     ),
-                    html.Div(
-                        className="row",
-                        children=[
-                            html.Button("Try a sample", id="attr-sample", className="button"),
-                            html.Span(
-                                "Ten answers of a small model that ships with the atlas; nothing of yours is needed.",
-                                className="hint",
-                            ),
-                            html.Span(id="attr-sample-other"),
-                        ],
-                    ),
-                    html.Div(id="attr-problem", **{"aria-live": "assertive"}),
-                    dcc.Loading(
-                        html.Div(
-                            id="attr-read",
-                            hidden=True,
-                            children=[
-                                html.Div(id="attr-preview-head", **{"aria-live": "polite"}),
-                                html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
-                                html.Div(id="attr-preview"),
-                            ],
-                        ),
-                        delay_show=300,
-                        custom_spinner=html.Div("Reading the file …", className="working"),
-                        overlay_style={"visibility": "visible"},
-                    ),
-                    dcc.Download(id="attr-sample-file"),
                 ],
             ),
+            html.Div(
+                className="row",
+                children=[
+                    html.Button("Try a sample", id="attr-sample", className="button"),
+                    html.Span(
+                        "Ten answers of a small model that ships with the atlas; nothing of yours is needed.",
+                        className="hint",
+                    ),
+                    html.Span(id="attr-sample-other"),
+                ],
+            ),
+            html.Div(id="attr-problem", **{"aria-live": "assertive"}),
+            dcc.Loading(
+                html.Div(
+                    id="attr-read",
+                    hidden=True,
+                    children=[
+                        html.Div(id="attr-preview-head", **{"aria-live": "polite"}),
+                        html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
+                        html.Div(id="attr-preview"),
+                    ],
+                ),
+                delay_show=300,
+                custom_spinner=html.Div("Reading the file …", className="working"),
+                overlay_style={"visibility": "visible"},
+            ),
+            dcc.Download(id="attr-sample-file"),
         ],
     )
 
 
-def drop(identity: str, words: str) -> Component:
+TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"
+
+
+def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
     """A place to drop a file on, which also opens the file dialogue."""
     return dcc.Upload(
         id=identity,
@@ -113,7 +111,7 @@ def drop(identity: str, words: str) -> Component:
             [
                 shell.icon("drop"),
                 html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
-                html.Small("JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"),
+                html.Small(taken),
                 html.Small("It stays on this server for your session, 24 hours at most."),
             ]
         ),
@@ -135,7 +133,7 @@ def _role(role: str) -> Component:
                 allowDeselect=False,
                 placeholder="none",
                 comboboxProps={"zIndex": 300},
-                attributes={"input": {"aria-label": f"{word}: {meaning}"}},
+                attributes=shell.named(f"{word}: {meaning}"),
             ),
         ),
     )
@@ -203,12 +201,12 @@ def head(preview: Preview) -> Component:
 
 def body(preview: Preview) -> list[Component]:
     """Notes, bad places with number and reason, duplicates, and the first traces."""
-    parts: list[Component] = []
+    said: list[Component] = []
     if preview.notes:
-        parts.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
+        said.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
     if preview.problems:
         bad = pd.DataFrame(preview.problems)[["place", "column", "reason"]]
-        parts += [
+        said += [
             html.H3(f"These {preview.unit}s give no trace and will be left out"),
             html.Div(
                 _grid(bad, preview.unit, "attr-bad"),
@@ -219,7 +217,7 @@ def body(preview: Preview) -> list[Component]:
     if preview.duplicates:
         again = pd.DataFrame(preview.duplicates)[["place", "first"]]
         again["reason"] = [f"repeats {preview.unit} {first}" for first in again["first"]]
-        parts += [
+        said += [
             html.H3("These repeat an earlier trace word for word"),
             html.Div(
                 _grid(again[["place", "reason"]], preview.unit, "attr-again"),
@@ -230,11 +228,11 @@ def body(preview: Preview) -> list[Component]:
     rows = pd.DataFrame(preview.rows)
     if len(rows):
         rows = rows[["place", "prompt", "response", *(c for c in ("time", "label", "name") if rows[c].notna().any())]]
-        parts += [
+        said += [
             html.H3(f"The first {len(rows):,} of {preview.traces:,} traces"),
             html.Div(_grid(rows, preview.unit, "attr-rows"), className="preview-grid"),
         ]
-    return parts
+    return said
 
 
 def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:

@@ -143,6 +143,7 @@ def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> 
     return html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide nearest-sources",
+        **{"aria-label": "Nearest sources in the original space"},
     )
 
 

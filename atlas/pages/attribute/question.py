@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.pages.attribute import visitor
+from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.intake import Columns
-from backend.audit.settings import Settings
+from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
+
+if TYPE_CHECKING:
+    from backend.audit.companions import Brought
 
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
@@ -26,80 +29,75 @@ LONGEST = 300
 
 def step() -> Component:
     """The step's layout; ecosystems and sources are filled in when the page has opened."""
-    return html.Section(
-        className="step",
-        **{"aria-labelledby": "attr-title-2"},
-        children=[
-            html.H2([html.Span("2", className="step-number"), "Question"], id="attr-title-2"),
+    return parts.step(
+        2,
+        "Question",
+        "attr-title-2",
+        [
             html.Div(
-                className="step-body",
+                className="asks",
                 children=[
-                    html.Div(
-                        className="asks",
-                        children=[
-                            _field(
-                                "Claim to test",
-                                "attr-claim",
-                                dmc.Select(
-                                    id="attr-claim",
-                                    data=[],
-                                    searchable=True,
-                                    clearable=True,
-                                    size="sm",
-                                    placeholder="No claim: which source is it?",
-                                    limit=200,
-                                    maxDropdownHeight=320,
-                                    nothingFoundMessage="No enrolled source has this name",
-                                    comboboxProps={"zIndex": 300},
-                                    attributes={"input": {"aria-label": "Claim to test"}},
-                                ),
-                                "“This is served by …”; without one the leading source is weighed.",
-                            ),
-                            _field(
-                                "Ecosystem",
-                                "attr-ecosystem",
-                                dmc.Select(
-                                    id="attr-ecosystem",
-                                    data=[],
-                                    size="sm",
-                                    allowDeselect=False,
-                                    placeholder="Looking for ecosystems …",
-                                    comboboxProps={"zIndex": 300},
-                                    attributes={"input": {"aria-label": "Ecosystem and reader"}},
-                                ),
-                                html.Span(id="attr-ecosystem-note"),
-                            ),
-                            _field(
-                                "Case",
-                                "attr-case",
-                                dmc.TextInput(
-                                    id="attr-case",
-                                    value="",
-                                    size="sm",
-                                    placeholder="Untitled case",
-                                    attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
-                                ),
-                                "Goes into the report.",
-                            ),
-                            _field(
-                                "Question",
-                                "attr-question",
-                                dmc.TextInput(
-                                    id="attr-question",
-                                    value="",
-                                    size="sm",
-                                    placeholder="Made from the claim",
-                                    attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
-                                ),
-                                "Goes into the report.",
-                            ),
-                        ],
+                    _field(
+                        "Claim to test",
+                        "attr-claim",
+                        dmc.Select(
+                            id="attr-claim",
+                            data=[],
+                            searchable=True,
+                            clearable=True,
+                            size="sm",
+                            placeholder="No claim: which source is it?",
+                            limit=200,
+                            maxDropdownHeight=320,
+                            nothingFoundMessage="No enrolled source has this name",
+                            comboboxProps={"zIndex": 300},
+                            attributes=shell.named("Claim to test"),
+                        ),
+                        "“This is served by …”; without one the leading source is weighed.",
                     ),
-                    html.Details(
-                        className="folded",
-                        children=[html.Summary("Prior, duplicates, text in the report, stop"), _more()],
+                    _field(
+                        "Ecosystem",
+                        "attr-ecosystem",
+                        dmc.Select(
+                            id="attr-ecosystem",
+                            data=[],
+                            size="sm",
+                            allowDeselect=False,
+                            placeholder="Looking for ecosystems …",
+                            comboboxProps={"zIndex": 300},
+                            attributes=shell.named("Ecosystem and reader"),
+                        ),
+                        html.Span(id="attr-ecosystem-note"),
+                    ),
+                    _field(
+                        "Case",
+                        "attr-case",
+                        dmc.TextInput(
+                            id="attr-case",
+                            value="",
+                            size="sm",
+                            placeholder="Untitled case",
+                            attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
+                        ),
+                        "Goes into the report.",
+                    ),
+                    _field(
+                        "Question",
+                        "attr-question",
+                        dmc.TextInput(
+                            id="attr-question",
+                            value="",
+                            size="sm",
+                            placeholder="Made from the claim",
+                            attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
+                        ),
+                        "Goes into the report.",
                     ),
                 ],
+            ),
+            html.Details(
+                className="folded",
+                children=[html.Summary("Prior, duplicates, text in the report, stop, further readers"), _more()],
             ),
         ],
     )
@@ -199,14 +197,43 @@ def _more() -> Component:
                 ],
             ),
             html.Div(
+                id="attr-stop-place",
                 className="ask-field",
                 children=[
-                    html.Span(["Stop: ", html.Span(id="attr-stop-note")]),
-                    html.Span("Looking at several does not change what each of them states.", className="hint"),
+                    shell.segmented(
+                        "attr-stop-level", stop_words((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"
+                    ),
+                    html.Span(
+                        "How often 'enough after so many traces' may name a wrong source. The result shows the "
+                        "other measured rates too; looking at them does not change what each states.",
+                        className="hint",
+                        id="attr-stop-note",
+                    ),
                 ],
+            ),
+            _field(
+                "Also read with",
+                "attr-also",
+                dmc.MultiSelect(
+                    id="attr-also",
+                    data=[],
+                    value=[],
+                    size="sm",
+                    maxValues=MOST_ALSO,
+                    placeholder="One reader only",
+                    clearable=True,
+                    comboboxProps={"zIndex": 300},
+                    attributes=shell.named("Further ecosystems that read the same traces"),
+                ),
+                "Shows what hangs on the reader: each reads all traces once more, beside the answer.",
             ),
         ],
     )
+
+
+def stop_words(levels: Sequence[float]) -> dict[str, str]:
+    """Error rates of the stop to choose from."""
+    return {f"{level:g}": f"{100 * level:g} %" for level in levels}
 
 
 def _field(word: str, identity: str, field: Component, hint: shell.Children) -> Component:
@@ -229,6 +256,19 @@ def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
         {"value": one.name, "label": f"{one.name} · {len(one.sources)} sources · {one.proxy}"}
         for one in sorted(known, key=lambda one: -len(one.sources))
     ]
+
+
+def told(one: Ecosystem, brings: Brought) -> str:
+    """What an ecosystem is, and what its answers are worth, in sentences."""
+    read = {"ur": "prompt and response", "r": "responses alone"}.get(one.view, one.view)
+    families = len(set(one.families))
+    what = f"{one.proxy} reads {read}; {len(one.sources)} sources of {families} families. "
+    if not brings.calibrated:
+        return what + "Nothing is calibrated here: no claim can be decided."
+    many = f"Calibrated up to {brings.budgets[-1]:,} traces" if brings.budgets else "Calibrated"
+    if brings.validated:
+        return what + f"{many} and validated on prompts that were held out."
+    return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
 def weights(
@@ -277,6 +317,8 @@ CHOICES = {
     "duplicates": State("attr-again-count", "checked"),
     "keep": State("attr-keep", "checked"),
     "count": State("attr-keep-count", "value"),
+    "stop": State("attr-stop-level", "value"),
+    "also": State("attr-also", "value"),
 }
 """Where the choices of this step stand in the page."""
 
@@ -310,6 +352,8 @@ def settings(chosen: Mapping[str, Any], columns: Columns) -> Settings:
         columns=columns,
         keep_duplicates=bool(chosen["duplicates"]),
         show=int(chosen["count"] or KEPT_TEXT) if chosen["keep"] else 0,
+        stop_level=float(chosen["stop"] or STOP_LEVEL),
+        also=tuple(name for name in chosen["also"] or () if name != one.name),
     )
 
 
@@ -347,26 +391,40 @@ def register(app: Dash) -> None:
         Output("attr-claim", "data"),
         Output("attr-claim", "value"),
         Output("attr-ecosystem-note", "children"),
-        Output("attr-stop-note", "children"),
+        Output("attr-stop-level", "data"),
+        Output("attr-stop-level", "value"),
+        Output("attr-stop-place", "hidden"),
+        Output("attr-also", "data"),
+        Output("attr-also", "value"),
         Input("attr-ecosystem", "value"),
         State("attr-claim", "value"),
         State("attr-wanted", "data"),
+        State("attr-stop-level", "value"),
+        State("attr-also", "value"),
     )
-    def sources(name: str | None, claim: str | None, wanted: dict[str, str]) -> Any:
+    def sources(
+        name: str | None, claim: str | None, wanted: dict[str, str], level: str | None, also: list[str] | None
+    ) -> Any:
         if not name:
-            return [], None, "Make one: python -m jobs enroll --sample", "–"
+            return [], None, "Make one: python -m jobs enroll --sample", no_update, no_update, True, [], []
         one = ecosystem(name)
         if one is None:
-            return no_update, no_update, no_update, no_update
+            return (no_update,) * 8
         kept = claim or wanted.get("claim")
-        read = {"ur": "prompt and response", "r": "responses alone"}.get(one.view, one.view)
-        families = len(set(one.families))
-        note = f"{one.proxy} reads {read}; {len(one.sources)} sources of {families} families."
+        brings = visitor.service().brings(one.name)
+        rates = stop_words(brings.stop_levels)
+        usual = f"{STOP_LEVEL:g}"
+        others = [other for other in visitor.service().ecosystems() if other.name != one.name]
+        names = {other.name for other in others}
         return (
             grouped(one.sources, one.families),
             kept if kept in one.sources else None,
-            note,
-            "every error rate that the ecosystem was fitted for is in the result, to choose from",
+            told(one, brings),
+            [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
+            level if level in rates else usual if usual in rates else next(iter(rates), usual),
+            not rates,
+            ecosystem_options(others),
+            [held for held in also or () if held in names],
         )
 
     @app.callback(

@@ -35,6 +35,7 @@ QUESTIONS = {
     "candidates": "Which sources explain the traces?",
     "adds": "What does every trace add?",
     "without": "What if one trace were left out?",
+    "readers": "What hangs on the reader?",
     "tokens": "Which words carry the evidence?",
     "lands": "Where do the traces land?",
     "left": "What was left out?",
@@ -104,6 +105,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: fro
     return html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide candidates",
+        **{"aria-label": "The most probable sources"},
     )
 
 
@@ -213,12 +215,62 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                     ),
                 ],
             ),
+            readers(report, live, made),
             tokens(report, live, made),
             landing,
             validated(report),
             left_out(report, live, made),
             verify(report),
         ],
+    )
+
+
+def readers(report: Report, live: Component, made: Component) -> Component | None:
+    """The same traces read by further ecosystems; None where one reader alone was asked."""
+    rows = frames.readers(report)
+    if len(rows) < 2:
+        return None
+    body = [
+        html.Tr(
+            className="here" if at == 0 else "",
+            children=[
+                html.Th(
+                    [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")], scope="row"
+                ),
+                html.Td(row.verdict),
+                html.Td(shell.source_name(row.leader)),
+                html.Td(
+                    [
+                        f"{number(row.log10_ratio_others, 2)} ",
+                        html.Span(
+                            "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}",
+                            className="soft",
+                        ),
+                    ],
+                    className="number",
+                ),
+                html.Td("–" if pd.isna(row.unknown_p) else rate_text(row.unknown_p), className="number"),
+            ],
+        )
+        for at, row in enumerate(rows.itertuples(index=False))
+    ]
+    heads = ["ecosystem and reader", "answer", "leading source", "log10 ratio, 90 % of resamples", "unknown p"]
+    agree = rows["leader"].nunique() == 1
+    said = "All of them lead to the same source." if agree else "They do not lead to the same source."
+    return sections.section(
+        "readers",
+        QUESTIONS["readers"],
+        f"The answer above is that of the first one; the others read the same {report['results']['traces']:,} traces "
+        f"under even priors. {said} n = {len(rows)} readers.",
+        html.Table(
+            [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
+            className="small wide",
+            **{"aria-label": QUESTIONS["readers"]},
+        ),
+        made=made,
+        badge=live,
+        height=None,
+        picture=False,
     )
 
 
@@ -341,7 +393,7 @@ def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | 
             limit=200,
             comboboxProps={"zIndex": 300},
             nothingFoundMessage="Nothing has this name",
-            attributes={"input": {"aria-label": meaning}},
+            attributes=shell.named(meaning),
         ),
     )
 

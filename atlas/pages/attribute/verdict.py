@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.figures.attribution import rate_text
+from atlas.pages.attribute import parts
 from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.heat import number
 
@@ -36,6 +37,8 @@ STOP_HELP = (
     "The number of traces, in the order of arrival, after which the answer could have been given at the stated error "
     "rate; looking on does not change that rate."
 )
+
+NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
 
 
 def family_answer(report: Report) -> str:
@@ -82,6 +85,11 @@ def verdict(report: Report) -> Component:
             html.Dl(_facts(report), className="verdict-facts"),
             *[html.P([html.Strong("Shift. "), flag], className="flag") for flag in results["flags"] or ()],
             *(
+                [html.P([html.Strong("Not validated. "), NOT_VALIDATED], className="flag")]
+                if results["calibrated"] and not report.get("validation")
+                else []
+            ),
+            *(
                 [
                     html.P(
                         [
@@ -105,8 +113,18 @@ def _facts(report: Report) -> list[Component]:
     level = "its family : others" if results["level"] == "family" else f"{who} : others"
     stop = results["stop"]
     facts = [
-        ("log10 ratio", RATIO_HELP, number(results["log10_ratio_others"], 2), f"{level}; {results['in_words']}"),
-        ("Probability", PROBABILITY_HELP, rate_text(subject["probability"]), who),
+        (
+            "log10 ratio",
+            RATIO_HELP,
+            number(results["log10_ratio_others"], 2),
+            f"{level}; {results['in_words']}{_between(results, 'low', 'high')}",
+        ),
+        (
+            "Probability",
+            PROBABILITY_HELP,
+            rate_text(subject["probability"]),
+            f"{who}{_between(results, 'probability_low', 'probability_high')}",
+        ),
         (
             "Unknown source",
             UNKNOWN_HELP,
@@ -117,21 +135,29 @@ def _facts(report: Report) -> list[Component]:
             if results["unknown_p"] > report["method"]["rule"]["unknown_p"]
             else "unlike every enrolled source",
         ),
-        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"])),
+        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], _cut(report))),
         ("Traces", "", f"{results['traces']:,}", _left_words(report)),
     ]
-    return [
-        html.Div(
-            [
-                html.Dt(shell.term(word, meaning) if meaning else word),
-                html.Dd([html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]),
-            ]
-        )
-        for word, meaning, value, note in facts
-    ]
+    return [parts.fact(*entry) for entry in facts]
 
 
-def _stop_words(stop: Mapping[str, Any] | None, n: int) -> tuple[str, str]:
+def _between(results: Mapping[str, Any], low: str, high: str) -> str:
+    """Where nine of ten resamples of the traces put a number; empty for a single trace."""
+    held = results["interval"]
+    if not held:
+        return ""
+    text = rate_text if low.startswith("probability") else lambda value: number(value, 2)
+    return f"; {text(held[low])} to {text(held[high])} in 90 % of resamples of the traces"
+
+
+def _cut(report: Report) -> bool:
+    """Whether the responses are cut ones, for which another calibration speaks."""
+    return bool(report["method"]["condition"] != "clean")
+
+
+def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:
+    if stop is None and cut:
+        return "–", "not tested: the stopping rule was fitted for whole responses, and these were cut at one length"
     if stop is None:
         return "–", "not tested: the ecosystem has no stopping rule"
     level = stop.get("error_rate")
@@ -189,9 +215,7 @@ def validated(report: Report) -> Component:
     held = report.get("validation")
     title = html.H2("How well does this do in such a case?", id="title-validated")
     if not held:
-        body: list[Component] = [
-            html.P("No validation is attached to this ecosystem; its error rates are not known.", className="sentence")
-        ]
+        body: list[Component] = [html.P(unvalidated(report), className="sentence"), *_make_validation(report)]
     else:
         cut = "whole responses" if held["condition"] == "clean" else f"responses cut like {held['condition']}"
         told = [row for row in held["rows"] if row["sentence"]]
@@ -201,6 +225,7 @@ def validated(report: Report) -> Component:
                 f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test.",
                 className="sentence",
             ),
+            *_calibration_table(held),
             html.Ul(
                 [
                     html.Li(
@@ -217,6 +242,60 @@ def validated(report: Report) -> Component:
     return html.Section(
         [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
     )
+
+
+def unvalidated(report: Report) -> str:
+    """What it means that an ecosystem brings no validation along."""
+    if not report["results"]["calibrated"]:
+        return (
+            "This ecosystem brings neither a calibration nor a validation: ratios are plain sums, no claim is decided, "
+            "and how often its answers are wrong is not known."
+        )
+    return (
+        "This ecosystem brings no validation. Probabilities and ratios are calibrated on answers to held-out prompts, "
+        "but how often a verdict, the unknown-source test or the stop is wrong has not been measured for these "
+        "sources. Read the answer as a pointer, not as one with a known error rate."
+    )
+
+
+def _make_validation(report: Report) -> list[Component]:
+    roster, facts = report["method"]["facts"].get("roster"), report["method"]
+    if not roster or not roster.endswith("-way"):
+        return []
+    again = f"--proxy {facts['proxy']} --view {facts['view']} --roster {roster}"
+    measured = html.Code(f"python -m jobs evaluate --stage audit {again}")
+    return [html.P(["Measure it with ", measured, ", then enrol again."], className="hint")]
+
+
+def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
+    """Error of probabilities and cost of ratios, before calibration and after it."""
+    rows = [
+        ("Calibration error (ECE)", "ece_before", "ece", "gap between stated and realised probability"),
+        ("Cost of the likelihood ratios (Cllr, bits)", "cllr_before", "cllr", "0 is perfect, 1 says nothing"),
+    ]
+    known = [row for row in rows if row[1] in held and row[2] in held]
+    if not known:
+        return []
+    floor = f"; {rate_text(held['ece_floor'])} arises by chance" if "ece_floor" in held else ""
+    body = [
+        html.Tr(
+            [
+                html.Th(word, scope="row"),
+                html.Td(rate_text(held[before]), className="number"),
+                html.Td(rate_text(held[after]), className="number"),
+                html.Td(meaning + (floor if after == "ece" else "")),
+            ]
+        )
+        for word, before, after, meaning in known
+    ]
+    heads = html.Tr([html.Th(head, scope="col") for head in ("", "before calibration", "after", "")])
+    return [
+        html.Table(
+            [html.Thead(heads), html.Tbody(body)],
+            className="small calibrated",
+            **{"aria-label": "Calibration on held-out prompts"},
+        )
+    ]
 
 
 def verify(report: Report) -> Component:
@@ -241,7 +320,8 @@ def verify(report: Report) -> Component:
             html.H2("Can somebody else check it?", id="title-verify"),
             html.P(
                 "The JSON report and the same file of traces give the same numbers again; this command says equal or "
-                "not. Keep the report's hash elsewhere to show later that nothing was changed.",
+                "not, and so does 'Check a report' at the top of this page. Keep the report's hash elsewhere to show "
+                "later that nothing was changed.",
                 className="sentence",
             ),
             html.Div(
@@ -263,6 +343,7 @@ def verify(report: Report) -> Component:
                             html.Tbody(steps),
                         ],
                         className="small wide",
+                        **{"aria-label": "Steps of this attribution"},
                     ),
                 ],
                 className="folded",

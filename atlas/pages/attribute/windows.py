@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -14,7 +14,7 @@ from atlas import shell
 from atlas.data import Questions, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
-from atlas.pages.attribute import intake, question, visitor
+from atlas.pages.attribute import intake, parts, question, visitor
 from atlas.theme import Theme
 from backend.audit.progress import Snapshot
 from backend.audit.settings import Settings
@@ -45,76 +45,48 @@ def page() -> Component:
     """The steps of this part."""
     return html.Div(
         [
-            html.Section(
-                className="step",
-                **{"aria-labelledby": "win-title-1"},
-                children=[
-                    html.H2([html.Span("1", className="step-number"), "Windows"], id="win-title-1"),
-                    html.Div(
-                        className="step-body",
-                        children=[
-                            html.P(
-                                "Traces of one endpoint from two times, best with the same prompts: the test cannot "
-                                "tell another model from other questions. It needs no enrolled source. One file alone "
-                                "is split into its first and second half.",
-                                className="sentence",
-                            ),
-                            html.Div([_window(side) for side in SIDES], className="drops windows"),
-                            html.Div(id="win-problem", **{"aria-live": "assertive"}),
-                        ],
+            parts.step(
+                1,
+                "Windows",
+                "win-title-1",
+                [
+                    html.P(
+                        "Traces of one endpoint from two times, best with the same prompts: the test cannot "
+                        "tell another model from other questions. It needs no enrolled source. One file alone "
+                        "is split into its first and second half.",
+                        className="sentence",
                     ),
+                    html.Div([_window(side) for side in SIDES], className="drops windows"),
+                    html.Div(id="win-problem", **{"aria-live": "assertive"}),
                 ],
             ),
-            html.Section(
-                className="step",
-                **{"aria-labelledby": "win-title-2"},
-                children=[
-                    html.H2([html.Span("2", className="step-number"), "Test"], id="win-title-2"),
+            parts.step(
+                2,
+                "Test",
+                "win-title-2",
+                [
                     html.Div(
-                        className="step-body",
+                        className="row",
                         children=[
-                            html.Div(
-                                className="row",
-                                children=[
-                                    dmc.Select(
-                                        id="win-ecosystem",
-                                        data=[],
-                                        size="sm",
-                                        w=360,
-                                        allowDeselect=False,
-                                        placeholder="Looking for ecosystems …",
-                                        comboboxProps={"zIndex": 300},
-                                        attributes={"input": {"aria-label": "Proxy and block that read the traces"}},
-                                    ),
-                                    html.Button(
-                                        "Compare the windows",
-                                        id="win-go",
-                                        className="button button-main",
-                                        disabled=True,
-                                    ),
-                                ],
+                            dmc.Select(
+                                id="win-ecosystem",
+                                data=[],
+                                size="sm",
+                                w=360,
+                                allowDeselect=False,
+                                placeholder="Looking for ecosystems …",
+                                comboboxProps={"zIndex": 300},
+                                attributes=shell.named("Proxy and block that read the traces"),
                             ),
-                            html.Div(
-                                id="win-progress",
-                                className="progress",
-                                hidden=True,
-                                children=[
-                                    html.Div(
-                                        className="progress-line",
-                                        children=[
-                                            html.Span(id="win-words", role="status"),
-                                            html.Button("Cancel", id="win-cancel", className="button"),
-                                        ],
-                                    ),
-                                    html.Div(
-                                        html.Div(id="win-bar", className="progress-fill", style={"width": "0%"}),
-                                        className="progress-track",
-                                        **{"aria-hidden": "true"},
-                                    ),
-                                ],
+                            html.Button(
+                                "Compare the windows",
+                                id="win-go",
+                                className="button button-main",
+                                disabled=True,
                             ),
                         ],
                     ),
+                    parts.progress("win"),
                 ],
             ),
             html.Div(id="win-result", **{"aria-live": "polite"}),
@@ -132,20 +104,32 @@ def _window(side: str) -> Component:
     )
 
 
-def power(asked: Questions, reader: str, roster: str) -> pd.DataFrame:
-    """How often the test spoke on real pairs (columns k, scenario, statistic, value, std, n); empty where not measured.
+POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
-    The measurements are those of fingerprints, energy distance, in the ecosystem's roster, else in the largest one.
+
+def power(asked: Questions, reader: str, roster: str, brought: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """How often the test spoke on real pairs (columns of :data:`POWER`); empty where that was not measured.
+
+    The measurements are those of the ecosystem's roster in the served generation, else those that the ecosystem
+    itself brings along, else those of the largest roster with the same reader.
+
+    Parameters
+    ----------
+    asked : Questions
+    reader, roster : str
+        Of the ecosystem.
+    brought : sequence of mapping
+        Rows that the ecosystem brings along.
     """
-    none = pd.DataFrame(columns=["k", "scenario", "statistic", "value", "std", "n", "roster"])
-    if asked.problem() is not None:
-        return none
-    rows = asked.ask(drift_queries.drift, reader)
-    if rows.empty:
-        return none
-    rows = rows[rows["space"] == "fingerprints"]
-    here = rows[rows["roster"] == roster]
-    return here if len(here) else rows[rows["roster"] == rows["roster"].head(1).squeeze()]
+    rows = pd.DataFrame(columns=POWER)
+    if asked.problem() is None:
+        held = asked.ask(drift_queries.drift, reader)
+        rows = held[held["space"] == "fingerprints"]
+    if len(here := rows[rows["roster"] == roster]):
+        return here
+    if brought:
+        return pd.DataFrame(brought).assign(roster=roster)
+    return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
 
 
 def sentence(test: Mapping[str, Any]) -> str:
@@ -196,7 +180,8 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
             )
         )
     kind = "energy-paired" if test["paired"] else "energy"
-    held = rows[rows["statistic"] == kind] if len(rows) else rows
+    # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
+    held = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
     window = min(int(test["before"]), int(test["after"]))
     return html.Div(
         [
@@ -216,16 +201,16 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                     html.Dl(
                         className="verdict-facts",
                         children=[
-                            _fact(
+                            parts.fact(
                                 "p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"
                             ),
-                            _fact(
+                            parts.fact(
                                 "Energy distance",
                                 "Distance of the two windows' fingerprints; 0 for equal windows",
                                 f"{test['statistic']:.3g}",
                                 "standardised fingerprints",
                             ),
-                            _fact(
+                            parts.fact(
                                 "Same prompts",
                                 "",
                                 "yes" if test["paired"] else "no",
@@ -236,13 +221,14 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                     *notes,
                 ],
             ),
-            *([html.P(expected(test["power"]), className="sentence")] if test.get("power") and held.empty else []),
-            _power_section(held, window, theme),
+            _power_section(held, window, theme, test.get("power")),
         ]
     )
 
 
-def _power_section(rows: pd.DataFrame, window: int, theme: Theme) -> Component:
+def _power_section(
+    rows: pd.DataFrame, window: int, theme: Theme, nearest: Mapping[str, Any] | None = None
+) -> Component:
     title = "What would a test of this size have seen?"
     if rows.empty:
         return html.Section(
@@ -262,9 +248,9 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme) -> Component:
         children=[
             html.H2(title),
             html.P(
-                "Share of real pairs of windows that the same test called different at 5 %, out of "
-                f"{roster} on Agent500: an unchanged source, a sibling of its family, a source of another family. "
-                f"n = {pairs} pairs a point; the line marks your smaller window.",
+                f"{expected(nearest) + ' ' if nearest else ''}Share of real pairs of windows that the same test called "
+                f"different at 5 %, out of {roster}: an unchanged source, a sibling of its family, a source of another "
+                f"family. n = {pairs} pairs a point; the line marks your smaller window.",
                 className="sentence",
             ),
             html.Div(
@@ -288,15 +274,6 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme) -> Component:
                 domLayout="autoHeight",
             ),
         ],
-    )
-
-
-def _fact(word: str, meaning: str, value: str, note: str) -> Component:
-    return html.Div(
-        [
-            html.Dt(shell.term(word, meaning) if meaning else word),
-            html.Dd([html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]),
-        ]
     )
 
 
@@ -393,9 +370,8 @@ def _testing(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def tick(_ticks: int | None, _cancel: int | None, jobs: list[str] | None) -> Any:
-        empty = {"width": "0%"}
         if not jobs:
-            return True, None, empty, True, no_update, no_update, no_update
+            return True, None, parts.NOTHING, True, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         try:
             if ctx.triggered_id == "win-cancel":
@@ -403,15 +379,15 @@ def _testing(app: Dash) -> None:
                     service.cancel(key, job)
             seen = [service.progress(key, job) for job in jobs]
         except MissingError as error:
-            return True, None, empty, True, None, None, visitor.said(error)
+            return True, None, parts.NOTHING, True, None, None, visitor.said(error)
         wrong = next((one for one in seen if one.state in ("failed", "cancelled")), None)
         if wrong is not None:
-            return True, None, empty, True, None, None, visitor.said(_why(wrong))
+            return True, None, parts.NOTHING, True, None, None, visitor.said(_why(wrong))
         done, total = sum(one.done for one in seen), sum(one.total for one in seen)
         if all(one.state == "done" for one in seen):
-            return True, None, empty, True, jobs, None, None
+            return True, None, parts.NOTHING, True, jobs, None, None
         words = f"{done:,} of {total:,} traces read." if done else "Waiting for the proxy."
-        return False, words, {"width": f"{100 * done / max(total, 1):.1f}%"}, False, no_update, no_update, None
+        return False, words, parts.bar(done, total), False, no_update, no_update, None
 
     @app.callback(
         Output("win-result", "children"),
@@ -429,7 +405,7 @@ def _testing(app: Dash) -> None:
         except AtlasError as error:
             return visitor.said(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
-        rows = power(questions(), report["method"]["reader"], roster)
+        rows = power(questions(), report["method"]["reader"], roster, test["rows"])
         return answer(test, rows, (test["names"][0], test["names"][1]), theme or "dark")
 
 

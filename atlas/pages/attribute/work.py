@@ -14,7 +14,7 @@ from atlas.data import questions
 from atlas.drawing import blank
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import running_evidence
-from atlas.pages.attribute import intake, landing, question, result, verdict, visitor
+from atlas.pages.attribute import intake, landing, parts, question, result, verdict, visitor
 from atlas.state import View
 from atlas.theme import Theme
 from backend.audit.progress import Snapshot
@@ -34,58 +34,35 @@ STATES = {
 
 def step() -> Component:
     """The step's layout."""
-    return html.Section(
-        className="step",
-        **{"aria-labelledby": "attr-title-3"},
-        children=[
-            html.H2([html.Span("3", className="step-number"), "Evidence"], id="attr-title-3"),
+    drawn = html.Div(
+        dcc.Graph(
+            id="attr-live",
+            figure=blank("dark"),
+            responsive=True,
+            className="graph",
+            config={"displayModeBar": False},
+        ),
+        className="live-graph",
+        role="img",
+        **{"aria-label": "Evidence so far"},
+    )
+    return parts.step(
+        3,
+        "Evidence",
+        "attr-title-3",
+        [
             html.Div(
-                className="step-body",
+                className="row",
                 children=[
-                    html.Div(
-                        className="row",
-                        children=[
-                            html.Button(
-                                "Weigh the evidence", id="attr-go", className="button button-main", disabled=True
-                            ),
-                            html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
-                        ],
-                    ),
-                    html.Div(id="attr-go-problem", **{"aria-live": "assertive"}),
-                    html.Div(
-                        id="attr-progress",
-                        className="progress",
-                        hidden=True,
-                        children=[
-                            html.Div(
-                                className="progress-line",
-                                children=[
-                                    html.Span(id="attr-words", role="status"),
-                                    html.Button("Cancel", id="attr-cancel", className="button"),
-                                    html.Span(id="attr-cancel-said", className="hint"),
-                                ],
-                            ),
-                            html.Div(
-                                html.Div(id="attr-bar", className="progress-fill", style={"width": "0%"}),
-                                className="progress-track",
-                                **{"aria-hidden": "true"},
-                            ),
-                            html.P(id="attr-so-far", className="sentence"),
-                            html.Div(
-                                dcc.Graph(
-                                    id="attr-live",
-                                    figure=blank("dark"),
-                                    responsive=True,
-                                    className="graph",
-                                    config={"displayModeBar": False},
-                                ),
-                                className="live-graph",
-                                role="img",
-                                **{"aria-label": "Evidence so far"},
-                            ),
-                        ],
-                    ),
+                    html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
+                    html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
                 ],
+            ),
+            html.Div(id="attr-go-problem", **{"aria-live": "assertive"}),
+            parts.progress(
+                "attr",
+                html.Span(id="attr-cancel-said", className="hint"),
+                [html.P(id="attr-so-far", className="sentence"), drawn],
             ),
         ],
     )
@@ -107,6 +84,8 @@ def words(snapshot: Snapshot) -> str:
         return f"Waiting for the proxy{ahead}. {many} to read."
     rate = snapshot.done / snapshot.seconds if snapshot.seconds > 0 and snapshot.done else 0.0
     left = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
+    if snapshot.beside_total and snapshot.done == snapshot.total:
+        return f"{many} read; {snapshot.beside:,} of {snapshot.beside_total:,} with the further readers."
     return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{left}."
 
 
@@ -214,12 +193,11 @@ def _running(app: Dash) -> None:
     )
     def tick(_ticks: int | None, _changed: int | None, job: str | None, before: str | None, theme: Theme) -> Any:
         if not job:
-            return True, None, None, {"width": "0%"}, no_update, True, None, no_update, no_update
+            return True, None, None, parts.NOTHING, no_update, True, None, no_update, no_update
         try:
             snapshot = visitor.service().progress(visitor.session(), job)
         except MissingError:
-            return True, None, None, {"width": "0%"}, no_update, True, None, None, no_update
-        share = 100 * snapshot.done / max(snapshot.total, 1)
+            return True, None, None, parts.NOTHING, no_update, True, None, None, no_update
         told = so_far(snapshot)
         drawn: Any = no_update
         if told != before:
@@ -231,8 +209,8 @@ def _running(app: Dash) -> None:
                 snapshot.problem or "The work was cancelled before the first batch",
                 snapshot.remedy or "Press the button to start again",
             )
-            return True, None, None, {"width": "0%"}, no_update, True, None, None, visitor.said(why)
-        style = {"width": f"{share:.1f}%"}
+            return True, None, None, parts.NOTHING, no_update, True, None, None, visitor.said(why)
+        style = parts.bar(snapshot.done + snapshot.beside, snapshot.total + snapshot.beside_total)
         return ended, words(snapshot), told, style, drawn, ended, job if ended else None, no_update, None
 
     @app.callback(
