@@ -129,7 +129,7 @@ def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
     for page in PAGES:
         for name, told in page.PAGE.figures.items():
             frame = told.table(asked, view)
-            if page is compare and (frame.empty or name in ("reached", "members")):
+            if page is compare and frame.empty:
                 continue  # needs more than this atlas holds: tests/test_compare.py
             assert len(frame) > 0, name
             again = pd.read_csv(io.StringIO(shell.csv_text(frame)), keep_default_na=False)
@@ -343,6 +343,15 @@ def test_the_pass_rule_needs_three_readers(asked: Questions) -> None:
     assert (frame["family"] != frame["other_family"]).all()
     alone = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.settle(View(roster="27-way", domain="math100")))
     assert set(alone["readers"]) == {1} and set(alone["passes"]) == {""}
+
+
+def test_trust_shows_other_perplexities_below_the_maps(asked: Questions, app: Dash) -> None:
+    with app.server.test_request_context():
+        drawn = neighbourhoods._trust(asked, asked.settle(View(roster="12-way")))
+    rows = [f"{name}, {dims}-D" for name in ("t-SNE", "UMAP", "PCA") for dims in (3, 2)]
+    swept = [f"t-SNE, perplexity {perplexity}, 2-D" for perplexity in (10, 50)]
+    assert list(drawn.figure["layout"]["yaxis"]["ticktext"]) == [*rows, *swept]
+    assert "4 other settings" in str(drawn.sentence)
 
 
 def test_what_the_browser_gets_is_compressed(app: Dash) -> None:

@@ -510,6 +510,9 @@ def test_made_by(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dic
     assert builds("projections", reader=R, roster="3-way", method="tsne") == [made["map"]]
     assert builds("layer_selection", reader=UR, outer_fold=None) == [made["evaluate"]]
     assert builds("sources", source="a") == [made["sources"]]
+    assert (
+        builds("confusion", reader=(UR, "nobody"), k=1) == [made["evaluate"]] and builds("confusion", reader=()) == []
+    )
     assert builds("confusion", reader="' OR true --") == []
     for table, key in (
         ("readers", {"reader": UR}),

@@ -268,10 +268,13 @@ def _tall(name: str, draw: Callable[[Questions, View], Drawn]) -> drawing.Part:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _told(table: Callable[[Questions, View], pd.DataFrame], store: str, *fields: str) -> shell.Told:
+def _told(table: Callable[[Questions, View], pd.DataFrame], store: str, **fields: str) -> shell.Told:
+    """Rows, and what made them: the readers in the rows, under the fields of the view that the rows stand for."""
+
     def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-        known = {"roster": view.roster, "benchmark": view.domain, "condition": view.condition}
-        return store, {name: known[name] for name in fields}
+        frame = table(asked, view)
+        key: dict[str, object] = {"roster": view.roster} | {name: getattr(view, of) for name, of in fields.items()}
+        return store, key | ({"reader": tuple(dict.fromkeys(frame["reader"]))} if "reader" in frame else {})
 
     return shell.Told(table, made, compare_chosen.first)
 
@@ -290,8 +293,8 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "curves": _told(compare_chosen.curve_rows, "attribution_metrics", "roster", "benchmark", "condition"),
-        "ends": _told(compare_chosen.end_rows, "attribution_metrics", "roster", "benchmark", "condition"),
+        "curves": _told(compare_chosen.curve_rows, "attribution_metrics", benchmark="domain", condition="condition"),
+        "ends": _told(compare_chosen.end_rows, "attribution_metrics", benchmark="domain", condition="condition"),
         "reached": shell.Told(compare_readouts.goal_frame, compare_readouts.goals_told, compare_chosen.first),
         "members": shell.Told(_plain(compare_readouts.member_rows), compare_readouts.goals_told, compare_chosen.first),
         "gains": shell.Told(
@@ -299,20 +302,20 @@ PAGE = shell.Page(
             compare_readouts.gains_told,
             compare_chosen.first,
         ),
-        "panels": _told(compare_elsewhere.panel_rows, "attribution_metrics", "roster"),
-        "elsewhere": _told(compare_elsewhere.elsewhere_rows, "attribution_metrics", "roster"),
-        "every": _told(compare_elsewhere.every_rows, "attribution_metrics", "roster"),
-        "depths": _told(compare_forms.depth_rows, "layer_scores", "roster"),
-        "parts": _told(_plain(compare_forms.part_rows), "attribution_metrics", "roster"),
-        "views": _told(_plain(compare_forms.view_rows), "attribution_metrics", "roster"),
-        "forms": _told(_plain(compare_forms.form_rows), "attribution_metrics", "roster"),
-        "variance": _told(_plain(compare_forms.variance_rows), "variance_ratios", "roster"),
+        "panels": _told(compare_elsewhere.panel_rows, "attribution_metrics"),
+        "elsewhere": _told(compare_elsewhere.elsewhere_rows, "attribution_metrics"),
+        "every": _told(compare_elsewhere.every_rows, "attribution_metrics"),
+        "depths": _told(compare_forms.depth_rows, "layer_scores"),
+        "parts": _told(_plain(compare_forms.part_rows), "attribution_metrics"),
+        "views": _told(_plain(compare_forms.view_rows), "attribution_metrics"),
+        "forms": shell.Told(_plain(compare_forms.form_rows), compare_forms.forms_told, compare_chosen.first),
+        "variance": _told(_plain(compare_forms.variance_rows), "variance_ratios"),
         "capability": shell.Told(
             _plain(compare_proxies.capability_rows),
             lambda asked, view: ("correlations", {"reference": f"accuracy@{view.k}/{compare_proxies.READS}"}),
             compare_chosen.first,
         ),
-        "cost": _told(compare_proxies.cost_rows, "costs", "roster"),
-        "costs": _told(compare_proxies.cost_rows, "costs", "roster"),
+        "cost": _told(compare_proxies.cost_rows, "costs"),
+        "costs": _told(compare_proxies.cost_rows, "costs"),
     },
 )

@@ -127,6 +127,12 @@ def form_rows(asked: Questions, view: View) -> pd.DataFrame:
     return out.sort_values("row", key=lambda rows: rows.map({name: at for at, name in enumerate(FORMS)}), kind="stable")
 
 
+def forms_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the forms: those of every proxy that the means are over."""
+    readers = tuple(_at_k(asked, view, FORMS)["reader"])
+    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+
+
 def forms(asked: Questions, view: View) -> Drawn:
     """Forms over time."""
     frame = form_rows(asked, view)

@@ -279,7 +279,8 @@ def gains(asked: Questions, view: View) -> Drawn:
 
 def goals_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    return "attribution_metrics", {"reader": fused_reader(asked, view), "roster": view.roster}
+    held = tuple(readouts(asked, view)["reader"]) or (asked.attribution_reader(view),)
+    return "attribution_metrics", {"reader": held, "roster": view.roster, "metric": "accuracy"}
 
 
 def gains_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:

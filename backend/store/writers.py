@@ -47,7 +47,7 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
-    """SQL condition and values for rows whose columns equal those of ``key`` (None matches NULL).
+    """SQL condition and values for rows whose columns equal those of ``key``; None is NULL, a tuple any of its parts.
 
     Raises
     ------
@@ -57,8 +57,11 @@ def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object
     unknown = sorted(set(key) - set(columns))
     if unknown or not key:
         raise ValueError(f"the key of table {table!r} must name its columns, got {sorted(key)}")
-    values = [value.item() if isinstance(value, np.generic) else value for value in key.values()]
-    return " AND ".join(f'"{name}" IS NOT DISTINCT FROM ?' for name in key), values
+    parts = {name: value.item() if isinstance(value, np.generic) else value for name, value in key.items()}
+    asked = {name: "IN (SELECT unnest(?))" if isinstance(value, tuple) else "IS NOT DISTINCT FROM ?"
+             for name, value in parts.items()}  # fmt: skip
+    values: list[object] = [list(value) if isinstance(value, tuple) else value for value in parts.values()]
+    return " AND ".join(f'"{name}" {how}' for name, how in asked.items()), values
 
 
 def replace_rows(

@@ -1,0 +1,64 @@
+"""The page of a source without a browser: its facts, and what speaks for each of its neighbours."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import Questions
+from atlas.pages import source
+from atlas.state import View
+from backend.store import queries
+from tests.invented_atlas import MARKUP, publish_invented
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    folder = tmp_path_factory.mktemp("source")
+    publish_invented(folder / "data")
+    return create_application(folder / "data", folder / "cache")
+
+
+@pytest.fixture
+def asked(app: Dash) -> Iterator[Questions]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+def test_the_facts_name_what_they_are(asked: Questions) -> None:
+    page = json.dumps(
+        source.layout(label="gpt_1", roster="27-way").to_plotly_json(), default=lambda part: part.to_plotly_json()
+    )
+    for fact in ("Family", "Repository id", "Label", "Access", "Responses", "Rosters"):
+        assert f'"children": "{fact}"' in page, fact
+    assert "gpt-org/gpt-1" in page and "gpt_1" in page and "12-way, 27-way" in page
+
+
+def test_neighbours_come_with_rank_percentile_p_and_votes(asked: Questions) -> None:
+    view = asked.settle(View(source="gpt_1", roster="27-way"))
+    frame = source.PAGE.figures["near"].table(asked, view)
+    assert list(frame["rank"]) == list(range(1, 11))
+    assert frame["p_value"].tolist() == pytest.approx((1 - frame["percentile"]).clip(lower=1 / (27 * 26 / 2)).tolist())
+    assert (frame["near"] >= 1).all() and (frame["near"] <= frame["readers"]).all() and set(frame["proxies"]) == {3}
+    near = asked.ask(queries.neighbors, asked.map_reader(view), "27-way", "agent500", "gpt_1", 10)
+    assert frame["neighbor"].tolist() == near["neighbor"].tolist()
+
+
+def test_kin_by_luck_is_counted_exactly() -> None:
+    assert source.hypergeometric_tail(0, 26, 3, 10) == 1
+    assert source.hypergeometric_tail(1, 4, 2, 2) == pytest.approx(5 / 6)
+    assert source.hypergeometric_tail(3, 26, 3, 10) == pytest.approx(math.comb(23, 7) / math.comb(26, 10))
+    assert source.hypergeometric_tail(0, 5, 0, 3) == 1
+
+
+def test_a_hostile_neighbour_is_text(asked: Questions) -> None:
+    view = asked.settle(View(source=MARKUP, roster="27-way"))
+    content, sentence = source._near(asked, view)
+    held = json.dumps([content, sentence], default=lambda part: part.to_plotly_json())
+    assert "dangerously" not in held and "p = " in held
