@@ -160,6 +160,12 @@ def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
             for metric in ("trustworthiness_5", "trustworthiness_10", "knn_jaccard_10"):
                 quality.append((method, dimensions, metric, rng.uniform(0.7, 0.95), json.dumps({"seed": 42})))
     replace_rows(connection, "projections", pd.concat(frames, ignore_index=True), key, build)
+    quality += [
+        ("tsne-sweep", 2, metric, 0.9, json.dumps({"seed": seed, "perplexity": perplexity}))
+        for metric in ("trustworthiness_5", "trustworthiness_10", "knn_jaccard_10")
+        for perplexity in (10.0, 50.0)
+        for seed in (0, 1)
+    ]
     columns = ["method", "dimensions", "metric", "value", "settings"]
     replace_rows(connection, "projection_quality", pd.DataFrame(quality, columns=columns), key, build)
     flat = frames[0]

@@ -33,6 +33,13 @@ def test_a_joint_map_holds_every_source_once_a_domain(cursor: Cursor) -> None:
     assert map_queries.joint_projection(cursor, SEES, "12-way", "raw", "pca", 2).empty
 
 
+def test_a_sweep_is_told_by_perplexity(cursor: Cursor) -> None:
+    frame = map_queries.projection_sweep(cursor, SEES, "12-way", "agent500")
+    assert list(frame["perplexity"]) == [10.0] * 6 + [50.0] * 6 and set(frame["method"]) == {"tsne-sweep"}
+    shown = queries.projection_quality(cursor, SEES, "12-way", "agent500")
+    assert set(shown["method"]) == {"tsne", "umap", "pca"}
+
+
 def test_outlines_come_as_lists(cursor: Cursor) -> None:
     frame = map_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne")
     assert list(frame["family"]) == ["Qwen"] and list(frame["x"].iloc[0]) == [-9.0, 9.0, 9.0, -9.0, -9.0]

@@ -19,6 +19,7 @@ from atlas.pages.map_card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
+from backend.store.map_queries import projection_sweep
 
 QUESTIONS = {
     "purity": "Are a source's neighbours its family?",
@@ -52,7 +53,6 @@ DOMAIN_METRICS = {
     "mrr": "mean reciprocal rank",
     "wins_other": "nearer than any other",
 }
-SWEEP = "tsne-sweep"
 EMPTY_HEIGHT = 240
 
 
@@ -425,7 +425,12 @@ def _stability(asked: Questions, view: View) -> Drawn:
 
 
 def _quality(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.projection_quality, asked.map_reader(view), view.roster, view.domain)
+    """The maps of the page and, below them, t-SNE at other perplexities, several seeds each."""
+    key = (asked.map_reader(view), view.roster, view.domain)
+    swept = asked.ask(projection_sweep, *key)
+    swept = swept.assign(method=[f"t-SNE, perplexity {perplexity:.0f}" for perplexity in swept["perplexity"]])
+    made = asked.ask(queries.projection_quality, *key).replace({"method": PROJECTIONS})
+    return pd.concat([made, swept.drop(columns="perplexity")], ignore_index=True) if len(swept) else made
 
 
 def _trust(asked: Questions, view: View) -> Drawn:
@@ -433,15 +438,20 @@ def _trust(asked: Questions, view: View) -> Drawn:
     frame = frame[frame["metric"].isin(list(TRUST))]
     if frame.empty:
         return drawing.unmapped(asked, view, "map")
-    names = {**PROJECTIONS, SWEEP: "t-SNE, other settings"}
-    swept = frame[frame["method"] == SWEEP]
-    more = f" The last rows repeat t-SNE with {swept['settings'].nunique()} other settings." if len(swept) else ""
+    swept = frame[~frame["method"].isin(list(PROJECTIONS.values()))]
+    names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
+    more = (
+        f" Below, t-SNE with {swept['settings'].nunique()} other settings: a row a perplexity, a point a seed."
+        if len(swept)
+        else ""
+    )
     sentence = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
         f"n = {len(asked.ask(queries.sources, view.roster))} sources.{more}",
     ]
-    return Drawn(figures.map_trust(frame, names, TRUST, theme=view.theme), sentence)
+    drawn = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
+    return Drawn(drawn, sentence)
 
 
 def _domain_rows(asked: Questions, view: View) -> pd.DataFrame:

@@ -37,6 +37,25 @@ def joint_projection(
     ).df()
 
 
+def projection_sweep(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
+    """How far maps of other settings can be trusted, one row a map and metric.
+
+    Returns
+    -------
+    DataFrame
+        Columns method, dimensions, perplexity, metric, value, settings (JSON), build_id; empty where none was made.
+    """
+    return cursor.execute(
+        """
+        SELECT method, dimensions, (settings->>'perplexity')::DOUBLE AS perplexity, metric, value, settings, build_id
+        FROM projection_quality
+        WHERE reader = ? AND roster = ? AND domain = ? AND method LIKE '%-sweep'
+        ORDER BY method, dimensions, perplexity, settings->>'seed', metric
+        """,
+        [reader, roster, domain],
+    ).df()
+
+
 def density_regions(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.5
 ) -> pd.DataFrame:
