@@ -11,6 +11,18 @@ from jinja2 import Environment, StrictUndefined
 ROWS = 500
 """Traces that the page lists; the table in CSV holds all."""
 CANDIDATES = 12
+FACTS = {
+    "proxy_hash": "Weights of the proxy (sha256)",
+    "data_hash": "Enrolled data (sha256)",
+    "engine": "Engine of the enrolment",
+    "max_tokens": "Tokens that the proxy reads",
+    "records": "Enrolled traces",
+    "whole_tokens": "Tokens at which enrolled responses end",
+    "seed": "Seed of the folds",
+    "code_version": "Code of the enrolment",
+    "created": "Enrolled on",
+}
+"""What the facts of an enrolment are called."""
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 220, 46, 26
 
 
@@ -34,6 +46,10 @@ def write_html(report: Mapping[str, Any]) -> str:
         results=report["results"],
         rows=ROWS,
         candidates=CANDIDATES,
+        facts=FACTS,
+        subject_prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))[
+            report["results"]["subject"]
+        ],
         chart=evidence_chart(report["results"]["running"], report["results"]["spread"]["points"]),
     )
 
@@ -124,7 +140,8 @@ endif %},
 <ul>{% for proposition in report.propositions %}<li><b>{{ proposition.name }}</b>: {{ proposition.text }}</li>{%
 endfor %}</ul>
 <p>Reference population: the {{ report.reference.sources | length }} sources of the enrolment
-<code>{{ report.reference.enrolment }}</code>. Prior: {{ report.reference.prior_statement }}</p>
+<code>{{ report.reference.enrolment }}</code>, in {{ report.reference.families | unique | list | length }} families.
+Prior: {{ report.reference.prior_statement }} Prior of {{ results.subject }}: {{ subject_prior | share }}.</p>
 
 <h2>Candidates</h2>
 <table><thead><tr><th>Source</th><th>Family</th><th class="n">Probability</th>
@@ -135,12 +152,21 @@ endfor %}</ul>
 {% endfor %}</tbody></table>
 {% if results.candidates | length > candidates %}<p class="small">{{ results.candidates | length - candidates }} less
 probable sources are in the JSON file.</p>{% endif %}
-<p>log10 likelihood ratio of {{ results.subject }} against another enrolled source:
-<b>{{ results.log10_ratio_others | number }}</b> ({{ results.in_words }}). The rule says: {{ results.reason }}.
+<p>log10 likelihood ratio of {{ "the family of " if results.level == "family" else "" }}{{ results.subject }} against
+{{ "the other families" if results.level == "family" else "another enrolled source" }}:
+<b>{{ results.log10_ratio_others | number }}</b> ({{ results.in_words }}){% if results.interval %}; {{
+results.interval.low | number }} to {{ results.interval.high | number }} in 90 % of {{
+"{:,}".format(results.interval.draws
+) }} resamples of the traces, in which its probability lies between {{ results.interval.probability_low | share }} and
+{{
+results.interval.probability_high | share }}{% endif %}. The rule says: {{ results.reason }}.
 {% if results.siblings %}The members of the leading family that are not told apart: {{ results.siblings | join(", ")
 }}.{% endif %}
-Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
+{{ " " }}Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
 {% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}.</p>{% endif %}
+{% if not results.stop %}<p>Sequential stop: {{ "not asked, because it was fitted for whole responses and these were
+cut at one length"
+if report.method.condition != "clean" else "the enrolment has no rule for it" }}.</p>{% endif %}
 {% if results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
 results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough after {{ results.stop.enough_after }}
 traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
@@ -171,6 +197,20 @@ dashed: where the rule decides. The sum is not calibrated.</figcaption></figure>
 {{ results.leave_one_out.highest | number }}; the leading source changes for
 {{ results.leave_one_out.leader_changes }} of {{ results.traces }} traces.</p>
 
+<h2>What hangs on the reader?</h2>
+{% if results.readers | length > 1 %}<table><thead><tr><th>Enrolment and reader</th><th>Answer</th><th>Leading
+source</th><th class="n">log10 ratio</th><th class="n">90 % of resamples</th>
+<th class="n">unknown p</th></tr></thead><tbody>
+{% for row in results.readers %}<tr><td>{{ row.enrolment }}<br><span class="small">{{ row.reader }}, {{ row.sources
+}} sources</span></td><td>{{ row.verdict }}</td><td>{{ row.leader }}</td>
+<td class="n">{{ row.log10_ratio_others | number
+}}</td><td class="n">{{ row.low | number }} to {{ row.high | number }}</td><td class="n">{{ row.unknown_p | number(3)
+}}</td></tr>
+{% endfor %}</tbody></table><p class="small">The answer of this report is that of the first one.</p>
+{% else %}<p>One reader was asked: {{ report.method.reader }}, {{ results.traces }} traces. <code>--also
+ENROLMENT</code>
+shows what others find.</p>{% endif %}
+
 {% for map in report.heat_maps %}
 <h2>Token evidence of trace {{ map.number }}</h2>
 <p class="small">Green speaks for {{ map.source }}, red for {{ map.rival }}. The tokens add up to
@@ -184,11 +224,13 @@ style="{{ piece.value | heat(largest) }}">{{ piece.text }}</span>{% endfor %}<sp
 
 <h2>Traces</h2>
 <table><thead><tr><th class="n">No.</th><th class="n">{{ report.input.unit }}</th><th>sha256</th><th>Time</th>
-<th class="n">Characters</th><th class="n">Tokens</th><th>Nearest</th><th class="n">adds to log10
+<th class="n">Characters of prompt</th><th class="n">of response</th><th class="n">Tokens</th><th>Nearest</th>
+<th class="n">adds to log10
 ratio</th></tr></thead><tbody>
 {% for trace in report.traces[:rows] %}
 <tr><td class="n">{{ trace.number }}</td><td class="n">{{ trace.place }}</td><td class="mono">{{ trace.sha256 }}</td>
-<td>{{ trace.time or "" }}</td><td class="n">{{ trace.response_characters }}</td><td class="n">{{ trace.tokens }}</td>
+<td>{{ trace.time or "" }}</td><td class="n">{{ trace.prompt_characters }}</td>
+<td class="n">{{ trace.response_characters }}</td><td class="n">{{ trace.tokens }}</td>
 <td>{{ trace.nearest }}</td><td class="n">{{ trace.log10_ratio | number }}</td></tr>
 {% endfor %}</tbody></table>
 {% if report.traces | length > rows %}<p class="small">The first {{ rows }} are listed; the JSON and CSV files hold
@@ -196,21 +238,34 @@ all.</p>{% endif %}
 
 <h2>What was left out</h2>
 {% if report.exclusions or report.input.problems %}<table><thead><tr><th class="n">{{ report.input.unit }}</th>
-<th>Column</th><th>Reason</th></tr></thead><tbody>
+<th>Column</th><th>Reason</th><th>sha256</th></tr></thead><tbody>
 {% for problem in report.input.problems[:rows] %}<tr><td class="n">{{ problem.place }}</td><td>{{ problem.column or ""
 }}</td>
-<td>{{ problem.reason }}</td></tr>{% endfor %}
+<td>{{ problem.reason }}</td><td></td></tr>{% endfor %}
 {% for exclusion in report.exclusions[:rows] %}<tr><td class="n">{{ exclusion.place }}</td><td></td>
-<td>{{ exclusion.reason }}</td></tr>{% endfor %}</tbody></table>{% else %}<p>Nothing.</p>{% endif %}
+<td>{{ exclusion.reason }}</td><td class="mono">{{ exclusion.sha256 }}</td></tr>{% endfor %}</tbody></table>{% else
+%}<p>Nothing.</p>{% endif %}
 {% for note in report.input.notes %}<p class="small">{{ note }}</p>{% endfor %}
 
 <h2>How well does this do in such a case?</h2>
-{% if report.get("validation") %}<p>Nearest validated case: {{ report.validation.traces }} traces of
-{{ "whole responses" if report.validation.condition == "clean" else "responses cut like " ~ report.validation.condition
+{% set held = report.validation %}
+{% if held %}<p>Nearest validated case: {% if held.traces is not none %}{{ held.traces }} traces of {% endif %}{{
+"whole responses" if held.condition == "clean" else "responses cut like " ~ held.condition
 }}. All on prompts that were held out from what they test.</p>
-<ul>{% for row in report.validation.rows if row.sentence %}<li>{{ row.sentence }}{% if row.condition !=
-report.validation.condition %} (Measured on whole responses.){% endif %}</li>
-{% endfor %}</ul>{% else %}<p>No validation is attached to this enrolment.</p>{% endif %}
+{% if "ece" in held and "ece_before" in held and "cllr" in held and "cllr_before" in held %}
+<table><thead><tr><th>On prompts held out</th><th class="n">before calibration</th><th class="n">after</th></tr></thead>
+<tbody><tr><td>Calibration error (ECE){% if "ece_floor" in held %}; {{ held.ece_floor | number(3) }} arises by chance{%
+endif %}</td><td class="n">{{ held.ece_before | number(3) }}</td><td class="n">{{ held.ece | number(3) }}</td></tr>
+<tr><td>Cost of the likelihood ratios (Cllr, bits)</td><td class="n">{{ held.cllr_before | number(3) }}</td>
+<td class="n">{{ held.cllr | number(3) }}</td></tr></tbody></table>{% endif %}
+<table><thead><tr><th>What was measured</th><th class="n">±</th><th class="n">n</th></tr></thead><tbody>
+{% for row in held.rows if row.sentence %}<tr><td>{{ row.sentence }}{% if row.condition != held.condition
+%} (Measured on whole responses.){% endif %}</td><td class="n">{{ row.std | number(3) }}</td><td class="n">{{
+"{:,}".format(row.n) }}</td></tr>
+{% endfor %}</tbody></table>{% else %}<p>No validation is attached to this enrolment: {{ "probabilities and ratios are
+calibrated on held-out prompts, but" if results.calibrated else "nothing is calibrated, and" }} how often its
+verdicts, its
+unknown-source test or its stop are wrong has not been measured.</p>{% endif %}
 
 <h2>How to read the ratio</h2>
 <table><tbody>{% for row in report.verbal_scale %}<tr><td>log10 ratio {% if row.log10_up_to is none %}beyond the last
@@ -226,8 +281,13 @@ report.validation.condition %} (Measured on whole responses.){% endif %}</li>
 <tr><td>Reader</td><td>{{ report.method.reader }}, block {{ report.method["layers"] | join(", ") }}, {{
 report.method.probes }}
 probe(s), {{ report.method.engine }}</td></tr>
-<tr><td>Enrolment</td><td class="mono">{{ report.method.enrolment_sha256 }}</td></tr>
-{% for key, value in report.method.facts.items() %}<tr><td>{{ key }}</td><td class="mono">{{ value }}</td></tr>{%
+<tr><td>Enrolment: probes, calibration, unknown-source reference, names</td>
+<td class="mono">{{ report.method.enrolment_sha256 }}</td></tr>
+<tr><td>Proxy, view, read as</td><td>{{ report.method.proxy }}, {{ report.method.view }}, {{
+"whole responses" if report.method.condition == "clean" else "responses cut like " ~ report.method.condition
+}}</td></tr>
+{% for key, value in report.method.facts.items() %}<tr><td>{{ facts.get(key, key) }}</td>
+<td class="mono">{{ value }}</td></tr>{%
 endfor %}
 <tr><td>Code</td><td class="mono">{{ report.method.code_version }}</td></tr>
 <tr><td>Orders, seed</td><td>{{ results.spread.orders }}, {{ results.spread.seed }}</td></tr>
