@@ -531,8 +531,10 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 
 @pytest.mark.proxy
 @pytest.mark.slow
-def test_samples_are_told_apart(smollm2: Reader) -> None:
-    made, rest = sample_enrolment(smollm2)
+@pytest.mark.parametrize("blocks", [None, (9, 15, 21)])
+def test_samples_are_told_apart(smollm2: Reader, blocks: tuple[int, ...] | None) -> None:
+    made, rest = sample_enrolment(smollm2, blocks=blocks)
+    assert made.layers == ([9, 12, 15, 21] if blocks else [12])
     attributor = Attributor(smollm2, made, proxy_hash("smollm2-135m"))
     right = 0
     for source in made.sources:
@@ -541,5 +543,7 @@ def test_samples_are_told_apart(smollm2: Reader) -> None:
         assert found.calibrated
         right += made.sources[found.leader] == source
     assert right >= 5  # of 8; chance is 1
-    evidence = token_evidence(smollm2, made, rest[0].trace, 0, 1)
-    assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
+    for row in rest[:: len(rest) // 4]:
+        evidence = token_evidence(smollm2, made, row.trace, 0, 1)
+        assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
+        assert evidence.stored == pytest.approx(evidence.log_odds, abs=5e-2)
