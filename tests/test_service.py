@@ -343,3 +343,89 @@ def test_samples_are_there_without_an_ecosystem_of_theirs(service: Service) -> N
     assert preview.labels == ()
     with pytest.raises(AtlasError, match="no sample"):
         service.sample(ANN, 99)
+
+
+def test_a_report_is_checked_against_its_traces(service: Service) -> None:
+    traces = service.upload(ANN, "t.jsonl", file_of("shout"))
+    job = service.start(ANN, traces.key, Settings(claimed="shout", orders=20, stop_level=0.1))
+    assert service.wait(ANN, job, PATIENCE).state == "done"
+    text = service.export(ANN, job, "json")
+    report = service.upload(ANN, "report.json", text.encode())
+    assert service.agrees(ANN, report.key).equal
+    again = service.recompute(ANN, report.key, traces.key)
+    assert service.wait(ANN, again, PATIENCE).state == "done"
+    found = service.checked(ANN, report.key, again)
+    assert found.equal, found.found
+    assert (found.traces, found.largest, found.notes[0]) == (
+        12, 0.0, "The file is the one of the report, byte for byte.",
+    )  # fmt: skip
+
+    # The same traces in another order of columns and another form are the same traces.
+    rows = [json.loads(line) for line in file_of("shout").splitlines()]
+    table = "answer;question\n" + "".join(f'"{row["response"]}";"{row["prompt"]}"\n' for row in rows)
+    other = service.upload(ANN, "t.csv", table.encode())
+    again = service.recompute(ANN, report.key, other.key)
+    service.wait(ANN, again, PATIENCE)
+    found = service.checked(ANN, report.key, again)
+    assert found.equal, found.found
+    assert "not the one of the report" in found.notes[0]
+
+    forged = json.loads(text)
+    forged["results"]["log10_ratio_others"] = 9.0
+    key = service.upload(ANN, "forged.json", json.dumps(forged).encode()).key
+    assert not service.agrees(ANN, key).equal
+    again = service.recompute(ANN, key, traces.key)
+    service.wait(ANN, again, PATIENCE)
+    assert any("log10_ratio_others was 9.0" in sentence for sentence in service.checked(ANN, key, again).found)
+    wrong = service.upload(ANN, "w.jsonl", file_of("code"))
+    with pytest.raises(AtlasError, match="no trace in"):
+        service.recompute(ANN, report.key, wrong.key)
+    with pytest.raises(AtlasError, match="no report"):
+        service.agrees(ANN, service.upload(ANN, "x.json", b"{}").key)
+    with pytest.raises(MissingError):
+        service.agrees(BEN, report.key)
+    forged["method"]["enrolment_sha256"] = "0" * 64
+    elsewhere = service.upload(ANN, "elsewhere.json", json.dumps(forged).encode())
+    with pytest.raises(AtlasError, match="No ecosystem here"):
+        service.recompute(ANN, elsewhere.key, traces.key)
+
+
+def test_the_error_rate_of_the_stop_is_chosen(service: Service) -> None:
+    brings = service.brings("tiny")
+    assert brings.stop_levels == (0.01, 0.05, 0.1)
+    assert (brings.calibrated, brings.validated) == (True, True)
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    job = service.start(ANN, key, Settings(orders=1, stop_level=0.1))
+    service.wait(ANN, job, PATIENCE)
+    stop = service.report(ANN, job)["results"]["stop"]
+    assert stop["error_rate"] == 0.1
+    assert [answer["error_rate"] for answer in stop["levels"]] == [0.01, 0.05, 0.1]
+    assert "--stop-level 0.1" in service.report(ANN, job)["command"]
+    with pytest.raises(AtlasError, match="no stop rule for an error rate"):
+        service.start(ANN, key, Settings(stop_level=0.2))
+
+
+def test_further_readers_stand_beside_the_answer(service: Service, enrolment: Enrolment, tmp_path: Path) -> None:
+    fewer = replace(enrolment, name="bare", attachments={})
+    save_enrolment(fewer, tmp_path / "data" / "enrolments" / "bare.npz")
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    alone = service.start(ANN, key, Settings(enrolment="tiny", claimed="shout", orders=1))
+    both = service.start(ANN, key, Settings(enrolment="tiny", claimed="shout", orders=1, also=("bare",)))
+    service.wait(ANN, alone, PATIENCE)
+    end = service.wait(ANN, both, PATIENCE)
+    assert (end.state, end.beside) == ("done", 12)
+    first, second = (service.report(ANN, job)["results"] for job in (alone, both))
+    assert second["candidates"] == first["candidates"]
+    assert [row["enrolment"] for row in second["readers"]] == ["tiny", "bare"]
+    assert (second["readers"][1]["leader"], second["readers"][1]["calibrated"]) == ("shout", False)
+    assert second["readers"][1]["verdict"] == "INCONCLUSIVE"
+    assert alterations(service.report(ANN, both)) == []
+    report = service.upload(ANN, "r.json", service.export(ANN, both, "json").encode())
+    again = service.recompute(ANN, report.key, key)
+    service.wait(ANN, again, PATIENCE)
+    assert service.checked(ANN, report.key, again).equal
+    for also in (("tiny",), ("bare", "bare"), ("a", "b", "c", "d")):
+        with pytest.raises(AtlasError, match="each named once"):
+            service.start(ANN, key, Settings(enrolment="tiny", also=also))
+    with pytest.raises(AtlasError, match="no ecosystem 'zz'"):
+        service.start(ANN, key, Settings(enrolment="tiny", also=("zz",)))

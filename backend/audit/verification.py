@@ -183,11 +183,10 @@ def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
     last = report["steps"][-1] if report["steps"] else {}
     if last.get("details", {}).get("results") != digest(report["results"]):
         yield "The results are not those that the last step recorded"
+    told = {"traces": [trace["sha256"] for trace in report["traces"]], "file": report["input"].get("sha256")}
     for step in report["steps"]:
-        if step["step"] == "traces" and step["details"]["sha256"] != [trace["sha256"] for trace in report["traces"]]:
-            yield "The traces are not those that the chain recorded"
-        if step["step"] == "file" and step["details"]["sha256"] != report["input"]["sha256"]:
-            yield "The file is not the one that the chain recorded"
+        if step["step"] in told and step["details"].get("sha256", told[step["step"]]) != told[step["step"]]:
+            yield f"The sha256 of the {step['step']} is not the one that the chain recorded"
     for shown in report.get("heat_maps", []):
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
         if trace_hash(shown["prompt"], text) != report["traces"][int(shown["number"]) - 1]["sha256"]:
