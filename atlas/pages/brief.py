@@ -12,7 +12,7 @@ from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import Questions, questions
+from atlas.data import Questions
 from atlas.figures.attribution import rate_text
 from atlas.pages import brief_plates, related_pairs, relationships
 from atlas.pages.brief_compared import KINDS
@@ -36,13 +36,9 @@ METHOD = (
 PAPER = TOKENS["light"]
 
 
-def layout(**query: str) -> Component:
+@drawing.page
+def layout(asked: Questions, wanted: View) -> Component:
     """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    wanted = asked.settle(View.parse(query))
     view = asked.opened(wanted)
     return html.Div(
         className="column brief",
@@ -181,7 +177,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
         count = len(asked.ask(queries.sources, view.roster))
         told.append(
             [
-                f"From {brief_plates.traces(view.k)} the source is named right in ",
+                f"From {drawing.traces(view.k)} the source is named right in ",
                 html.Strong(f"{100 * at['value'].iloc[0]:.1f}\u00a0%"),
                 f" of the groups, among {count} sources; a guess would be right in {100 / count:.1f} %. ",
                 shell.origin_badge(asked.origin(reader)),

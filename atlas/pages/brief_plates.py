@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
 from atlas.pages import related_pairs, relationships
@@ -66,11 +67,6 @@ def words(asked: Questions, view: View) -> str:
     """Roster and domain in words: '165 sources on Agent500'."""
     count = len(asked.ask(queries.sources, view.roster))
     return f"{count} sources on {DOMAIN_NAMES.get(view.domain, view.domain)}"
-
-
-def traces(k: int) -> str:
-    """A budget in words."""
-    return "one trace" if k == 1 else f"{k} traces"
 
 
 def _points(asked: Questions, view: View) -> pd.DataFrame:

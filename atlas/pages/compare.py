@@ -12,7 +12,7 @@ from dash import Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import Questions, questions
+from atlas.data import Questions
 from atlas.drawing import Drawn
 from atlas.figures.dots import height_of
 from atlas.pages import compare_chosen, compare_elsewhere, compare_forms, compare_proxies, compare_readouts
@@ -48,27 +48,14 @@ CHAPTERS = {
 }
 
 
-def layout(**query: str) -> Component:
+@drawing.page
+def layout(asked: Questions, wanted: View) -> Component:
     """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    wanted = asked.settle(View.parse(query))
     view = asked.opened(wanted)
     view = dataclasses.replace(view, readers=tuple(compare_chosen.chosen(asked, view)))
 
     def section(name: str, drawn: Drawn, height: int | None = None) -> Component:
-        plot = shell.graph(f"{name}-graph", drawn.figure)
-        return shell.figure_section(
-            name,
-            QUESTIONS[name],
-            drawn.sentence,
-            plot,
-            height=height or height_of(drawn.figure),
-            absent=drawn.absent,
-            origin="",
-        )
+        return drawing.section(name, QUESTIONS[name], drawn, height or height_of(drawn.figure), origin="")
 
     def grid(name: str, shown: tuple[Component, shell.Children], height: int | None) -> Component:
         return shell.grid_section(name, QUESTIONS[name], *shown, origin="", height=height)

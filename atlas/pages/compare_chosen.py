@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, PAPER_METHOD, Questions
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, traces
 from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
 from atlas.figures.dots import signed
@@ -27,11 +27,6 @@ STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ec
 FUSED = "fused"
 FIRST = 4
 """Readers that stand side by side before anybody chose some."""
-
-
-def traces(k: int) -> str:
-    """A budget in words."""
-    return "one trace" if k == 1 else f"{k} traces"
 
 
 def everyone(asked: Questions) -> list[str]:

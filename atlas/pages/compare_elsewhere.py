@@ -8,10 +8,10 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, Questions
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, traces
 from atlas.figures import compare
 from atlas.figures.panels import curve_panels
-from atlas.pages.compare_chosen import AXES, PATH, STORED, chosen, everyone, lines, traces
+from atlas.pages.compare_chosen import AXES, PATH, STORED, chosen, everyone, lines
 from atlas.state import METRICS, View
 from backend.store import queries
 

@@ -8,10 +8,10 @@ import pandas as pd
 
 from atlas import drawing, shell
 from atlas.data import METHOD_NAMES, PAPER_METHOD, Questions
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, traces
 from atlas.figures import compare, dots
 from atlas.figures.dots import Level, Series
-from atlas.pages.compare_chosen import PATH, accuracies, chosen, lines, traces
+from atlas.pages.compare_chosen import PATH, accuracies, chosen, lines
 from atlas.state import View
 from backend.store import comparison_queries, queries
 

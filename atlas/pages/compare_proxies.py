@@ -7,11 +7,11 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
 from atlas.data import PAPER_METHOD, Questions, method_group
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, traces
 from atlas.figures import proxies
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
-from atlas.pages.compare_chosen import accuracies, everyone, traces
+from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
 from backend.store import comparison_queries, queries
 

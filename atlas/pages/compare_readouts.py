@@ -11,12 +11,12 @@ import pandas as pd
 
 from atlas import drawing, shell
 from atlas.data import PAPER_METHOD, Questions
-from atlas.drawing import Drawn
+from atlas.drawing import Drawn, traces
 from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
 from atlas.figures.neighbourhoods import p_text
-from atlas.pages.compare_chosen import FUSED, PATH, accuracies, traces
+from atlas.pages.compare_chosen import FUSED, PATH, accuracies
 from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
 from backend.store import comparison_queries, queries

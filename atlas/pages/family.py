@@ -39,11 +39,8 @@ def layout(name: str = "", **query: str) -> Component:
     view = asked.opened(wanted)
     origin = asked.origin(asked.attribution_reader(view))
 
-    def section(figure: str, drawn: Drawn, height: int) -> Component:
-        plot = shell.graph(f"{figure}-graph", drawn.figure)
-        return shell.figure_section(
-            figure, QUESTIONS[figure], drawn.sentence, plot, height=height, absent=drawn.absent, origin=origin
-        )
+    def section(name: str, drawn: Drawn, height: int) -> Component:
+        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin)
 
     return html.Div(
         className="column",
@@ -144,7 +141,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     if view.k not in accuracy:
         return [f"Nothing has been measured for this family, {drawing.choice_words(view)}."]
     rest = sources.accuracy_of(table, [source for source in table["source"] if source not in own])
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     kin = _destinations(asked, view)
     within = kin.loc[kin["family"] == view.zoom, "share"]
     told = (
@@ -199,7 +196,7 @@ def _leave(asked: Questions, view: View) -> Drawn:
     if _cells(asked, view).empty:
         return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
     frame = _destinations(asked, view)
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     if frame.empty:
         none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
         return Drawn(drawing.blank(view.theme), "There is no error to share out.", none)
@@ -223,7 +220,7 @@ def _within(asked: Questions, view: View) -> Drawn:
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
     figure["layout"]["margin"] |= {"l": 188, "b": 168}
     groups = int(cells.loc[cells["truth"].isin(own), "count"].sum())
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     sentence = (
         f"Rows are the true source, columns the answer at {traces}; the last column is any other family. "
         f"n = {groups:,} groups over three seeds."

@@ -38,8 +38,25 @@ TABLES = {
     "builds": "which command, code and data made every number",
     "readers": "readers and where they come from",
     "sources": "sources, families, access, numbers of responses",
+    "capability_scores": "general capability of the proxies, as others scored it",
+    "correlations": "capability against accuracy",
+    "cross_domain": "signatures of one domain sought in the other",
+    "dendrogram": "the tree of all sources",
+    "density_regions": "outlines of families on flat maps",
+    "extractions": "what reading the traces cost",
+    "families": "families in their order",
+    "joint_projections": "both domains on one map",
+    "mixture_weights": "weights of learned mixtures over time",
+    "projection_quality": "how far maps can be trusted",
+    "prompt_stability": "the geometry of parts of the prompts",
+    "proxies": "proxy models",
+    "reader_agreement": "how far readers see the same geometry",
+    "relationship_models": "relationships: models and their parents",
+    "relationship_pairs": "relationships: pairs and their truth",
+    "roster_members": "which sources a roster holds",
+    "schema_version": "of this file",
 }
-"""What the tables hold that people ask for most; the others go by their names."""
+"""What the tables hold; one that is not here goes by its name."""
 
 
 def layout(**query: str) -> Component:

@@ -10,7 +10,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import PAPER_METHOD, Questions, questions
+from atlas.data import PAPER_METHOD, Questions
 from atlas.drawing import Drawn
 from atlas.figures import relationships
 from atlas.figures.attribution import rate_text
@@ -47,19 +47,12 @@ COMPARED = ("accuracy", "f1", "auc")
 """Measures that were tested in pairs."""
 
 
-def layout(**query: str) -> Component:
+@drawing.page
+def layout(asked: Questions, view: View) -> Component:
     """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    if problem is not None:
-        return shell.no_generation(problem)
-    view = asked.settle(View.parse(query))
 
     def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
-        plot = shell.graph(f"{name}-graph", drawn.figure)
-        return shell.figure_section(
-            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin="", **more
-        )
+        return drawing.section(name, QUESTIONS[name], drawn, height, origin="", **more)
 
     return html.Div(
         className="column",

@@ -47,10 +47,7 @@ def layout(label: str = "", **query: str) -> Component:
     sees = asked.origin(asked.map_reader(view))
 
     def section(name: str, drawn: Drawn, height: int, came: str, **more: Any) -> Component:
-        plot = shell.graph(f"{name}-graph", drawn.figure)
-        return shell.figure_section(
-            name, QUESTIONS[name], drawn.sentence, plot, height=height, absent=drawn.absent, origin=came, **more
-        )
+        return drawing.section(name, QUESTIONS[name], drawn, height, origin=came, **more)
 
     return html.Div(
         className="column",
@@ -172,7 +169,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
     values = table[f"accuracy_{view.k}"].dropna()
     place = int((values > own[view.k]).sum()) + 1
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     return [
         f"With {traces} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
@@ -221,7 +218,7 @@ def _taken(asked: Questions, view: View) -> Drawn:
         return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}", _path(view))
     frame = _taken_rows(asked, view)
     groups = int(cells.loc[cells["truth"] == view.source, "count"].sum())
-    traces = "one trace" if view.k == 1 else f"{view.k} traces"
+    traces = drawing.traces(view.k)
     if frame.empty:
         nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
         return Drawn(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
@@ -380,7 +377,7 @@ def _versus(asked: Questions, view: View) -> list[Component]:
         share = cells.set_index(["truth", "predicted"])["share"]
         there = float(share.get((view.source, view.other), 0.0))
         back = float(share.get((view.other, view.source), 0.0))
-        traces = "one trace" if view.k == 1 else f"{view.k} traces"
+        traces = drawing.traces(view.k)
         parts.append(f"At {traces}, {there:.1%} of its groups are answered as the other, {back:.1%} the other way. ")
     near = asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, view.source)
     row = near[near["neighbor"] == view.other]
