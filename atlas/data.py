@@ -108,6 +108,7 @@ class Questions:
         self._followed: Generations | None = None
         self._lock = threading.Lock()
         self._near: dict[str, pd.DataFrame] = {}
+        self._marks: tuple[str, dict[str, Mark]] = ("", {})
         self._reader_rows: tuple[str, dict[str, pd.Series]] = ("", {})
 
     def generation(self) -> Generation:
@@ -172,6 +173,12 @@ class Questions:
 
     def marks(self) -> dict[str, Mark]:
         """Colour and symbol of every family of the generation, whatever the roster."""
+        name = self.generation().name
+        if self._marks[0] != name:
+            self._marks = name, self._all_marks()
+        return dict(self._marks[1])
+
+    def _all_marks(self) -> dict[str, Mark]:
         rosters = self.ask(queries.rosters)["roster"]
         members = [self.ask(queries.sources, roster)[["family", "family_position"]] for roster in rosters]
         if not members:
