@@ -89,8 +89,8 @@ def drift_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
     """
     held = validation_of(enrolment)
     held = held[held["part"].eq("drift") & held["space"].eq(SPACE) & held["condition"].eq(CLEAN)]
-    rows: list[dict[str, Any]] = held[["k", "scenario", "statistic", "value", "std", "n"]].to_dict("records")
-    return rows
+    columns = held[["k", "scenario", "statistic", "value", "std", "n"]]
+    return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]
 
 
 def attached(parts: Mapping[str, Fitted]) -> dict[str, npt.NDArray[Any]]:

@@ -157,8 +157,8 @@ def audit(
         )
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
-        trace, other = selection.texts[row], findings.rival if rival is None else rival
-        evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, other)
+        trace, against = selection.texts[row], findings.rival if rival is None else rival
+        evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against)
         maps.append((int(row) + 1, trace.prompt, evidence))
     report = build_report(
         Question(settings.case, settings.asked, settings.stated),

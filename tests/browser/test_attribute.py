@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import waitress
 from selenium.webdriver.common.by import By
@@ -176,6 +179,28 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     assert main(["verify", str(report), "--traces", str(traces)]) == 0
     assert "EQUAL: 10 traces" in capsys.readouterr().out
 
+    # So says the page itself, of the report and of a forged one.
+    browser.driver.get(f"{browser.url}/attribute?theme=light&mode=check")
+    browser.until("return document.querySelector('#attr-check') && !document.querySelector('#attr-check').hidden")
+    forged = json.loads(report.read_text("utf-8"))
+    forged["results"]["unknown_p"] = 0.999
+    false = downloads / "forged.json"
+    false.write_text(json.dumps(forged), "utf-8")
+    given(browser, traces, "#check-traces")
+    browser.until("return document.querySelector('#check-traces-head .preview-facts') !== null")
+    for path, word in ((report, "EQUAL"), (false, "NOT EQUAL")):
+        given(browser, path, "#check-report")
+        browser.until("return document.querySelector('#check-report-head').innerText.includes(arguments[0])", path.name)
+        browser.until("return !document.querySelector('#check-go').disabled")
+        browser.click("#check-go")
+        browser.until(
+            "return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])",
+            word,
+        )
+    assert "unknown_p was 0.999" in browser.text("#check-found")
+    browser.driver.get(f"{browser.url}/attribute?theme=dark&ecosystem={SAMPLES}")
+    browser.until("return document.querySelector('#figure-evidence .main-svg') !== null")
+
     # Another theme recolours the figures; going back keeps the traces; forgetting does not.
     line = "return document.querySelector('#figure-evidence .js-plotly-plot').data[1].line.color"
     dark = browser.run(line)
@@ -226,6 +251,60 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
     empty.write_text("")
     given(browser, empty)
     browser.until("return document.querySelector('#attr-problem').innerText.includes('empty')")
+
+
+def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path: Path) -> None:
+    rows = [{"prompt": f"Question {i}?", "response": f"Answer {i}."} for i in range(6)]
+    talk = [[{"role": "user", "content": r["prompt"]}, {"role": "assistant", "content": r["response"]}] for r in rows]
+    text = "\n".join(map(json.dumps, rows)).encode()
+    files = {
+        "a.parquet": (None, "Parquet"),
+        "a.jsonl.gz": (gzip.compress(text), "gzip"),
+        "chat.jsonl": ("\n".join(json.dumps({"messages": one}) for one in talk).encode(), "JSON lines"),
+        "a.csv": (b"prompt;response\n" + b"".join(b"q%d;a%d\n" % (i, i) for i in range(6)), "CSV"),
+        "utf16.json": (json.dumps(rows).encode("utf-16"), "UTF-16"),
+    }
+    opened(browser)
+    for name, (content, words) in files.items():
+        path = tmp_path / name
+        if content is None:
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        else:
+            path.write_bytes(content)
+        given(browser, path)
+        browser.until(
+            "const f = document.querySelector('.preview-facts'); return f && f.innerText.startsWith(arguments[0])", name
+        )
+        facts = browser.text(".preview-facts")
+        assert "6 traces" in facts and words in facts
+    large = tmp_path / "large.jsonl"
+    large.write_bytes(b"x" * 25_000_001)
+    for mode, place, told in (("one", "#attr-drop", "#attr-problem"), ("two", "#win-before", "#win-problem"),
+                              ("check", "#check-report", "#check-problem")):  # fmt: skip
+        browser.driver.get(f"{browser.url}/attribute?theme=dark&mode={mode}")
+        browser.until("return document.querySelector(arguments[0] + ' input') !== null", place)
+        browser.until("return window.atlasDropsWatched === true")
+        given(browser, large, place)
+        browser.until("return document.querySelector(arguments[0]).innerText.includes('larger than 25 MB')", told)
+
+
+def test_a_token_is_asked_for(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATLAS_TOKEN", "s3cret-ünïcode")
+    texts = [f"Answer {i}." for i in range(6)]
+    opened(browser)
+    given(browser, file_of(tmp_path, "refused.jsonl", texts))
+    assert "asks for a token" in browser.text("#attr-problem .problem")
+    field = browser.driver.find_element(By.ID, "attr-token")
+    field.send_keys("wrong")
+    browser.click("#attr-token-go")
+    browser.until("return document.querySelector('#attr-token-said').innerText.includes('not the token')")
+    field.send_keys("s3cret-ünïcode")
+    browser.click("#attr-token-go")
+    browser.until("return document.querySelector('#attr-token-said').innerText.includes('Welcome')")
+    given(browser, file_of(tmp_path, "taken.jsonl", texts))
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    weighed(browser)
+    assert browser.driver.get_cookie("atlas_access")["httpOnly"]
 
 
 def test_two_sessions_do_not_see_each_other(browser: Browser, tmp_path: Path) -> None:
@@ -287,4 +366,7 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
     sentence = browser.text("#win-result .verdict-sentence")
     assert "12 and 12 traces" in sentence and "swapped within prompts" in sentence
-    assert "has not been measured" in browser.text("#win-result .empty")
+    # The generation holds no drift test, so its power is that of the ecosystem's own validation.
+    browser.until("return document.querySelector('#figure-power .main-svg') !== null")
+    assert "sibling of its family" in browser.text("#figure-power .sentence")
+    assert f"out of {SAMPLES}" in browser.text("#figure-power .sentence")
