@@ -2,7 +2,7 @@
 
 A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
 each link once in a headless Chromium, takes every size and theme of it, and stops both when it is done. Pictures are
-PNG files of few colours: they are kept in git.
+WebP files of few colours: they are kept in git.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if driver.execute_script("return document.documentElement.dataset.theme") != theme:
                     driver.execute_script("document.querySelector('#theme-toggle').click()")
                 for width, height in SIZES[:sizes]:
-                    file = arguments.to / f"{name}-{theme}-{width}x{height}.png"
+                    file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
                     file.write_bytes(_picture(driver, width, height, link))
                     print(file.name, flush=True)
     return 0
@@ -183,7 +183,7 @@ def _picture(driver: WebDriver, width: int, height: int, url: str) -> bytes:
 
 
 def _compact(picture: bytes) -> bytes:
-    """A PNG in few colours."""
+    """A WebP of few colours, which are all kept."""
     from PIL import Image
 
     with io.BytesIO() as out:
@@ -192,7 +192,7 @@ def _compact(picture: bytes) -> bytes:
             .convert("RGB")
             .quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         )
-        few.save(out, "PNG", optimize=True)
+        few.convert("RGB").save(out, "WEBP", lossless=True, method=6)
         return out.getvalue()
 
 
