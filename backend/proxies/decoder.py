@@ -1,6 +1,6 @@
-"""A fused forward pass for Llama-shaped decoders, the fast path of the embedded proxies.
+"""A fused forward pass for decoders, the fast path of the embedded proxies; Llama-shaped ones are computed here.
 
-The same arithmetic as ``transformers``' Llama block with four differences that only change speed: query, key and value
+The same arithmetic as ``transformers``' block with four differences that only change speed: query, key and value
 (and gate and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, the
 keys and values of a shared prompt prefix are computed once and broadcast, and ``torch.compile`` fuses what lies
 between the products. Right padding needs no mask, because a causal state never sees what follows it.
@@ -8,91 +8,72 @@ between the products. Right padding needs no mask, because a causal state never 
 
 from __future__ import annotations
 
+import abc
 import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 """Keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)."""
+Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue]]
+"""One block: (B, T, d) float32 states and the prefix's keys and values to states and the new keys and values."""
 
 
-@dataclass(frozen=True)
-class _Block:
-    norm1: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
-    norm2: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-
-
-def supported(config: Any) -> bool:
-    """Whether a model configuration is one that this pass computes exactly."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return (
-        config.model_type == "llama"
-        and config.hidden_act == "silu"
-        and not config.attention_bias
-        and not config.mlp_bias
-        and rope.get("rope_type", "default") == "default"
-    )
-
-
-class FusedDecoder:
-    """Blocks of a Llama-shaped decoder, ready to be walked one at a time.
+class FusedDecoder(abc.ABC):
+    """Blocks of a decoder, ready to be walked one at a time.
 
     Parameters
     ----------
-    model : transformers.LlamaModel
-        Its weights are copied, the model may be dropped afterwards.
+    model : transformers.PreTrainedModel
+        A base model that :meth:`supports` accepts. Its weights are copied, the model may be dropped afterwards.
     dtype : torch.dtype
         Type of matrix products; the residual stream is always float32.
     device : torch.device
     compile_blocks : bool
         Fuse with ``torch.compile`` where a C++ compiler is at hand.
+    precise : int
+        Leading blocks whose products stay in float32.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True) -> None:
+    batch_tokens: ClassVar[int] = 2_560
+    """Padded tokens of a batch whose activations stay in a CPU's cache."""
+
+    def __init__(
+        self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
+    ) -> None:
         config = model.config
+        self.device = device
         self.depth = int(config.num_hidden_layers)
         self.heads = int(config.num_attention_heads)
         self.kv_heads = int(config.num_key_value_heads)
         self.head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // self.heads)
         self.eps = float(config.rms_norm_eps)
-        self.dtype, self.device = dtype, device
-        self.embedding = model.embed_tokens.weight.detach().to(device, torch.float32)
-        self.final_norm = model.norm.weight.detach().to(device, torch.float32)
-        theta = float(config.rope_parameters["rope_theta"])
-        exponent = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device) / self.head_dim
-        self.inverse_frequency = 1.0 / theta**exponent
-        self.blocks = [self._pack(layer) for layer in model.layers]
-        step = functools.partial(
-            _step, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim, eps=self.eps, dtype=dtype
-        )
         self.compiled = compile_blocks and can_compile(device)
-        self.step: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = (
-            torch.compile(step, dynamic=True) if self.compiled else step
-        )
+        self.embedding = self.whole(model.embed_tokens)
+        self.dtypes = [torch.float32] * precise + [dtype] * (self.depth - precise)
 
-    def _pack(self, layer: Any) -> _Block:
-        def weight(*modules: Any) -> torch.Tensor:
-            return torch.cat([m.weight.detach() for m in modules]).to(self.device, self.dtype).contiguous()
+    @staticmethod
+    @abc.abstractmethod
+    def supports(config: Any) -> bool:
+        """Whether a model configuration is one that this pass computes exactly."""
 
-        attention, mlp = layer.self_attn, layer.mlp
-        return _Block(
-            norm1=layer.input_layernorm.weight.detach().to(self.device, torch.float32),
-            qkv=weight(attention.q_proj, attention.k_proj, attention.v_proj),
-            out=weight(attention.o_proj),
-            norm2=layer.post_attention_layernorm.weight.detach().to(self.device, torch.float32),
-            gate_up=weight(mlp.gate_proj, mlp.up_proj),
-            down=weight(mlp.down_proj),
-        )
+    @abc.abstractmethod
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """States in front of the first block, (B, T, d) float32."""
+
+    @abc.abstractmethod
+    def advances(self, before: int, width: int) -> Iterator[Advance]:
+        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
+
+    @abc.abstractmethod
+    def finish(self, states: torch.Tensor) -> torch.Tensor:
+        """The final norm."""
 
     def walk(
         self, ids: torch.Tensor, last: int, prefix: list[KeyValue] | None = None, *, keep: list[KeyValue] | None = None
@@ -117,23 +98,30 @@ class FusedDecoder:
         states : Tensor of shape (B, T, d), float32
             After the final norm for the last block of the model, as ``hidden_states[-1]`` of transformers.
         """
-        width = ids.shape[1]
         before = prefix[0][0].shape[1] if prefix else 0
-        position = torch.arange(before, before + width, dtype=torch.float32, device=self.device)
-        angle = torch.outer(position, self.inverse_frequency).repeat(1, 2)
-        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-        mask = torch.full((width, before + width), -torch.inf, device=self.device).triu(before + 1)
-        empty = torch.empty((1, 0, self.kv_heads, self.head_dim), dtype=self.dtype, device=self.device)
-        states = self.embedding[ids]
-        for number, block in enumerate(self.blocks[:last], start=1):
-            past_k, past_v = prefix[number - 1] if prefix else (empty, empty)
-            states, k, v = self.step(
-                states, past_k, past_v, cos, sin, mask,
-                block.norm1, block.qkv, block.out, block.norm2, block.gate_up, block.down,
-            )  # fmt: skip
+        states = self.embed(ids)
+        for number, advance in enumerate(self.advances(before, ids.shape[1]), start=1):
+            states, new = advance(states, prefix[number - 1] if prefix else None)
             if keep is not None:
-                keep.append((k, v))
-            yield number, (_norm(states, self.final_norm, self.eps) if number == self.depth else states)
+                keep.append(new)
+            yield number, (self.finish(states) if number == self.depth else states)
+            if number == last:
+                return
+
+    def rotation(self, theta: float, before: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of the rotary embedding, each of shape (T, 1, head_dim)."""
+        exponent = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=self.device) / self.head_dim
+        position = torch.arange(before, before + width, dtype=torch.float32, device=self.device)
+        angle = torch.outer(position, 1.0 / theta**exponent).repeat(1, 2)
+        return angle.cos()[:, None], angle.sin()[:, None]
+
+    def whole(self, module: Any) -> torch.Tensor:
+        """The weight of a module in float32."""
+        return module.weight.detach().to(self.device, torch.float32)  # type: ignore[no-any-return]
+
+    def joined(self, dtype: torch.dtype, *modules: Any) -> torch.Tensor:
+        """The weights of modules that read the same input, as one matrix."""
+        return torch.cat([m.weight.detach() for m in modules]).to(self.device, dtype).contiguous()
 
 
 def can_compile(device: torch.device) -> bool:
@@ -143,8 +131,89 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" or shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
-def _norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Divide by the root mean square of the last axis, times a weight."""
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Apply the rotary embedding to (B, T, heads, head_dim)."""
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+@dataclass(frozen=True)
+class _Block:
+    norm1: torch.Tensor
+    qkv: torch.Tensor
+    out: torch.Tensor
+    norm2: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class LlamaDecoder(FusedDecoder):
+    """Llama-shaped blocks; see :class:`FusedDecoder`."""
+
+    def __init__(
+        self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
+    ) -> None:
+        super().__init__(model, dtype, device, compile_blocks, precise)
+        self.final_norm = self.whole(model.norm)
+        self.theta = float(model.config.rope_parameters["rope_theta"])
+        self.blocks = [self._pack(layer, kind) for layer, kind in zip(model.layers, self.dtypes, strict=True)]
+        step = functools.partial(_step, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim, eps=self.eps)
+        self.step: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = (
+            torch.compile(step, dynamic=True) if self.compiled else step
+        )
+
+    @staticmethod
+    def supports(config: Any) -> bool:
+        """Whether a model configuration is one that this pass computes exactly."""
+        rope = getattr(config, "rope_parameters", None) or {}
+        return (
+            config.model_type == "llama"
+            and config.hidden_act == "silu"
+            and not config.attention_bias
+            and not config.mlp_bias
+            and rope.get("rope_type", "default") == "default"
+        )
+
+    def _pack(self, layer: Any, dtype: torch.dtype) -> _Block:
+        attention, mlp = layer.self_attn, layer.mlp
+        return _Block(
+            norm1=self.whole(layer.input_layernorm),
+            qkv=self.joined(dtype, attention.q_proj, attention.k_proj, attention.v_proj),
+            out=self.joined(dtype, attention.o_proj),
+            norm2=self.whole(layer.post_attention_layernorm),
+            gate_up=self.joined(dtype, mlp.gate_proj, mlp.up_proj),
+            down=self.joined(dtype, mlp.down_proj),
+        )
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """States in front of the first block, (B, T, d) float32."""
+        return self.embedding[ids]
+
+    def finish(self, states: torch.Tensor) -> torch.Tensor:
+        """The final norm."""
+        return rms_norm(states, self.final_norm, self.eps)
+
+    def advances(self, before: int, width: int) -> Iterator[Advance]:
+        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
+        cos, sin = self.rotation(self.theta, before, width)
+        mask = torch.full((width, before + width), -torch.inf, device=self.device).triu(before + 1)
+
+        def advance(block: _Block, states: torch.Tensor, past: KeyValue | None) -> tuple[torch.Tensor, KeyValue]:
+            empty = torch.empty((1, 0, self.kv_heads, self.head_dim), dtype=block.qkv.dtype, device=self.device)
+            past_k, past_v = past or (empty, empty)
+            states, k, v = self.step(
+                states, past_k, past_v, cos, sin, mask,
+                block.norm1, block.qkv, block.out, block.norm2, block.gate_up, block.down,
+            )  # fmt: skip
+            return states, (k, v)
+
+        for block in self.blocks:
+            yield functools.partial(advance, block)
 
 
 def _step(
@@ -165,16 +234,12 @@ def _step(
     kv_heads: int,
     head_dim: int,
     eps: float,
-    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One block: (B, T, d) float32 in and out, with the new keys and values beside it."""
     batch, width, _ = x.shape
-    share = heads // kv_heads
-    qkv = F.linear(_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)
-    qk = qkv[:, :, : heads + kv_heads].float()
-    half = head_dim // 2
-    turned = torch.cat([-qk[..., half:], qk[..., :half]], -1)
-    qk = (qk * cos + turned * sin).to(dtype)
+    share, dtype = heads // kv_heads, w_qkv.dtype
+    qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)
+    qk = turned(qkv[:, :, : heads + kv_heads].float(), cos, sin).to(dtype)
     k, v = qk[:, :, heads:], qkv[:, :, heads + kv_heads :]
     keys = torch.cat([past_k.expand(batch, -1, -1, -1), k], 1)
     values = torch.cat([past_v.expand(batch, -1, -1, -1), v], 1)
@@ -188,5 +253,5 @@ def _step(
     mixed = torch.bmm(weights, values.transpose(1, 2).reshape(batch * kv_heads, total, head_dim))
     mixed = mixed.view(batch, kv_heads, share, width, head_dim).permute(0, 3, 1, 2, 4)
     x = x + F.linear(mixed.reshape(batch, width, heads * head_dim), w_out)
-    gate, up = F.linear(_norm(x, norm2, eps).to(dtype), w_gate_up).chunk(2, -1)
+    gate, up = F.linear(rms_norm(x, norm2, eps).to(dtype), w_gate_up).chunk(2, -1)
     return x + F.linear(F.silu(gate) * up, w_down), k, v

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.proxies.decoder import FusedDecoder, KeyValue, supported
+from backend.proxies.decoder import FusedDecoder, KeyValue, LlamaDecoder
 from backend.proxies.encoding import MAX_TOKENS, Encoded, Span, encode
+from backend.proxies.gemma import GemmaDecoder
 from backend.spectral import (
     FINGERPRINT_MODES,
     POSITION_POOLS,
@@ -34,6 +35,7 @@ SHARE_FROM = 256
 """Tokens that sharing a prefix must save before it pays for batches of its own."""
 HALF_LIMIT = 65_504.0
 """The largest float16; coefficients beyond it are stored as this."""
+_FUSED: tuple[type[FusedDecoder], ...] = (LlamaDecoder, GemmaDecoder)
 Visit = Callable[[int, torch.Tensor], None]
 """Receives a block's number and its states, (B, T, d)."""
 
@@ -102,8 +104,8 @@ class Reader:
         Compile the fused pass where a compiler is at hand.
     batch_tokens : int, optional
         Padded tokens a batch; small on a CPU, where activations should stay in the cache.
-    precise : sequence of str
-        Parts of module names; below modules of such a name every product stays in float32.
+    precise : int
+        Leading blocks whose products stay in float32.
 
     Attributes
     ----------
@@ -112,7 +114,8 @@ class Reader:
     max_tokens : int
         Where texts are cut: 1,024, or less where the proxy has fewer positions.
     engine : str
-        How the pass is computed: 'fused', 'fused-compiled', or 'transformers'.
+        How the pass is computed: 'fused', 'fused-compiled', or 'transformers', with the number of precise blocks
+        behind it where there are any ('fused-compiled-precise7').
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class Reader:
         fused: bool = True,
         compile_blocks: bool = True,
         batch_tokens: int | None = None,
-        precise: Sequence[str] = (),
+        precise: int = 0,
     ) -> None:
         self.device = torch.device(device)
         self.dtype = dtype or best_dtype(self.device)
@@ -135,18 +138,22 @@ class Reader:
         text_config = model.config.get_text_config()
         self.depth = int(text_config.num_hidden_layers)
         self.hidden_size = int(text_config.hidden_size)
-        self.batch_tokens = batch_tokens or (65_536 if self.device.type == "cuda" else 2_560)
+        fast = next((kind for kind in _FUSED if kind.supports(model.config)), None) if fused and causal else None
+        on_cpu = fast.batch_tokens if fast else FusedDecoder.batch_tokens
+        self.batch_tokens = batch_tokens or (65_536 if self.device.type == "cuda" else on_cpu)
         self.max_tokens = min(MAX_TOKENS, int(getattr(text_config, "max_position_embeddings", None) or MAX_TOKENS))
         if not causal:
             self.max_tokens = min(self.max_tokens, tokenizer.model_max_length)
         self._pad = tokenizer.pad_token_id or 0
         self._engine: FusedDecoder | _Hooked
-        if fused and causal and supported(model.config):
-            self._engine = FusedDecoder(model, self.dtype, self.device, compile_blocks)
+        if fast:
+            self._engine = fast(model, self.dtype, self.device, compile_blocks, precise)
             self.engine = "fused-compiled" if self._engine.compiled else "fused"
         else:
             self._engine = _Hooked(model, self.device, self.dtype, self.depth, causal, precise)
-            self.engine = "-".join(["transformers", *precise])
+            self.engine = "transformers"
+        if precise:
+            self.engine += f"-precise{precise}"
 
     def encode(
         self, traces: Sequence[Trace], view: View, *, max_tokens: int | None = None, span: Span = "offsets"
@@ -355,19 +362,18 @@ class _Hooked:
     """
 
     def __init__(
-        self, model: Any, device: torch.device, dtype: torch.dtype, depth: int, causal: bool, precise: Sequence[str]
+        self, model: Any, device: torch.device, dtype: torch.dtype, depth: int, causal: bool, precise: int
     ) -> None:
         self.device, self.dtype, self.depth, self.causal = device, dtype, depth, causal
         self.model = model.eval().to(device)
-        exact = {n for n, _ in model.named_modules() if any(part in n.split(".") for part in precise)}
-        products = {m.weight for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n not in exact}
-        for name in exact:
-            if name.rpartition(".")[0] not in exact:
-                _keep_precise(model.get_submodule(name), device)
+        self.blocks = _find_blocks(model, depth)
+        products = {m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)}
+        for block in self.blocks[:precise]:
+            products -= set(block.parameters())
+            _keep_precise(block, device)
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
             parameter.data = parameter.data.to(dtype if parameter in products else torch.float32)
-        self.blocks = _find_blocks(model, depth)
 
     def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
         """Run the pass and show every block's states up to ``last`` as soon as they are there.
@@ -414,11 +420,8 @@ def _keep_precise(module: Any, device: torch.device) -> None:
     inner = module.forward
 
     def forward(*values: Any, **named: Any) -> Any:
-        def whole(value: Any) -> Any:
-            return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
         with torch.autocast(device.type, enabled=False):
-            return inner(*map(whole, values), **{name: whole(value) for name, value in named.items()})
+            return inner(*values, **named)
 
     module.forward = forward
 

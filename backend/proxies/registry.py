@@ -83,8 +83,8 @@ class Proxy:
         File that identifies a packaged proxy, and ``weights_sha256`` its hash.
     disk : int or None
         Bytes of the finished folder of a packaged proxy.
-    precise : tuple of str
-        Modules whose products need float32, where bfloat16 is too coarse for this proxy.
+    precise : int
+        Leading blocks whose products need float32, where bfloat16 is too coarse for this proxy.
     """
 
     key: str
@@ -100,7 +100,7 @@ class Proxy:
     weights: str | None = None
     weights_sha256: str | None = None
     disk: int | None = None
-    precise: tuple[str, ...] = ()
+    precise: int = 0
 
     @property
     def package(self) -> str | None:
@@ -135,7 +135,7 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
         weights=weights,
         weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
         disk=entry.get("disk"),
-        precise=tuple(entry.get("precise", [])),
+        precise=entry.get("precise", 0),
     )
 
 
