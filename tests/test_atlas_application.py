@@ -16,6 +16,7 @@ from atlas import shell
 from atlas.application import create_application
 from atlas.data import Questions, method_group
 from atlas.pages import (
+    attribute,
     attribution,
     brief,
     compare,
@@ -142,6 +143,12 @@ def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
                 table, key = told.made(asked, view)
                 builds = asked.ask(queries.made_by, table, key)
                 assert list(builds["command"]) == ["python -m tests.invented_atlas"], name
+
+
+def test_no_two_pages_have_a_figure_of_one_name() -> None:
+    # Its places carry the name as their id: Dash would ask one page for what stands on the other.
+    names = [name for page in (*PAGES, attribute) for name in page.PAGE.figures]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
 def test_every_table_of_relationships_has_rows(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_every_figure_is_drawn_and_the_way_to_its_chapter_is_short(calm: Browser
 def test_the_budget_redraws_readouts_parts_and_capability(calm: Browser) -> None:
     calm.open(f"{LINK}light")
     calm.run("document.querySelector('#compare-k input[value=\"100\"]').click()")
-    axis = "return document.querySelector('#members-graph .js-plotly-plot').layout.xaxis.title.text"
+    axis = "return document.querySelector('#brings-graph .js-plotly-plot').layout.xaxis.title.text"
     calm.wait(lambda: calm.run(axis) == "Accuracy at 100 traces", "members at 100 traces")
     calm.wait(
         lambda: (
