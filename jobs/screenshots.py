@@ -2,7 +2,7 @@
 
 A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
 each link once in a headless Chromium, takes every size and theme of it, and stops both when it is done. Pictures are
-WebP files of few colours: they are kept in git.
+WebP files without loss: they are kept in git.
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
     "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
-COLOURS = 256
-"""Of a picture, spread over all that it holds, so that a family's rare mark keeps its colour."""
 START_S = 60.0
 ANSWER_S = 180.0
 SETTLE_S = 1.5
@@ -183,16 +181,11 @@ def _picture(driver: WebDriver, width: int, height: int, url: str) -> bytes:
 
 
 def _compact(picture: bytes) -> bytes:
-    """A WebP of few colours, which are all kept."""
+    """A WebP with every pixel of a PNG."""
     from PIL import Image
 
     with io.BytesIO() as out:
-        few = (
-            Image.open(io.BytesIO(picture))
-            .convert("RGB")
-            .quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        )
-        few.convert("RGB").save(out, "WEBP", lossless=True, method=6)
+        Image.open(io.BytesIO(picture)).convert("RGB").save(out, "WEBP", lossless=True, method=6)
         return out.getvalue()
 
 

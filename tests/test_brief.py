@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from dash import Dash
 
@@ -63,6 +64,22 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: Questions) -> No
     drawn = related_pairs.kinship(asked, view)
     assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
     assert "14 of 16 mean decisions are right" in told(drawn.sentence)
+
+
+def test_the_best_readout_is_named_whichever_it_is() -> None:
+    frame = pd.DataFrame(
+        {
+            "reader": ["a", "a", "b", "b"],
+            "origin": ["measured", "measured", "published", "published"],
+            "readout": ["dc-ac", "ac", "dc-ac", "dc"],
+            "value": [0.6, 0.7, 0.8, 0.5],
+        }
+    )
+    names = {"a": "Reader A", "b": "Reader B"}
+    assert relationships.called(relationships.best(frame, "measured"), names) == (
+        "Reader A by its drift (first AC) alone"
+    )
+    assert relationships.called(relationships.best(frame, "published"), names) == "Reader B"
 
 
 def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from atlas.figures import evidence
-from atlas.pages.attribute import frames, heat, question, verdict
+from atlas.pages.attribute import frames, heat, question, validated, verdict
 from atlas.pages.attribute.result import grouped
 from atlas.theme import TOKENS, family_marks
 from backend.audit.attributor import Scored
@@ -21,6 +21,7 @@ from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
 from backend.audit.judgement import Judgement
+from backend.audit.matched import sentence
 from backend.audit.report import Question, Seen, build_report
 from backend.audit.windows import compare, side_by_side, standardised, thinned
 from backend.errors import AtlasError
@@ -240,6 +241,38 @@ def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrol
     assert (
         f"verify attribution-{report['sha256'][:8]}.json --traces TRACES" in command
     )  # '=x.jsonl' is no safe argument
+
+
+def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) -> None:
+    def row(part: str, metric: str, value: float, **more: Any) -> dict[str, Any]:
+        held = {"condition": "clean", "scenario": None, "level": None, "k": 20, "n": 40, "value": value} | more
+        told = {"part": part, "metric": metric, **held}
+        return told | {"sentence": sentence(told)}
+
+    rows = [
+        row("calibration", "accuracy_after", 0.725),
+        row("calibration", "ece_after", 0.16),
+        row("refit", "false_acceptance", 0.854, scenario="family", level=0.05, k=5),
+        row("refit", "false_rejection", 0.188, scenario="family", level=0.05, k=5),
+        row("unknown", "false_acceptance", 0.933, scenario="sibling", level=0.05),
+        row("unknown", "auroc", 0.5, scenario="sibling"),
+        row("stop", "stop_error", 0.01, level=0.05),
+        row("drift", "alarms", 0.9, scenario="family"),
+    ]
+    held = {"condition": "t64", "traces": 20, "rows": rows, "ece_before": 0.263, "ece": 0.16, "ece_floor": 0.157}
+    told = json.dumps(
+        validated.validated({**report, "validation": held}),
+        default=lambda part: part.to_plotly_json(), ensure_ascii=False,
+    )  # fmt: skip
+    for words in (
+        "20 traces of responses cut like t64", "Of 40 groups of 20 traces to prompts held out, 72.5 % were attributed",
+        "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "Stated error 5 %", "1.0 %",
+        "Of two families", "90.0 %", ".157 arises by chance",
+    ):  # fmt: skip
+        assert words in told, words
+    assert "Of the same source" not in told and "50.0 %" not in told
+    unsaid = json.dumps(validated.validated({**report, "validation": None}), default=lambda part: part.to_plotly_json())
+    assert "This ecosystem brings n" in unsaid
 
 
 ONE = Ecosystem("e", "r", "p", "ur", SOURCES, FAMILIES, "0" * 64, {})

@@ -202,7 +202,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
         if top is not None:
             told.append(
                 [
-                    f"Of two models of families that it has never seen, {names[top['reader']]} tells in ",
+                    f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
                     html.Strong(f"{100 * top['value']:.1f}\u00a0%"),
                     f" of the pairs whether one is derived from the other ({rate_text(top['low'])} to "
                     f"{rate_text(top['high'])}); a coin is right in 50 %. ",

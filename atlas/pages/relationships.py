@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -179,9 +179,15 @@ def summaries(asked: Questions, view: View) -> pd.DataFrame:
 
 
 def best(frame: pd.DataFrame, origin: str) -> pd.Series | None:
-    """The row of the best usual readout of an origin, None without one."""
-    rows = frame[(frame["origin"] == origin) & frame["readout"].isin(relationships.USUAL)]
+    """The row of the best readout of an origin among those that are drawn, None without one."""
+    rows = frame[frame["origin"] == origin]
     return None if rows.empty else rows.loc[rows["value"].idxmax()]
+
+
+def called(row: pd.Series, names: Mapping[str, str]) -> str:
+    """A reader by name, with the readout where it is not the usual one."""
+    usual = row["readout"] in relationships.USUAL
+    return names[row["reader"]] + ("" if usual else f" by its {relationships.readout_words(row['readout'])} alone")
 
 
 def _answer(asked: Questions, view: View) -> list[Component | str]:
@@ -200,16 +206,16 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     told: list[Component | str] = []
     if measured is not None:
         told += (
-            [f"{names[measured['reader']]} tells ", *rate(measured)]
+            [f"{called(measured, names)} tells ", *rate(measured)]
             if view.measure == "accuracy"
-            else [f"{names[measured['reader']]} reaches ", *rate(measured)]
+            else [f"{called(measured, names)} reaches ", *rate(measured)]
         )
         told.append(
             " of the pairs right, the best measured here. " if view.measure == "accuracy" else ", the best here. "
         )
     if published is not None:
         told.append(
-            html.Span([f"Best published: {names[published['reader']]}, ", *rate(published), ". "], className="soft")
+            html.Span([f"Best published: {called(published, names)}, ", *rate(published), ". "], className="soft")
         )
     if view.measure in COINS:
         told.append(

@@ -76,7 +76,7 @@ def section(
         )
     drawn = figure(asked, report, where, view.theme)
     table = _table(rows.head(NEAREST), report, asked, view)
-    domain = DOMAIN_NAMES.get(where["domain"], where["domain"])
+    domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
     sentence = [
         "Cosine between the mean fingerprint of these traces and the ",
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),

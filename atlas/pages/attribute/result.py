@@ -17,15 +17,8 @@ from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, sections
 from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.heat import number
-from atlas.pages.attribute.verdict import (
-    PROBABILITY_HELP,
-    RATIO_HELP,
-    exports,
-    family_answer,
-    validated,
-    verdict,
-    verify,
-)
+from atlas.pages.attribute.validated import validated
+from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
 from backend.store import queries

@@ -1,0 +1,159 @@
+"""How well an attribution does in just such a case: what the validation of its ecosystem measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dash import html
+from dash.development.base_component import Component
+
+from atlas.figures.attribution import rate_text
+from atlas.pages.attribute.frames import Report
+
+Row = Mapping[str, Any]
+NOBODY = {
+    ("refit", "family"): "Its whole family was left out",
+    ("refit", "sibling"): "It was left out, its siblings were not",
+    ("unknown", "family"): "Its whole family, taken out of the scores only",
+    ("unknown", "sibling"): "It alone, taken out of the scores only",
+}
+WINDOWS = {"same": "the same source", "sibling": "two sources of one family", "family": "two families"}
+
+
+def validated(report: Report) -> Component:
+    """What the validation of the ecosystem says about just such a case: as many traces, as long."""
+    held = report.get("validation")
+    title = html.H2("How well does this do in such a case?", id="title-validated")
+    if not held:
+        body: list[Component] = [html.P(unvalidated(report), className="sentence"), *_make_validation(report)]
+    else:
+        cut = "whole responses" if held["condition"] == "clean" else f"responses cut like {held['condition']}"
+        many = "" if held["traces"] is None else f"{held['traces']:,} traces of "
+        sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
+        right = [row["sentence"] for row in held["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
+        body = [
+            html.P(" ".join([sentence, *right]), className="sentence"),
+            html.Div(
+                [*_calibration_table(held), *_nobody(held), *_stops(held), *_windows(held)], className="validation"
+            ),
+        ]
+    return html.Section(
+        [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
+    )
+
+
+def _table(
+    held: Mapping[str, Any], caption: str, heads: Sequence[str], body: Sequence[tuple[str, Sequence[Row | None]]]
+) -> list[Component]:
+    """Shares in per cent, with how many groups are behind each; nothing where nothing was measured."""
+    rows = [cell for _, cells in body for cell in cells if cell is not None]
+    if not rows:
+        return []
+    sizes = sorted({row["k"] for row in rows})
+    about = f"{caption}, {' and '.join(f'{k:,}' for k in sizes)} traces each"
+    if held["condition"] != "clean" and all(row["condition"] == "clean" for row in rows):
+        about += " (measured on whole responses)"
+    return [
+        html.Table(
+            [
+                html.Caption(about),
+                html.Thead(html.Tr([html.Th(head, scope="col") for head in ("", *heads)])),
+                html.Tbody(
+                    [
+                        html.Tr([html.Th(word, scope="row"), *map(_share, cells)])
+                        for word, cells in body
+                        if any(cell is not None for cell in cells)
+                    ]
+                ),
+            ],
+            className="small calibrated",
+        )
+    ]
+
+
+def _share(row: Row | None) -> Component:
+    if row is None:
+        return html.Td("–", className="number")
+    return html.Td(f"{100 * row['value']:.1f} %", className="number", title=f"{row['sentence']} n = {row['n']:,}")
+
+
+def _nobody(held: Mapping[str, Any]) -> list[Component]:
+    """Sources that nobody enrolled: how many pass, and how many enrolled ones are called unknown meanwhile."""
+    cells = {(row["part"], row["scenario"], row["metric"]): row for row in held["rows"] if row["sentence"]}
+    body = [
+        (word, [cells.get((*key, metric)) for metric in ("false_acceptance", "false_rejection")])
+        for key, word in NOBODY.items()
+    ]
+    return _table(held, "Traces of a source that nobody enrolled", ["pass as enrolled", "enrolled refused"], body)
+
+
+def _stops(held: Mapping[str, Any]) -> list[Component]:
+    """What goes wrong among sessions that stop as soon as the rule allows."""
+    cells = {(row["level"], row["metric"]): row for row in held["rows"] if row["part"] == "stop" and row["sentence"]}
+    metrics = ("stop_error", "claim_false_support", "claim_false_against")
+    body = [
+        (f"Stated error {100 * level:g} %", [cells.get((level, metric)) for metric in metrics])
+        for level in sorted({level for level, _ in cells})
+    ]
+    heads = ["wrong source named", "nearest other supported", "true claim refuted"]
+    return _table(held, "Sessions that stop as soon as the rule allows", heads, body)
+
+
+def _windows(held: Mapping[str, Any]) -> list[Component]:
+    """How often two windows of traces are called different."""
+    cells = {row["scenario"]: row for row in held["rows"] if row["part"] == "drift" and row["sentence"]}
+    body = [(f"Of {words}", [cells.get(scenario)]) for scenario, words in WINDOWS.items()]
+    return _table(held, "Two windows", ["called different"], body)
+
+
+def unvalidated(report: Report) -> str:
+    """What it means that an ecosystem brings no validation along."""
+    if not report["results"]["calibrated"]:
+        return (
+            "This ecosystem brings neither a calibration nor a validation: ratios are plain sums, no claim is decided, "
+            "and how often its answers are wrong is not known."
+        )
+    return (
+        "This ecosystem brings no validation. Probabilities and ratios are calibrated on answers to held-out prompts, "
+        "but how often a verdict, the unknown-source test or the stop is wrong has not been measured for these "
+        "sources. Read the answer as a pointer, not as one with a known error rate."
+    )
+
+
+def _make_validation(report: Report) -> list[Component]:
+    roster, facts = report["method"]["facts"].get("roster"), report["method"]
+    if not roster or not roster.endswith("-way"):
+        return []
+    again = f"--proxy {facts['proxy']} --view {facts['view']} --roster {roster}"
+    measured = html.Code(f"python -m jobs evaluate --stage audit {again}")
+    return [html.P(["Measure it with ", measured, ", then enrol again."], className="hint")]
+
+
+def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
+    """Error of probabilities and cost of ratios, before calibration and after it."""
+    rows = [
+        ("Calibration error (ECE)", "ece_before", "ece", "gap between stated and realised probability"),
+        ("Cost of the likelihood ratios (Cllr, bits)", "cllr_before", "cllr", "0 is perfect, 1 says nothing"),
+    ]
+    known = [row for row in rows if row[1] in held and row[2] in held]
+    if not known:
+        return []
+    floor = f"; {rate_text(held['ece_floor'])} arises by chance" if "ece_floor" in held else ""
+    body = [
+        html.Tr(
+            [
+                html.Th([word, html.Span(meaning + (floor if after == "ece" else ""), className="means")], scope="row"),
+                html.Td(rate_text(held[before]), className="number"),
+                html.Td(rate_text(held[after]), className="number"),
+            ]
+        )
+        for word, before, after, meaning in known
+    ]
+    heads = html.Tr([html.Th(head, scope="col") for head in ("", "before", "after")])
+    return [
+        html.Table(
+            [html.Caption("Calibration on held-out prompts"), html.Thead(heads), html.Tbody(body)],
+            className="small calibrated",
+        )
+    ]
