@@ -80,9 +80,10 @@ def section(
     sentence = [
         "Cosine between the mean fingerprint of these traces and the ",
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
-        f" of every source on {domain}. The traces get no point of their own on a projection: the numbers mark their "
-        f"nearest sources. Nearness says what the traces are like, the ratio above says who made them. n = {len(rows)} "
-        "sources.",
+        f" of every source on {domain}. "
+        + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
+        + "Nearness says what the traces are like, the ratio above says who made them. "
+        f"n = {len(rows)} sources.",
     ]
     return sections.section(
         "lands",

@@ -93,7 +93,7 @@ def _stops(held: Mapping[str, Any]) -> list[Component]:
     cells = {(row["level"], row["metric"]): row for row in held["rows"] if row["part"] == "stop" and row["sentence"]}
     metrics = ("stop_error", "claim_false_support", "claim_false_against")
     body = [
-        (f"Stated error {100 * level:g} %", [cells.get((level, metric)) for metric in metrics])
+        (f"Stated error {100 * level:g}\u00a0%", [cells.get((level, metric)) for metric in metrics])
         for level in sorted({level for level, _ in cells})
     ]
     heads = ["wrong source named", "nearest other supported", "true claim refuted"]
