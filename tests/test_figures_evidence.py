@@ -266,8 +266,8 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     )  # fmt: skip
     for words in (
         "20 traces of responses cut like t64", "Of 40 groups of 20 traces to prompts held out, 72.5 % were attributed",
-        "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "Stated error 5\u00a0%", "1.0 %",
-        "Of two families", "90.0 %", ".157 arises by chance",
+        "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "1.0 %",
+        "Stated error 5\u00a0%", "Of two families", "90.0 %", ".157 arises by chance",
     ):  # fmt: skip
         assert words in told, words
     assert "Of the same source" not in told and "50.0 %" not in told
