@@ -15,6 +15,7 @@ from flask.testing import FlaskClient
 import jobs.attribute
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
+from backend.audit.settings import Settings
 from backend.audit.verification import alterations, differences, read_report
 from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
 from backend.proxies.reader import Reader
@@ -29,6 +30,8 @@ from tests.served_api import serve
 
 PROXY = "smollm2-135m"
 CASES, BUDGET = 50, 20
+ALSO = 3
+"""Cases that go by page and by command line too."""
 Sampled = tuple[FlaskClient, Enrolment, dict[str, list[Trace]], Path]
 
 
@@ -100,17 +103,19 @@ def test_a_stream_of_samples_has_evidence_after_one_batch(sampled: Sampled) -> N
 @pytest.mark.release
 @pytest.mark.proxy
 @pytest.mark.slow
-def test_release_cases_have_the_accuracy_of_the_table(release: Release, smollm2: Reader, tmp_path: Path) -> None:
-    """Fifty cases of twenty held-out traces, drawn as the table draws its groups: 1,000 forward passes."""
+def test_release_cases_have_the_accuracy_of_the_table(
+    release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty cases of twenty held-out traces, drawn as the table draws its groups; some by page and command line too."""
     data = default_data_folder()
-    roster, reader = "100-way", f"reader-paper/{PROXY}/ur"
+    roster = "100-way"
     found = [load_enrolment(path) for name, path in enrolments(data).items() if name.startswith(f"{roster}-{PROXY}-ur")]
     if not found:
         pytest.skip(f"the enrolment of {roster} is not published (python -m jobs enroll --roster {roster})")
     enrolment = found[0]
     with Generation.open(data).cursor() as cursor:
         rows, _ = evaluations(
-            cursor, reader=reader, roster=roster, benchmark="agent500", condition="clean", reduction="pooled",
+            cursor, reader=enrolment.reader, roster=roster, benchmark="agent500", condition="clean", reduction="pooled",
             metric="accuracy", k=BUDGET,
         )  # fmt: skip
     stated = float(rows["value"].iloc[0])
@@ -125,9 +130,10 @@ def test_release_cases_have_the_accuracy_of_the_table(release: Release, smollm2:
         )
         drawn += list(zip(groups, truth, strict=True))
     chosen = np.random.default_rng(7).permutation(len(drawn))[:CASES]
-    server, _ = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
+    server, service = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
+    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
     client, right = server.test_client(), 0
-    for case in chosen:
+    for number, case in enumerate(chosen):
         group, truth = drawn[case]
         traces = [records.traces[row] for row in group]
         report = posted(client, traces, enrolment=enrolment.name, claimed=labels[truth], keep_duplicates=True)
@@ -135,5 +141,18 @@ def test_release_cases_have_the_accuracy_of_the_table(release: Release, smollm2:
         # The table takes the largest accumulated score, without calibration.
         best = max(report["results"]["candidates"], key=lambda row: row["score"])
         right += best["source"] == labels[truth]
+        if number >= ALSO:
+            continue
+        file, page, session = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.html", "session-of-the-page-1"
+        lines = [json.dumps({"prompt": t.prompt, "response": t.response}) for t in traces]
+        file.write_text("\n".join(lines), "utf-8")
+        upload = service.upload(session, file.name, file.read_bytes())
+        asked = Settings(enrolment=enrolment.name, claimed=labels[truth], keep_duplicates=True, orders=20)
+        job = service.start(session, upload.key, asked)
+        assert service.wait(session, job, 120).state == "done"
+        options = ["--enrolment", enrolment.name, "--claimed", labels[truth], "--keep-duplicates", "--orders", "20"]
+        assert main(["attribute", str(file), *options, "--report", str(page)]) == 0
+        told = read_report(page.with_suffix(".json").read_text("utf-8"))
+        assert service.report(session, job)["results"] == report["results"] == told["results"]
     spread = 3 * math.sqrt(stated * (1 - stated) / CASES)
     assert abs(right / CASES - stated) <= spread, (right / CASES, stated)
