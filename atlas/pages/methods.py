@@ -164,26 +164,17 @@ def _downloads(asked: Questions, view: View) -> Component:
 
 def _section(name: str, question: str, content: Component, sentence: shell.Children, rows: int | None) -> Component:
     """A figure without a drawing, whose rows are the builds themselves or lead to files."""
-    return html.Section(
-        id=f"figure-{name}",
-        className="figure",
-        **{"aria-labelledby": f"title-{name}"},
-        children=[
-            html.Div(
-                className="figure-head",
-                children=[
-                    html.H2(question, id=f"title-{name}"),
-                    shell.tools(name, picture=False, table_view=False, made=False),
-                ],
-            ),
-            html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
-            html.Div(
-                id={"type": "body", "figure": name},
-                className="figure-body",
-                style={} if rows is None else {"height": tables.height(rows, 480)},
-                children=[html.Div(content, className="figure-drawing")],
-            ),
-        ],
+    return shell.framed(
+        name,
+        [html.H2(question, id=f"title-{name}")],
+        shell.tools(name, picture=False, table_view=False, made=False),
+        html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
+        html.Div(
+            id={"type": "body", "figure": name},
+            className="figure-body",
+            style={} if rows is None else {"height": tables.height(rows, 480)},
+            children=[html.Div(content, className="figure-drawing")],
+        ),
     )
 
 

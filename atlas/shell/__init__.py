@@ -5,7 +5,7 @@ from atlas.shell.contract import SHARED, Page, Told, shared_view
 from atlas.shell.fields import BY_WORDS, labelled, named, reader_options, segmented, source_options, source_search
 from atlas.shell.frame import frame
 from atlas.shell.rows import NUMBER_COLUMNS, builds_told, csv_text, header, records, table
-from atlas.shell.sections import Children, figure_body, figure_section, graph, grid_section, tools
+from atlas.shell.sections import Children, figure_body, figure_section, framed, graph, grid_section, tools
 from atlas.shell.states import empty, no_generation, settled, unknown
 from atlas.shell.words import (
     ORIGINS,
@@ -34,6 +34,7 @@ __all__ = [
     "figure_body",
     "figure_section",
     "frame",
+    "framed",
     "graph",
     "grid_section",
     "header",

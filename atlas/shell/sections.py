@@ -73,6 +73,14 @@ def figure_body(
     )
 
 
+def framed(name: str, title: Sequence[Component], offers: Component, *content: Component | None) -> Component:
+    """A part of a page with a title that names it, what it offers beside the title, and its content below."""
+    head = html.Div([html.Div(list(title), className="figure-title"), offers], className="figure-head")
+    return html.Section(
+        [head, *content], id=f"figure-{name}", className="figure", **{"aria-labelledby": f"title-{name}"}
+    )
+
+
 def figure_section(
     name: str,
     question: str,
@@ -86,27 +94,16 @@ def figure_section(
     absent: Component | None = None,
 ) -> Component:
     """A figure with its question, its sentence, its controls and what it says of itself."""
-    return html.Section(
-        id=f"figure-{name}",
-        className="figure",
-        **{"aria-labelledby": f"title-{name}"},
-        children=[
-            html.Div(
-                className="figure-head",
-                children=[
-                    html.Div(
-                        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)], className="figure-title"
-                    ),
-                    tools(name),
-                ],
-            ),
-            html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
-            html.Div(controls, className="controls") if controls else None,
-            html.Div(
-                [figure_body(name, graph, height=height, label=question, absent=absent), *([beside] if beside else [])],
-                className="figure-row" if beside else "",
-            ),
-        ],
+    return framed(
+        name,
+        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)],
+        tools(name),
+        html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
+        html.Div(controls, className="controls") if controls else None,
+        html.Div(
+            [figure_body(name, graph, height=height, label=question, absent=absent), *([beside] if beside else [])],
+            className="figure-row" if beside else "",
+        ),
     )
 
 
@@ -122,30 +119,19 @@ def grid_section(
     below: Component | None = None,
 ) -> Component:
     """A figure that is a table: the same head, no picture and no second table."""
-    return html.Section(
-        id=f"figure-{name}",
-        className="figure",
-        **{"aria-labelledby": f"title-{name}"},
-        children=[
-            html.Div(
-                className="figure-head",
-                children=[
-                    html.Div(
-                        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)], className="figure-title"
-                    ),
-                    tools(name, picture=False, table_view=False),
-                ],
-            ),
-            html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
-            html.Div(controls, className="controls") if controls else None,
-            html.Div(
-                html.Div(content, id=f"{name}-place", className="figure-drawing"),
-                id={"type": "body", "figure": name},
-                className="figure-body",
-                style={"height": height} if height else {},
-            ),
-            below,
-        ],
+    return framed(
+        name,
+        [html.H2(question, id=f"title-{name}"), origin_badge(origin, name)],
+        tools(name, picture=False, table_view=False),
+        html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
+        html.Div(controls, className="controls") if controls else None,
+        html.Div(
+            html.Div(content, id=f"{name}-place", className="figure-drawing"),
+            id={"type": "body", "figure": name},
+            className="figure-body",
+            style={"height": height} if height else {},
+        ),
+        below,
     )
 
 

@@ -66,23 +66,14 @@ def section(
             html.Div(id={"type": ROWS, "figure": name}, className="figure-table"),
         ],
     )
-    return html.Section(
-        id=f"figure-{name}",
-        className="figure",
-        **{"aria-labelledby": f"title-{name}"},
-        children=[
-            html.Div(
-                className="figure-head",
-                children=[
-                    html.Div([html.H2(question, id=f"title-{name}"), badge], className="figure-title"),
-                    _tools(name, made, picture=picture, table=table),
-                ],
-            ),
-            html.P(sentence, id={"type": "live-sentence", "figure": name}, className="sentence"),
-            html.Div(controls, className="controls") if controls else None,
-            html.Div([body, *([beside] if beside else [])], className="figure-row" if beside else ""),
-            below,
-        ],
+    return shell.framed(
+        name,
+        [html.H2(question, id=f"title-{name}"), badge],
+        _tools(name, made, picture=picture, table=table),
+        html.P(sentence, id={"type": "live-sentence", "figure": name}, className="sentence"),
+        html.Div(controls, className="controls") if controls else None,
+        html.Div([body, *([beside] if beside else [])], className="figure-row" if beside else ""),
+        below,
     )
 
 
