@@ -52,6 +52,7 @@ METHOD_NAMES = {
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
+    "lda-live": "Discriminants, live",
     "network": "Network",
     "ngram-word": "Word n-grams",
     "ngram-char": "Character n-grams",
@@ -265,6 +266,10 @@ class Questions:
         held = self.ask(queries.measurements)
         fitting = (held["roster"] == view.roster) & (held["benchmark"] == view.domain) & (held["condition"] == "clean")
         return self._with(view, set(held["reader"][fitting]))
+
+    def knows(self, reader: str) -> bool:
+        """Whether a reader has rows in the generation."""
+        return reader in set(self.ask(queries.readers)["reader"])
 
     def reader_row(self, reader: str) -> pd.Series:
         """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are taken apart once."""

@@ -80,7 +80,7 @@ def enrolment_of(
     limit : int, optional
         Only the first prompts.
     name : str, optional
-        By default ``{roster}-{proxy}-{view}``.
+        By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
     method : {'lda-live', 'reader-paper'}
         Score with banks of discriminants or with the paper's probes. Traces are placed at the modal block of the
         probes either way.
@@ -126,7 +126,7 @@ def enrolment_of(
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     return Enrolment(
-        name=name or f"{roster}-{proxy}-{view}",
+        name=name or "-".join((roster, *(() if landing else (METHOD,)), proxy, view)),
         reader=f"{LIVE if landing else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,

@@ -102,8 +102,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")
+    yield "audit", evaluate("audit", "r", "--method", f"{METHOD},calibration,stop")
     target = ["--to", str(arguments.to)] if arguments.to else []
     yield "enroll", ["enroll", *proxy, *on, *tail, *target]
+    yield "enroll", ["enroll", *proxy, *on, "--view", "ur,r", "--readout", METHOD, *tail, *target]
     if proxy_key(arguments.proxy) == DEFAULT_PROXY:
         yield "enroll", ["enroll", "--sample", *target]
     if (_common.release_of(arguments).root / "results").is_dir():

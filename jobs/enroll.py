@@ -34,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--roster", help="rosters of the release, comma separated, from their kept evaluation")
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="proxy that reads the traces (default: %(default)s)")
-    parser.add_argument("--view", default="ur", help="input view, ur or r (default: %(default)s)")
+    parser.add_argument(
+        "--view", default="ur", help="input view, ur or r; for rosters also both, ur,r (default: %(default)s)"
+    )
     parser.add_argument(
         "--readout",
         choices=(LIVE, METHOD),
@@ -71,13 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         _write(made, folder)
         print(f"{len(left)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
-        release, (view,) = _common.release_of(arguments), _common.views_of(arguments.view)[:1]
+        release, proxy = _common.release_of(arguments), proxy_key(arguments.proxy)
+        method = arguments.readout or LIVE
         for roster in _common.rosters_of(arguments.roster):
-            proxy = proxy_key(arguments.proxy)
-            _write(
-                enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=arguments.readout or LIVE),
-                folder,
-            )
+            for view in _common.views_of(arguments.view):
+                _write(enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=method), folder)
     else:
         _ecosystem(arguments, folder)
     return 0

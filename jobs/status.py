@@ -238,11 +238,14 @@ def reference(record: Record) -> Item:
 
 
 def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
-    """Enrolments that attribution can be asked of: the shipped sample, and every roster by every proxy."""
+    """Enrolments that attribution can be asked of: the shipped sample, and every roster by every proxy and readout."""
     wanted = {f"samples-{DEFAULT_PROXY}-ur": "python -m jobs enroll --sample"}
     for proxy in proxies:
         for roster in rosters:
             wanted[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
+            for view in VIEWS:
+                command = f"{wanted[f'{roster}-{proxy}-ur']} --readout {METHOD} --view {view}"
+                wanted[f"{roster}-{METHOD}-{proxy}-{view}"] = command
     for name, command in wanted.items():
         path = folder / "enrolments" / f"{name}.npz"
         made = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None) if path.exists() else None

@@ -13,8 +13,10 @@ import pytest
 from flask.testing import FlaskClient
 
 import jobs.attribute
+from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
+from backend.audit.service import Service
 from backend.audit.settings import Settings
 from backend.audit.verification import alterations, differences, read_report
 from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
@@ -100,59 +102,96 @@ def test_a_stream_of_samples_has_evidence_after_one_batch(sampled: Sampled) -> N
     assert lines[-1]["report"]["results"]["traces"] == 40
 
 
+def held_out_cases(release: Release, sources: tuple[str, ...]) -> list[tuple[str, list[Trace]]]:
+    """Source and twenty traces of a prompt fold, drawn as the evaluation table draws its groups, in a fixed order."""
+    records = release.records("agent500")
+    assert tuple(records.sources[: len(sources)]) == sources
+    prompts, folds = len(records.prompt_ids), fold_of_prompts(records.prompt_ids)
+    drawn = []
+    for fold in np.unique(folds):
+        grid = grid_rows(len(sources), prompts, folds == fold)
+        groups, truth = budget_groups(grid, BUDGET, GROUPING_SEEDS[0], int(fold))
+        drawn += [(sources[t], [records.traces[row] for row in group]) for group, t in zip(groups, truth, strict=True)]
+    return [drawn[at] for at in np.random.default_rng(7).permutation(len(drawn))[:CASES]]
+
+
+def enrolled(roster: str) -> list[Enrolment]:
+    """The published enrolments of a roster that the test's proxy reads."""
+    held = [load_enrolment(path) for path in enrolments(default_data_folder()).values()]
+    found = [one for one in held if one.facts.get("roster") == roster and one.proxy == PROXY]
+    if not found:
+        pytest.skip(f"no enrolment of {roster} is published (python -m jobs enroll --roster {roster})")
+    return found
+
+
+def answered_alike(
+    client: FlaskClient, service: Service, enrolment: Enrolment, case: tuple[str, list[Trace]], folder: Path
+) -> dict[str, Any]:
+    """The results by REST, after the page's service and the command line gave just the same."""
+    source, traces = case
+    report = posted(client, traces, enrolment=enrolment.name, claimed=source, keep_duplicates=True)
+    file, page, session = folder / "case.jsonl", folder / "case.html", "session-of-the-page-1"
+    lines = [json.dumps({"prompt": t.prompt, "response": t.response}) for t in traces]
+    file.write_text("\n".join(lines), "utf-8")
+    upload = service.upload(session, file.name, file.read_bytes())
+    asked = Settings(enrolment=enrolment.name, claimed=source, keep_duplicates=True, orders=20)
+    job = service.start(session, upload.key, asked)
+    assert service.wait(session, job, 120).state == "done"
+    options = ["--enrolment", enrolment.name, "--claimed", source, "--keep-duplicates", "--orders", "20"]
+    assert main(["attribute", str(file), *options, "--report", str(page)]) == 0
+    told = read_report(page.with_suffix(".json").read_text("utf-8"))
+    assert service.report(session, job)["results"] == report["results"] == told["results"]
+    service.forget(session)
+    return report
+
+
 @pytest.mark.release
 @pytest.mark.proxy
 @pytest.mark.slow
 def test_release_cases_have_the_accuracy_of_the_table(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fifty cases of twenty held-out traces, drawn as the table draws its groups; some by page and command line too."""
-    data = default_data_folder()
-    roster = "100-way"
-    found = [load_enrolment(path) for name, path in enrolments(data).items() if name.startswith(f"{roster}-{PROXY}-ur")]
-    if not found:
-        pytest.skip(f"the enrolment of {roster} is not published (python -m jobs enroll --roster {roster})")
-    enrolment = found[0]
+    """Fifty cases of twenty held-out traces; some by page and command line too."""
+    roster, data = "100-way", default_data_folder()
+    enrolled(roster)
+    preferred = next(one.name for one in Ecosystems(data).all() if one.roster == roster and one.proxy == PROXY)
+    enrolment = load_enrolment(enrolments(data)[preferred])
     with Generation.open(data).cursor() as cursor:
         rows, _ = evaluations(
             cursor, reader=enrolment.reader, roster=roster, benchmark="agent500", condition="clean", reduction="pooled",
             metric="accuracy", k=BUDGET,
         )  # fmt: skip
-    stated = float(rows["value"].iloc[0])
-    records = release.records("agent500")
-    labels = records.sources[: len(enrolment.sources)]
-    assert tuple(labels) == enrolment.sources
-    prompts, folds = len(records.prompt_ids), fold_of_prompts(records.prompt_ids)
-    drawn = []
-    for fold in np.unique(folds):
-        groups, truth = budget_groups(
-            grid_rows(len(labels), prompts, folds == fold), BUDGET, GROUPING_SEEDS[0], int(fold)
-        )
-        drawn += list(zip(groups, truth, strict=True))
-    chosen = np.random.default_rng(7).permutation(len(drawn))[:CASES]
+    stated, right = float(rows["value"].iloc[0]), 0
     server, service = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
     monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
-    client, right = server.test_client(), 0
-    for number, case in enumerate(chosen):
-        group, truth = drawn[case]
-        traces = [records.traces[row] for row in group]
-        report = posted(client, traces, enrolment=enrolment.name, claimed=labels[truth], keep_duplicates=True)
+    client = server.test_client()
+    for number, case in enumerate(held_out_cases(release, enrolment.sources)):
+        if number < ALSO:
+            report = answered_alike(client, service, enrolment, case, tmp_path)
+        else:
+            report = posted(client, case[1], enrolment=enrolment.name, claimed=case[0], keep_duplicates=True)
         assert all(trace["enrolled_prompt"] for trace in report["traces"])
         # The table takes the largest accumulated score, without calibration.
         best = max(report["results"]["candidates"], key=lambda row: row["score"])
-        right += best["source"] == labels[truth]
-        if number >= ALSO:
-            continue
-        file, page, session = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.html", "session-of-the-page-1"
-        lines = [json.dumps({"prompt": t.prompt, "response": t.response}) for t in traces]
-        file.write_text("\n".join(lines), "utf-8")
-        upload = service.upload(session, file.name, file.read_bytes())
-        asked = Settings(enrolment=enrolment.name, claimed=labels[truth], keep_duplicates=True, orders=20)
-        job = service.start(session, upload.key, asked)
-        assert service.wait(session, job, 120).state == "done"
-        options = ["--enrolment", enrolment.name, "--claimed", labels[truth], "--keep-duplicates", "--orders", "20"]
-        assert main(["attribute", str(file), *options, "--report", str(page)]) == 0
-        told = read_report(page.with_suffix(".json").read_text("utf-8"))
-        assert service.report(session, job)["results"] == report["results"] == told["results"]
+        right += best["source"] == case[0]
     spread = 3 * math.sqrt(stated * (1 - stated) / CASES)
     assert abs(right / CASES - stated) <= spread, (right / CASES, stated)
+
+
+@pytest.mark.release
+@pytest.mark.proxy
+@pytest.mark.slow
+@pytest.mark.parametrize("roster", ["100-way", "165-way"])
+def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
+    release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roster: str
+) -> None:
+    server, service = serve(default_data_folder(), tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
+    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
+    found = enrolled(roster)
+    source, traces = held_out_cases(release, found[0].sources)[0]
+    for enrolment in found:
+        report = answered_alike(server.test_client(), service, enrolment, (source, traces), tmp_path)
+        assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)
+        assert report["results"]["candidates"], enrolment.name
+    measured = {"lda-live/smollm2-135m/ur", "reader-paper/smollm2-135m/ur", "reader-paper/smollm2-135m/r"}
+    assert {one.reader for one in found} == measured

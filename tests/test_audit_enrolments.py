@@ -49,7 +49,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     assert list(made.sources) == rows.sources
     assert list(made.families) == rows.families
     assert made.facts["data_hash"] == world.manifest_hash
-    assert len(made.heads) == 5
+    assert (made.name, len(made.heads)) == ("165-way-reader-paper-invented-ur", 5)
     prompts = [trace.prompt for trace in world.records("agent500").traces[: len(rows.prompt_ids)]]
     folds = made.folds_of(prompts)
     assert folds == [int(fold) for fold in rows.prompt_folds]
@@ -86,7 +86,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way"), tmp_path / "made.npz")
     made = load_enrolment(tmp_path / "made.npz")
     assert (made.reader, made.landing in (1, 2), made.heads[0].layers) == ("lda-live/invented/ur", True, (1, 2))
-    assert made.place_reader == "reader-paper/invented/ur"
+    assert (made.name, made.place_reader) == ("165-way-invented-ur", "reader-paper/invented/ur")
     rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     tokens = np.load(next((tmp_path / "cache").rglob("tokens.clean.npy")))

@@ -9,19 +9,24 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
+from backend.audit.matched import validation_arrays
 from backend.audit.service import Service
 from backend.audit.sessions import LIVE_JOBS, SESSION_JOBS
 from backend.audit.settings import Settings
 from backend.audit.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from backend.audit.verification import alterations
 from backend.errors import AtlasError
+from backend.probe import LinearProbe
 from backend.proxies.reader import Reader
 from jobs._enrolments import enrolment_of_traces
 from tests.test_audit_attributor import STYLES, labelled
@@ -275,6 +280,36 @@ def test_enrolments_come_and_go_while_it_runs(service: Service, enrolment: Enrol
         service.tokens(ANN, job, 1)
     (folder / "pair.npz").unlink()
     assert [one.name for one in service.ecosystems()] == ["tiny"]
+
+
+def test_the_preferred_ecosystem_knows_most_sources_and_knows_them_best(tmp_path: Path, enrolment: Enrolment) -> None:
+    row = {"part": "calibration", "metric": "accuracy_after", "condition": "clean", "k": 1, "value": 0.5, "n": 9}
+
+    def written(name: str, accuracy: float | None, sources: int = 3, **more: Any) -> None:
+        rows = pd.DataFrame([row | {"value": accuracy, "k": k} for k in (1, 10)])
+        told = {} if accuracy is None else validation_arrays(rows)
+        names = {"sources": enrolment.sources[:sources], "families": enrolment.families[:sources]}
+        made = replace(enrolment, name=name, attachments=told, **more)
+        if sources < 3:
+            heads = tuple(
+                replace(h, probe=LinearProbe(h.probe.mean, h.probe.scale, h.probe.weight[:, :2], h.probe.bias[:2]))
+                for h in made.heads
+                if isinstance(h.probe, LinearProbe)
+            )
+            made = replace(made, heads=heads, log_prior=made.log_prior[:2], **names)
+        save_enrolment(made, tmp_path / "enrolments" / f"{name}.npz")
+
+    written("a-unmeasured", None)
+    written("b-worse", 0.4)
+    written("c-best", 0.6, facts={"roster": "100-way"})
+    written("d-small", 0.9, sources=2)
+    held = Ecosystems(tmp_path)
+    assert [one.name for one in held.all()] == ["c-best", "b-worse", "a-unmeasured", "d-small"]
+    assert [one.accuracy for one in held.all()] == [0.6, 0.4, None, 0.9]
+    assert [one.roster for one in held.all()] == ["100-way", None, None, None]
+    assert held.enrolment(None).name == "c-best"
+    assert held.enrolment(None, claimed=enrolment.sources[2]).name == "c-best"
+    assert held.enrolment("d-small").name == "d-small"
 
 
 def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reader, tmp_path: Path) -> None:

@@ -268,6 +268,7 @@ def _answers() -> dict[str, Schema]:
                     families=_list(text),
                     sha256=text,
                     facts={"type": "object"},
+                    accuracy={"type": ["number", "null"]},
                     brings=_object(
                         calibrated={"type": "boolean"},
                         unknown={"type": "boolean"},

@@ -44,7 +44,7 @@ class Choices(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     enrolment: Annotated[
-        Name | None, Field(description="Ecosystem, by default the largest that knows the claimed source.")
+        Name | None, Field(description="Ecosystem; by default the largest, then most accurate, that knows the claim.")
     ] = None
     claimed: Annotated[Name | None, Field(description="Source that the traces are said to come from.")] = None
     prior: Annotated[

@@ -27,6 +27,8 @@ class Ecosystem:
         Of the enrolment: names, probes, prior, attachments.
     facts : mapping
         How it was made; JSON.
+    accuracy : float or None
+        Of one whole response to a prompt that was held out; None where it was not validated.
     """
 
     name: str
@@ -37,6 +39,18 @@ class Ecosystem:
     families: tuple[str, ...]
     sha256: str
     facts: Mapping[str, Any]
+    accuracy: float | None = None
+
+    @property
+    def roster(self) -> str | None:
+        """Roster of the release that was enrolled, None for any other set."""
+        roster = self.facts.get("roster")
+        return roster if isinstance(roster, str) else None
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What an ecosystem is preferred by where none is named: how many sources it knows, then how well."""
+        return len(self.sources), self.accuracy or 0.0
 
 
 class Ecosystems:
@@ -59,36 +73,38 @@ class Ecosystems:
         return not any((self.data / "enrolments").glob("[!.]*.npz"))
 
     def all(self) -> list[Ecosystem]:
-        """Every enrolment that can be read, by name; one that cannot is named in the log."""
-        return [entry[2] for entry in self._read().values()]
+        """Every enrolment that can be read, the preferred one first; one that cannot is named in the log."""
+        return sorted((entry[2] for entry in self._read().values()), key=lambda one: one.rank, reverse=True)
 
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
-        """An enrolment by name; without one the largest that knows the claimed source.
+        """An enrolment by name; without one the preferred one of those that know the claimed source.
 
         Raises
         ------
         AtlasError
             If there is none.
         """
-        held = {entry[2].name: entry[1] for entry in self._read().values()}
+        known = self._read().values()
+        held = {entry[2].name: entry[1] for entry in known}
         if not held:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
             if name not in held:
                 raise AtlasError(f"There is no ecosystem '{name[:80]}'", f"Choose from {', '.join(held)}")
             return held[name]
-        fitting = [one for one in held.values() if claimed is None or claimed in one.sources]
+        fitting = [entry for entry in known if claimed is None or claimed in entry[2].sources]
         if not fitting:
             raise AtlasError(
                 f"No ecosystem knows the source '{str(claimed)[:80]}'",
                 "Look at GET /api/ecosystems, or claim no source",
             )
-        return max(fitting, key=lambda one: len(one.sources))
+        return max(fitting, key=lambda entry: entry[2].rank)[1]
 
     def _read(self) -> dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]]:
         if self.empty():
             return {}
         from backend.audit.enrolment_files import enrolments, load_enrolment  # brings torch, which takes seconds
+        from backend.audit.matched import accuracy_of_one
 
         with self._lock:
             found = {}
@@ -100,7 +116,7 @@ class Ecosystems:
                         continue
                     if path not in self._known or self._known[path][0] != stamp:
                         enrolment = load_enrolment(path)
-                        self._known[path] = (stamp, enrolment, _described(enrolment))
+                        self._known[path] = (stamp, enrolment, _described(enrolment, accuracy_of_one(enrolment)))
                     found[path] = self._known[path]
                 except OSError:
                     continue  # replaced at this moment, and seen at the next look
@@ -111,7 +127,7 @@ class Ecosystems:
             return found
 
 
-def _described(enrolment: Enrolment) -> Ecosystem:
+def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
     return Ecosystem(
         enrolment.name,
         enrolment.reader,
@@ -121,4 +137,5 @@ def _described(enrolment: Enrolment) -> Ecosystem:
         enrolment.families,
         enrolment.sha256,
         dict(enrolment.facts),
+        accuracy,
     )

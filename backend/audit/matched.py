@@ -68,6 +68,14 @@ def validation_of(enrolment: Enrolment) -> pd.DataFrame:
     return pd.DataFrame({name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()})
 
 
+def accuracy_of_one(enrolment: Enrolment) -> float | None:
+    """Accuracy of single whole responses to prompts that were held out; None where it was not validated."""
+    held = validation_of(enrolment)
+    asked = held["part"].eq("calibration") & held["condition"].eq(CLEAN) & held["k"].eq(1)
+    value = held["value"][asked & held["metric"].eq("accuracy_after")]
+    return float(value.iloc[0]) if len(value) else None
+
+
 def conditions_of(enrolment: Enrolment) -> list[str]:
     """Conditions that the enrolment brings a calibration for, ``clean`` first."""
     cut = {n.partition(".")[0].partition("-")[2] for n in enrolment.attachments if n.startswith("calibration-")}

@@ -36,7 +36,7 @@ def layout(**query: str) -> Component:
     """The page for a query string; traces never are in a link, so every link opens at the first step."""
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
-    wanted = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim")}
+    wanted = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
     return html.Div(
         className="column",
         children=[

@@ -11,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import shell
+from atlas.data import questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
+ENROLLABLE = ("lda-live", "reader-paper")
+"""Methods that python -m jobs enroll makes heads of, for any proxy and view that was evaluated."""
 LONGEST = 300
 """Characters of a case or a question."""
 
@@ -244,18 +247,46 @@ def _field(word: str, identity: str, field: Component, hint: shell.Children) -> 
 
 
 def ecosystem(name: str | None) -> Ecosystem | None:
-    """An ecosystem by name, or the largest one."""
+    """An ecosystem by name, or the preferred one."""
     known = visitor.service().ecosystems()
-    named = next((one for one in known if one.name == name), None)
-    return named or max(known, key=lambda one: len(one.sources), default=None)
+    return next((one for one in known if one.name == name), known[0] if known else None)
+
+
+def asked_for(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> Ecosystem | None:
+    """The ecosystem that a link names, or the one of the reader and roster that stand in the header."""
+    for one in known:
+        if one.name == wanted.get("ecosystem"):
+            return one
+    fitting = [one for one in known if one.reader == wanted.get("reader")]
+    return next((one for one in fitting if one.roster == wanted.get("roster")), fitting[0] if fitting else None)
+
+
+def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> str | None:
+    """What to say where the reader that a person chose in the header scores nothing here, with the remedy."""
+    reader = wanted.get("reader") or ""
+    if questions().problem() or not questions().knows(reader) or any(one.reader == reader for one in known):
+        return None
+    method, _, read = reader.partition("/")
+    proxy, _, view = read.partition("/")
+    what = f"{questions().reader_name(reader)}, the reader in the header, is not enrolled here. "
+    if method not in ENROLLABLE or not view:
+        return what + "Traces are scored by readouts that are linear in the states of a proxy."
+    roster = wanted.get("roster") or "100-way"
+    return what + f"python -m jobs enroll --readout {method} --proxy {proxy} --view {view} --roster {roster}"
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
-    """Ecosystems to choose from."""
+    """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
+    words = [f"{one.roster or one.name} · {_reader_name(one.reader)}" for one in known]
     return [
-        {"value": one.name, "label": f"{one.name} · {len(one.sources)} sources · {one.proxy}"}
-        for one in sorted(known, key=lambda one: -len(one.sources))
+        {"value": one.name, "label": word if words.count(word) == 1 else f"{word} · {one.name}"}
+        for one, word in zip(known, words, strict=True)
     ]
+
+
+def _reader_name(reader: str) -> str:
+    known = questions().problem() is None and questions().knows(reader)
+    return questions().reader_name(reader) if known else reader.replace("/", " · ")
 
 
 def told(one: Ecosystem, brings: Brought) -> str:
@@ -381,10 +412,9 @@ def register(app: Dash) -> None:
     )
     def offered(wanted: dict[str, str], upload: dict[str, Any] | None, now: str | None) -> Any:
         known = visitor.service().ecosystems()
-        names = [one.name for one in known]
-        sample = (upload or {}).get("enrolment")
-        asked = sample or now or wanted.get("ecosystem")
-        chosen = asked if asked in names else max(known, key=lambda one: len(one.sources)).name if known else None
+        link = asked_for(known, wanted)
+        asked = (upload or {}).get("enrolment") or now or (link.name if link else None)
+        chosen = asked if asked in {one.name for one in known} else known[0].name if known else None
         return ecosystem_options(known), chosen, "Nothing is enrolled here" if not known else "Choose an ecosystem"
 
     @app.callback(
@@ -416,10 +446,11 @@ def register(app: Dash) -> None:
         usual = f"{STOP_LEVEL:g}"
         others = [other for other in visitor.service().ecosystems() if other.name != one.name]
         names = {other.name for other in others}
+        lacking = not_enrolled([one, *others], wanted)
         return (
             grouped(one.sources, one.families),
             kept if kept in one.sources else None,
-            told(one, brings),
+            [told(one, brings), *([html.Br(), html.Span(lacking, className="lacking")] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,

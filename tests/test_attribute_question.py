@@ -1,0 +1,66 @@
+"""The question's readers: what a link or the header asks for, what is not enrolled, and how choices are worded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atlas.application import create_application
+from atlas.pages.attribute import question
+from backend.audit.ecosystems import Ecosystem
+from tests.invented_atlas import publish_invented
+
+READS, SEES = "reader-paper/tiny/ur", "reader-paper/tiny/r"
+BEST = Ecosystem("12-way-tiny-ur", "lda-live/tiny/ur", "tiny", "ur", ("a", "b", "c"), ("A", "B", "C"), "0" * 64, {})
+PROBE = replace(BEST, name="probe", reader=READS, facts={"roster": "12-way"})
+SMALL = replace(PROBE, name="small", facts={"roster": "8-way"})
+OWN = replace(BEST, name="own", facts={})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder: Path = tmp_path_factory.mktemp("question")
+    publish_invented(folder / "data")
+    with create_application(folder / "data", folder / "cache").server.test_request_context():
+        yield
+
+
+def test_a_link_comes_before_the_header_and_the_header_before_the_best() -> None:
+    known = [BEST, PROBE, SMALL]
+    assert question.asked_for(known, {}) is None
+    assert question.asked_for(known, {"ecosystem": "small", "reader": READS, "roster": "12-way"}) is SMALL
+    assert question.asked_for(known, {"reader": READS, "roster": "12-way"}) is PROBE
+    assert question.asked_for(known, {"reader": READS, "roster": "8-way"}) is SMALL
+    assert question.asked_for(known, {"reader": READS, "roster": "50-way"}) is PROBE
+    assert question.asked_for(known, {"ecosystem": "gone", "reader": SEES}) is None
+
+
+@pytest.mark.usefixtures("served")
+def test_a_chosen_reader_that_scores_nothing_here_is_named_with_its_remedy() -> None:
+    assert question.not_enrolled([BEST, PROBE], {"reader": READS}) is None
+    assert question.not_enrolled([BEST], {"reader": ""}) is None
+    assert question.not_enrolled([BEST], {"reader": "<b>nobody</b>/x/y"}) is None
+    told = question.not_enrolled([BEST], {"reader": SEES, "roster": "12-way"})
+    assert told is not None and "is not enrolled here" in told
+    assert told.endswith("python -m jobs enroll --readout reader-paper --proxy tiny --view r --roster 12-way")
+    words = question.not_enrolled([BEST], {"reader": "ngram-word"})
+    assert words is not None and words.startswith("Word n-grams, the reader in the header, is not enrolled here.")
+    assert "jobs enroll" not in words
+
+
+@pytest.mark.usefixtures("served")
+def test_choices_say_what_is_enrolled_and_who_reads() -> None:
+    labels = [one["label"] for one in question.ecosystem_options([PROBE, SMALL, BEST, OWN, replace(OWN, name="twin")])]
+    assert labels[0].startswith("12-way · READER · Tiny")
+    assert labels[1].startswith("8-way · READER · Tiny")
+    # A reader that the generation does not know goes by its id; two enrolments of one wording are told apart by name.
+    assert labels[2:] == [
+        "12-way-tiny-ur · lda-live · tiny · ur",
+        "own · lda-live · tiny · ur",
+        "twin · lda-live · tiny · ur",
+    ]
+    alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
+    assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
