@@ -116,6 +116,15 @@ def downloaded(browser: Browser, downloads: Path, pattern: str) -> Path:
     return browser.wait(lambda: next(iter(downloads.glob(pattern)), None), f"a file {pattern}")  # type: ignore[no-any-return]
 
 
+def test_a_reader_in_the_header_that_scores_nothing_here_is_said(browser: Browser) -> None:
+    browser.driver.get(f"{browser.url}/attribute?theme=dark&reader=reader-paper/tiny/r")
+    told = "const n = document.querySelector('#attr-ecosystem-note'); return n && n.textContent"
+    browser.until(f"{told}.includes('not enrolled here')")
+    assert "python -m jobs enroll --readout reader-paper --proxy tiny --view r" in browser.run(told)
+    opened(browser)
+    assert "not enrolled" not in browser.run(told)
+
+
 def test_sample_to_result_to_tokens_to_export_to_verify(
     browser: Browser, downloads: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
