@@ -84,6 +84,7 @@ CONDITION_NAMES = {
     },
     **{f"mask{share}-global": f"{share} % masked, groups over all folds" for share in (10, 20, 30, 40, 50)},
     "background": "with unlabelled responses of that domain",
+    "aligned": "moved by unlabelled responses of that domain",
 }
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400

@@ -77,6 +77,10 @@ AIMS = (
         "Math100, with unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="background",
         reduction="fold",
     ),
+    Aim(
+        "Math100, moved by unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="aligned",
+        reduction="fold",
+    ),
 )  # fmt: skip
 """What was aimed for among 100 sources before the readouts were made."""
 

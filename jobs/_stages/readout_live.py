@@ -25,10 +25,9 @@ from backend.store.builds import recorded
 from backend.store.writers import write_reader
 from backend.traces import View
 from jobs import _common
-from jobs._stages.baselines import MATH
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CLEAN, LENGTHS, Plan, Scorer, loader, scorer_of
+from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer, loader, scorer_of
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Ints = npt.NDArray[np.intp]
@@ -104,15 +103,17 @@ def evaluate_live(
             connection, scorer, {"reader": reader, "roster": roster}, folder, found.served, calibrator, build
         )
         if set(blocks) <= set(others.layers()):
-            plain = _elsewhere(scorer, loader([others.load(block) for block in blocks])[0], found.banks)
-            write_transfer(connection, scorer, key, folder, plain, clean, build)
+            plain, aligned = (_elsewhere(scorer, proxy, condition, found.banks) for condition in ELSEWHERE)
+            write_transfer(connection, scorer, key, folder, plain, aligned, clean, build)
         else:
             details["math100"] = "not all blocks are read"
 
 
-def _elsewhere(scorer: Scorer, load: Any, banks: Mapping[int, DiscriminantBank]) -> npt.NDArray[np.float32]:
-    rows, cells = scorer.size(MATH), scorer.cells(MATH)
-    same = np.zeros(rows, dtype=np.intp)
+def _elsewhere(
+    scorer: Scorer, proxy: str, condition: str, banks: Mapping[int, DiscriminantBank]
+) -> npt.NDArray[np.float32]:
+    load, cells = scorer.elsewhere(proxy, condition), scorer.cells(condition)
+    same = np.zeros(scorer.size(condition), dtype=np.intp)
     return np.stack([bank_posteriors(load, {0: banks[fold]}, same, cells) for fold in range(FOLDS)])
 
 

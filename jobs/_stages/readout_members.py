@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from backend.baselines.texts import whole_text
 from backend.errors import AtlasError
+from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
     fit_discriminants,
     fit_gram_models,
@@ -31,7 +32,7 @@ from backend.evaluations.readout_members import (
     scores_shape,
 )
 from backend.evaluations.readouts import MODELS
-from backend.protocol import FOLDS
+from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.grams import count_grams
@@ -54,6 +55,9 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
+ALIGNED = f"{MATH}-aligned"
+"""Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
+ELSEWHERE = (MATH, ALIGNED)
 
 
 @dataclass(frozen=True)
@@ -154,11 +158,13 @@ class Scorer:
 
     def size(self, condition: str) -> int:
         """Rows of a condition."""
-        return self.classes * len(self.material.prompts(MATH)) if condition == MATH else len(self.labels)
+        return self.classes * len(self.material.prompts(MATH)) if condition in ELSEWHERE else len(self.labels)
 
     def scores(self, condition: str, member: str) -> npt.NDArray[np.float16]:
         """Kept scores of a member under a condition, mapped into memory."""
-        array: npt.NDArray[np.float16] = np.load(self._path(condition, member), mmap_mode="r")
+        text = member.rpartition("@")[0] in self.plan.grams
+        path = self._path(MATH if text and condition == ALIGNED else condition, member)
+        array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
         return array
 
     def has_transfer(self, bank: str) -> bool:
@@ -179,15 +185,14 @@ class Scorer:
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
-        tokens = np.minimum(self._tokens(MATH if condition == MATH else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
-        return cells_of(tokens, self._texts(condition))
+        return cells_of(self.tokens(condition), self._texts(condition))
 
     def tokens(self, condition: str) -> Ints:
         """Response tokens of every row under a condition."""
-        return np.minimum(self._tokens(MATH if condition == MATH else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+        return np.minimum(self._tokens(MATH if condition in ELSEWHERE else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
 
     def _discriminants(self, proxy: str) -> None:
-        conditions = [*LENGTHS, *([MATH] if self.has_transfer(proxy) else [])]
+        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         wanted = {
             length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)] for length in TRAINED
         }
@@ -204,9 +209,10 @@ class Scorer:
             names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
             some = {name: bank[name] for name in names}
             out = {name: self._empty(condition) for name in names}
-            if condition == MATH:
-                load, _ = self._load(self.others[proxy], proxy, CLEAN)
-                score_transfer(load, self.size(MATH), some, out)
+            if not names:
+                continue
+            if condition in ELSEWHERE:
+                score_transfer(self.elsewhere(proxy, condition), self.size(condition), some, out)
             else:
                 load, _ = self._load(self.rows[proxy], proxy, condition)
                 score_discriminants(load, self.folds, some, out)
@@ -238,7 +244,7 @@ class Scorer:
 
     def _networks(self, proxy: str) -> None:
         assert self.plan.network
-        conditions = [*LENGTHS, *([MATH] if self.has_transfer(proxy) else [])]
+        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         name = f"{proxy}@{NETWORK}"
         if all(self._done(condition, name, proxy) for condition in conditions):
             return
@@ -249,7 +255,7 @@ class Scorer:
             self.labels,
             self.folds,
             self.classes,
-            (MATH, self._load(self.others[proxy], proxy, CLEAN)[0], self.size(MATH)) if MATH in conditions else None,
+            {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
             out,
             self.plan.network,
             self._path(CLEAN, name).parent / "models",
@@ -262,8 +268,23 @@ class Scorer:
         variant = "full" if length == CLEAN else length
         return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
 
+    def elsewhere(self, proxy: str, condition: str) -> Callable[[Ints], Floats]:
+        """Rows of Math100 by a proxy, as they are or aligned."""
+        if condition == MATH:
+            return self._load(self.others[proxy], proxy, CLEAN)[0]
+        blocks = [
+            [loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
+            for rows in (self.rows[proxy], self.others[proxy])
+        ]
+        return aligned_load(blocks[0], blocks[1], self.folds, self.pools)
+
+    @property
+    def pools(self) -> Ints:
+        """Prompt fold of every row of Math100: what is known of the domain comes from the other folds."""
+        return np.tile(fold_of_prompts(self.material.prompts(MATH)), self.classes)
+
     def _texts(self, condition: str) -> list[str]:
-        traces = self.material.traces(condition)
+        traces = self.material.traces(MATH if condition == ALIGNED else condition)
         return [whole_text(trace.response) for trace in traces[: self.size(condition)]]
 
     def _tokens(self, panel: str) -> Ints:
@@ -280,7 +301,7 @@ class Scorer:
 
     def _empty(self, condition: str) -> npt.NDArray[np.float16]:
         rows, classes = self.size(condition), self.classes
-        shape = (FOLDS, rows, classes) if condition == MATH else scores_shape(rows, classes)
+        shape = (FOLDS, rows, classes) if condition in ELSEWHERE else scores_shape(rows, classes)
         return np.empty(shape, dtype=np.float16)
 
     def _path(self, condition: str, member: str) -> Path:

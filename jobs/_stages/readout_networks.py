@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def complete_networks(
     labels: Ints,
     folds: Ints,
     classes: int,
-    transfer: tuple[str, Load, int] | None,
+    transfer: Mapping[str, tuple[Load, int]],
     out: Mapping[str, npt.NDArray[Any]],
     settings: NetworkSettings,
     folder: Path,
@@ -44,7 +44,7 @@ def complete_networks(
         Conditions that are training rows.
     labels, folds : ndarray of shape (n,)
     classes : int
-    transfer : tuple of condition, callable and number of rows, or None
+    transfer : mapping of condition to callable and number of rows
         Rows of another domain, scored by the outer models.
     out : mapping of condition to ndarray
         As for any member: (3, n, C), of another domain (5, n, C).
@@ -63,7 +63,8 @@ def complete_networks(
     seconds = 0.0
     for model in tqdm(range(len(MODELS)), desc=f"Networks · {folder.parent.name}", unit="fit"):
         path = folder / f"{model}.npz"
-        parts = _kept(path, identity)
+        asked = [*loads, *(transfer if model < FOLDS else ())]
+        parts = _kept(path, identity, asked)
         if parts is None:
             if not copies:
                 every = np.arange(len(labels))
@@ -72,7 +73,7 @@ def complete_networks(
             rows = np.flatnonzero(np.isin(folds, training_folds(model)))
             network = fit_network(copies, rows, labels, classes, settings, seed=model)
             took = time.perf_counter() - started
-            parts = _score(network, model, loads, folds, transfer if model < FOLDS else None)
+            parts = _score(network, model, loads, folds, transfer if model < FOLDS else {})
             parts["seconds"] = np.array(took)
             folder.mkdir(parents=True, exist_ok=True)
             scratch = path.with_suffix(".partial.npz")
@@ -83,7 +84,9 @@ def complete_networks(
             condition, _, slot = name.partition("/")
             if not slot:
                 continue
-            if transfer and condition == transfer[0]:
+            if condition not in out:
+                continue
+            if condition in transfer:
                 out[condition][model] = values
             else:
                 fold = next(f for f in MODELS[model] if _slot(f, model) == int(slot))
@@ -96,14 +99,13 @@ def _score(
     model: int,
     loads: Mapping[str, Load],
     folds: Ints,
-    transfer: tuple[str, Load, int] | None,
+    transfer: Mapping[str, tuple[Load, int]],
 ) -> dict[str, npt.NDArray[Any]]:
     parts: dict[str, npt.NDArray[Any]] = {}
     for condition, load in loads.items():
         for slot, values in score_network(load, folds, model, network).items():
             parts[f"{condition}/{slot}"] = values.astype(np.float16)
-    if transfer:
-        condition, load, rows = transfer
+    for condition, (load, rows) in transfer.items():
         chunks = [np.arange(low, min(low + CHUNK, rows)) for low in range(0, rows, CHUNK)]
         parts[f"{condition}/0"] = np.concatenate([network.log_posterior(load(some)) for some in chunks]).astype(
             np.float16
@@ -119,10 +121,11 @@ def _half(load: Load, rows: Ints) -> npt.NDArray[np.float16]:
     return np.concatenate([load(rows[low : low + CHUNK]).astype(np.float16) for low in range(0, len(rows), CHUNK)])
 
 
-def _kept(path: Path, identity: str) -> dict[str, npt.NDArray[Any]] | None:
+def _kept(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
+    """What a model said of all asked conditions, None where something is not there."""
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as held:
-        if str(held["identity"]) != identity:
+        if str(held["identity"]) != identity or not set(asked) <= {name.partition("/")[0] for name in held.files}:
             return None
         return {name: held[name] for name in held.files if name != "identity"}

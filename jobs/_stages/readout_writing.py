@@ -14,7 +14,6 @@ import pandas as pd
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
-from backend.protocol import fold_of_prompts
 from backend.readouts.domain import balanced
 from backend.store.writers import replace_rows
 from jobs._stages.baselines import MATH
@@ -72,17 +71,20 @@ def write_transfer(
     key: Mapping[str, str],
     folder: Path,
     plain: Floats,
+    aligned: Floats | None,
     clean: pd.DataFrame,
     build: str,
 ) -> None:
-    """Keep and measure Math100, (FOLDS, n, C), without any data of it, and with an unlabelled pool."""
+    """Keep and measure Math100, (FOLDS, n, C), without any data of it, and with an unlabelled pool.
+
+    ``aligned`` are the scores of fingerprints that the pool moved, None where no member reads any.
+    """
     rows = scorer.any_rows
     keep(folder / TRANSFER_FILE, plain)
-    pools = np.tile(fold_of_prompts(scorer.material.prompts(MATH)), len(rows.sources))
-    for condition, log_posteriors in (
-        ("clean", plain),
-        ("background", np.stack([balanced(part, pools) for part in plain])),
-    ):
+    conditions = {"clean": plain, "background": np.stack([balanced(part, scorer.pools) for part in plain])}
+    if aligned is not None:
+        conditions["aligned"] = np.stack([balanced(part, scorer.pools) for part in aligned])
+    for condition, log_posteriors in conditions.items():
         frames = transfer_frames(log_posteriors, rows.sources, rows.families)
         about = {**key, "benchmark": MATH, "condition": condition}
         write_attribution(connection, about, _with_retained(frames, clean), build)

@@ -2,8 +2,8 @@
 
 ``python -m jobs evaluate --readout fused`` makes all of it: the scores of the members, one reader a stack (the fused
 readout and its ablations), shortened responses and Math100, calibration at every budget, and paired comparisons with
-the paper's readout. Math100 is reported twice: as it is (condition clean), and with a bias from unlabelled responses
-to other prompts of the new domain (condition background).
+the paper's readout. Math100 is reported as it is (condition clean), and with what unlabelled responses to other prompts
+of the new domain show: a bias a source (condition background), or fingerprints moved as well (condition aligned).
 """
 
 from __future__ import annotations
@@ -31,11 +31,21 @@ from backend.store.writers import replace_rows, write_reader
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
-from jobs._stages.baselines import MATH
 from jobs._stages.kept import kept_folder, kept_log_posteriors
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_live import LIVE, evaluate_live, live_blocks
-from jobs._stages.readout_members import CLEAN, FUSED, GRAMS, LENGTHS, NETWORK, TRAINED, Plan, Scorer, scorer_of
+from jobs._stages.readout_members import (
+    CLEAN,
+    ELSEWHERE,
+    FUSED,
+    GRAMS,
+    LENGTHS,
+    NETWORK,
+    TRAINED,
+    Plan,
+    Scorer,
+    scorer_of,
+)
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
@@ -126,7 +136,7 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
     """Make the members' scores, and evaluate every stack of them on one roster."""
     scorer = scorer_of(release, plan, roster, asked.limit)
     scorer.complete()
-    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, MATH)}
+    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     made = []
     for (method, proxy), (name, members) in stacks_of(plan).items():
@@ -171,9 +181,12 @@ def _stack(
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
         clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
-            given = {member: scorer.scores(MATH, member) for member in members}
-            plain = transfer(given, fused.stacks, cells[MATH], members)
-            write_transfer(connection, scorer, key, folder, plain, clean, build)
+            plain, aligned = (
+                transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
+                for condition in ELSEWHERE
+            )
+            states = any(member.rpartition("@")[0] in scorer.plan.blocks for member in members)
+            write_transfer(connection, scorer, key, folder, plain, aligned if states else None, clean, build)
         else:
             details["math100"] = "not all blocks are read"
 
