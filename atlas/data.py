@@ -86,6 +86,7 @@ CONDITION_NAMES = {
     "background": "with unlabelled responses of that domain",
     "aligned": "moved by unlabelled responses of that domain",
 }
+VIEW_READS = {"ur": "prompt + response", "r": "response"}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"
@@ -295,7 +296,7 @@ class Questions:
         row = self.reader_row(reader)
         if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
             return METHOD_NAMES.get(row["method"], str(row["name"]))
-        reads = {"ur": "prompt + response", "r": "response"}.get(row["view"])
+        reads = VIEW_READS.get(row["view"])
         parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
         return " · ".join(part for part in parts if part)
 

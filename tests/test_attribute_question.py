@@ -44,23 +44,20 @@ def test_a_chosen_reader_that_scores_nothing_here_is_named_with_its_remedy() -> 
     assert question.not_enrolled([BEST], {"reader": ""}) is None
     assert question.not_enrolled([BEST], {"reader": "<b>nobody</b>/x/y"}) is None
     told = question.not_enrolled([BEST], {"reader": SEES, "roster": "12-way"})
-    assert told is not None and "is not enrolled here" in told
-    assert told.endswith("python -m jobs enroll --readout reader-paper --proxy tiny --view r --roster 12-way")
+    assert told is not None and "is not enrolled here" in told[0]
+    assert told[1] == "python -m jobs enroll --readout reader-paper --proxy tiny --view r --roster 12-way"
     words = question.not_enrolled([BEST], {"reader": "ngram-word"})
-    assert words is not None and words.startswith("Word n-grams, the reader in the header, is not enrolled here.")
-    assert "jobs enroll" not in words
+    assert words is not None and words[0].startswith("Word n-grams, the reader in the header, is not enrolled here.")
+    assert words[1] == ""
 
 
 @pytest.mark.usefixtures("served")
 def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     labels = [one["label"] for one in question.ecosystem_options([PROBE, SMALL, BEST, OWN, replace(OWN, name="twin")])]
-    assert labels[0].startswith("12-way · READER · Tiny")
-    assert labels[1].startswith("8-way · READER · Tiny")
+    assert labels[0].startswith("12-way · READER · prompt + response · Tiny")
+    assert labels[1].startswith("8-way · READER · prompt + response · Tiny")
     # A reader that the generation does not know goes by its id; two enrolments of one wording are told apart by name.
-    assert labels[2:] == [
-        "12-way-tiny-ur · lda-live · tiny · ur",
-        "own · lda-live · tiny · ur",
-        "twin · lda-live · tiny · ur",
-    ]
+    live = "Discriminants, live · prompt + response · tiny"
+    assert labels[2:] == [f"{name} · {live}" for name in ("12-way-tiny-ur", "own", "twin")]
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]

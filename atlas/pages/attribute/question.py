@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import questions
+from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
@@ -59,7 +59,7 @@ def step() -> Component:
                         "“This is served by …”; without one the leading source is weighed.",
                     ),
                     _field(
-                        "Ecosystem",
+                        "Ecosystem and reader",
                         "attr-ecosystem",
                         dmc.Select(
                             id="attr-ecosystem",
@@ -67,7 +67,7 @@ def step() -> Component:
                             size="sm",
                             allowDeselect=False,
                             placeholder="Looking for ecosystems …",
-                            comboboxProps={"zIndex": 300},
+                            comboboxProps={"zIndex": 300, "width": 500, "position": "bottom-end"},
                             attributes=shell.named("Ecosystem and reader"),
                         ),
                         html.Span(id="attr-ecosystem-note"),
@@ -261,8 +261,8 @@ def asked_for(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> Ecosyste
     return next((one for one in fitting if one.roster == wanted.get("roster")), fitting[0] if fitting else None)
 
 
-def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> str | None:
-    """What to say where the reader that a person chose in the header scores nothing here, with the remedy."""
+def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple[str, str] | None:
+    """What to say where the reader that a person chose in the header scores nothing here, and the command if any."""
     reader = wanted.get("reader") or ""
     if questions().problem() or not questions().knows(reader) or any(one.reader == reader for one in known):
         return None
@@ -270,23 +270,26 @@ def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> str |
     proxy, _, view = read.partition("/")
     what = f"{questions().reader_name(reader)}, the reader in the header, is not enrolled here. "
     if method not in ENROLLABLE or not view:
-        return what + "Traces are scored by readouts that are linear in the states of a proxy."
+        return what + "Traces are scored by readouts that are linear in the states of a proxy.", ""
     roster = wanted.get("roster") or "100-way"
-    return what + f"python -m jobs enroll --readout {method} --proxy {proxy} --view {view} --roster {roster}"
+    return what, f"python -m jobs enroll --readout {method} --proxy {proxy} --view {view} --roster {roster}"
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
     """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
-    words = [f"{one.roster or one.name} · {_reader_name(one.reader)}" for one in known]
+    words = [" · ".join((one.roster or one.name, *_reader_words(one))) for one in known]
     return [
         {"value": one.name, "label": word if words.count(word) == 1 else f"{word} · {one.name}"}
         for one, word in zip(known, words, strict=True)
     ]
 
 
-def _reader_name(reader: str) -> str:
-    known = questions().problem() is None and questions().knows(reader)
-    return questions().reader_name(reader) if known else reader.replace("/", " · ")
+def _reader_words(one: Ecosystem) -> tuple[str, ...]:
+    """Method, what is read, and proxy: the end is what a narrow field cuts off."""
+    method, *_ = one.reader.partition("/")
+    known = questions().problem() is None and questions().knows(one.reader)
+    proxy = questions().proxy_name(one.reader) if known else one.proxy
+    return METHOD_NAMES.get(method, method), VIEW_READS.get(one.view, one.view), proxy
 
 
 def told(one: Ecosystem, brings: Brought) -> str:
@@ -450,7 +453,7 @@ def register(app: Dash) -> None:
         return (
             grouped(one.sources, one.families),
             kept if kept in one.sources else None,
-            [told(one, brings), *([html.Br(), html.Span(lacking, className="lacking")] if lacking else [])],
+            [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,
