@@ -1,4 +1,4 @@
-"""Calibrated probabilities of fused scores at every budget: one factor a budget and length of the texts.
+"""Calibrated probabilities of fused scores at every budget: a factor and a floor a budget and length of the texts.
 
 Fitted for every outer fold on the validation rows of that fold. A group of traces belongs to the length that the median
 of its response tokens lies next to, which an auditor sees too, so that no condition has to be known.
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.calibration import fit_scale, normalised
+from backend.audit.calibration import normalised
 from backend.evaluations.attribution import reduce_metrics
 from backend.evaluations.readouts import validation
 from backend.evidence import accumulate
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
+from backend.readouts.confidence import Confidence, fit_confidence
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -28,12 +29,12 @@ LENGTH_EDGES = (48, 96, 192)
 FEW = 20
 """From this budget on a seed has so few groups that all seeds are used to fit."""
 FEWEST_GROUPS = 100
-"""A class of length with fewer groups takes the factor of all lengths together."""
+"""A class of length with fewer groups takes what all lengths together have."""
 
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Factors of every outer fold, budget and length class.
+    """Confidence of every outer fold, budget and length class.
 
     Attributes
     ----------
@@ -41,13 +42,14 @@ class Calibrator:
     classes : int
     tokens : mapping of condition to ndarray of shape (n,)
         Response tokens of every row under every condition.
-    factors : dict of (fold, budget) to ndarray of shape (length classes,)
+    fitted : dict of (fold, budget) to list of Confidence
+        Of every length class.
     """
 
     prompt_folds: Ints
     classes: int
     tokens: Mapping[str, Ints]
-    factors: dict[tuple[int, int], Doubles] = field(default_factory=dict)
+    fitted: dict[tuple[int, int], list[Confidence]] = field(default_factory=dict)
 
     @property
     def budgets(self) -> list[int]:
@@ -56,7 +58,7 @@ class Calibrator:
         return [k for k in BUDGETS if k <= smallest]
 
     def fit(self, outer: int, held_out: Mapping[str, Floats]) -> None:
-        """Fit the factors of an outer fold on its validation rows, (n, C) under every condition."""
+        """Fit the confidence of an outer fold on its validation rows, (n, C) under every condition."""
         for k in self.budgets:
             parts = [
                 self._scored(log_posteriors, condition, k, seed, fold)
@@ -65,14 +67,12 @@ class Calibrator:
                 for seed in (GROUPING_SEEDS if k >= FEW else GROUPING_SEEDS[:1])
             ]
             scores, truth, length = (np.concatenate(part) for part in zip(*parts, strict=True))
-            factors = np.full(len(LENGTH_EDGES) + 1, np.nan)
-            for place in range(len(factors)):
-                inside = length == place
-                if inside.sum() >= FEWEST_GROUPS:
-                    factors[place] = fit_scale(scores[inside], truth[inside])
-            if np.isnan(factors).any():
-                factors[np.isnan(factors)] = fit_scale(scores, truth)
-            self.factors[outer, k] = factors
+            together = fit_confidence(scores, truth)
+            inside = [length == place for place in range(len(LENGTH_EDGES) + 1)]
+            self.fitted[outer, k] = [
+                fit_confidence(scores[some], truth[some]) if some.sum() >= FEWEST_GROUPS else together
+                for some in inside
+            ]
 
     def measure(self, condition: str, log_posteriors: Floats) -> pd.DataFrame:
         """Calibration error and negative log-likelihood of calibrated scores, as rows of attribution_metrics."""
@@ -84,7 +84,9 @@ class Calibrator:
                 parts = []
                 for fold in range(FOLDS):
                     scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)
-                    calibrated = normalised(self.factors[fold, k][length][:, None] * scores)
+                    calibrated = np.empty_like(scores)
+                    for place in np.unique(length):
+                        calibrated[length == place] = self.fitted[fold, k][place].log_posterior(scores[length == place])
                     parts.append((calibrated, truth))
                     folded[seed, fold] = _measures(calibrated, truth)
                 calibrated, truth = (np.concatenate(part) for part in zip(*parts, strict=True))
