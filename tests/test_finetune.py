@@ -76,12 +76,35 @@ def test_rate_rises_then_falls_to_zero():
     assert shares[100] == 0
 
 
-def test_every_epoch_holds_every_row_once():
-    steps = list(batches(10, replace(FAST, batch=4, epochs=3), 1))
-    assert [len(rows) for rows in steps] == [4, 4, 2] * 3
+@pytest.mark.parametrize("bucket", [1, 2, 50])
+def test_every_epoch_holds_every_row_once(bucket):
+    settings, lengths = replace(FAST, batch=4, epochs=3, bucket=bucket), torch.arange(10, 0, -1)
+    steps = list(batches(lengths, settings, 1))
+    assert sorted(len(rows) for rows in steps) == [2] * 3 + [4] * 6
     for epoch in range(3):
         assert sorted(torch.cat(steps[3 * epoch : 3 * epoch + 3]).tolist()) == list(range(10))
-    assert [r.tolist() for r in steps] == [r.tolist() for r in batches(10, replace(FAST, batch=4, epochs=3), 1)]
+    assert [r.tolist() for r in steps] == [r.tolist() for r in batches(lengths, settings, 1)]
+
+
+def test_batches_that_are_drawn_together_pad_less():
+    lengths = torch.randint(1, 256, (640,), generator=torch.Generator().manual_seed(0))
+    plain, sorted_ = (
+        sum(int(lengths[rows].max()) * len(rows) for rows in batches(lengths, replace(FAST, bucket=bucket), 1))
+        for bucket in (1, 16)
+    )
+    assert sorted_ < 0.65 * plain
+    assert sorted_ >= FAST.epochs * int(lengths.sum())
+
+
+def test_forms_of_a_text_are_all_learnt(encoder):
+    """Of texts that were never seen whole in training their short form says nothing; trained on both, both do."""
+    short = [text.split()[0] if label else "the" for text, label in zip(TEXTS, LABELS, strict=True)]
+    settings = replace(FAST, kind="encoder", epochs=12)
+    both = fine_tune(str(encoder), TEXTS, LABELS, 2, settings=settings, seed=42, copies=[short])
+    again = fine_tune(str(encoder), TEXTS, LABELS, 2, settings=settings, seed=42, copies=[short])
+    for texts in (TEXTS, short):
+        assert (both.log_posterior(texts).argmax(1) == LABELS).all()
+    torch.testing.assert_close(weights(both), weights(again), rtol=0, atol=0)
 
 
 def test_deberta_learns_and_its_posteriors_are_normalised(deberta):

@@ -50,6 +50,9 @@ class FinetuneSettings:
         Matrix products in bfloat16; the paper trains in float32.
     checkpoint : int
         Steps between checkpoints.
+    bucket : int
+        Batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
+        epoch still holds every row once, in a random order of batches.
     """
 
     kind: Literal["classifier", "encoder"] = "classifier"
@@ -63,6 +66,7 @@ class FinetuneSettings:
     clip: float = 1.0
     autocast: bool = False
     checkpoint: int = 250
+    bucket: int = 1
 
 
 CLASSIFIER = FinetuneSettings()
@@ -206,6 +210,7 @@ def fine_tune(
     *,
     settings: FinetuneSettings,
     seed: int,
+    copies: Sequence[Sequence[str]] = (),
     checkpoint: Path | None = None,
     device: str | torch.device = "cpu",
     progress: Callable[[int, int], None] | None = None,
@@ -222,6 +227,8 @@ def fine_tune(
     settings : FinetuneSettings
     seed : int
         Of the new layers, the order of texts and the dropout.
+    copies : sequence of sequence of str, length n each
+        Other forms of the same texts, cut short say; a batch takes one of the forms at random.
     checkpoint : Path, optional
         File to write every ``settings.checkpoint`` steps, and to go on from.
     device : str or torch.device
@@ -243,19 +250,24 @@ def fine_tune(
     optimiser = torch.optim.AdamW(_groups(model, settings))
     steps = settings.epochs * math.ceil(len(texts) / settings.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
-    ids = tokenise(tokenizer, texts, settings.max_tokens)
+    forms = [tokenise(tokenizer, form, settings.max_tokens) for form in (texts, *copies)]
+    ids = forms[0]
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    identity = f"{proxy_key(name_or_path)} {settings} {seed} {len(texts)} {classes} {sum(map(sum, ids))}"
+    identity = (
+        f"{proxy_key(name_or_path)} {settings} {seed} {len(texts)} {classes} {[sum(map(sum, form)) for form in forms]}"
+    )
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(seed)
         start = _resume(checkpoint, identity, model, optimiser, where) if checkpoint else 0
         schedule.last_epoch = start
         for group, base, share in zip(optimiser.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
             group["lr"] = base * share(start)
-        for step, rows in enumerate(batches(len(ids), settings, seed)):
+        lengths = torch.tensor([len(row) for row in ids])
+        drawn = torch.randint(len(forms), (steps,), generator=torch.Generator().manual_seed(seed))
+        for step, rows in enumerate(batches(lengths, settings, seed)):
             if step < start:
                 continue
-            inputs = _batch([ids[i] for i in rows], tokenizer, where)
+            inputs = _batch([forms[int(drawn[step])][i] for i in rows], tokenizer, where)
             optimiser.zero_grad()
             with _mixed(settings, where):
                 logits = model(*inputs)
@@ -270,11 +282,17 @@ def fine_tune(
     return TrainedClassifier(model.eval(), tokenizer, settings, where)
 
 
-def batches(n: int, settings: FinetuneSettings, seed: int) -> Iterator[torch.Tensor]:
-    """Rows of every step, the same in every run with that seed."""
+def batches(lengths: torch.Tensor, settings: FinetuneSettings, seed: int) -> Iterator[torch.Tensor]:
+    """Rows of every step, the same in every run with that seed; ``lengths`` (n,) are those of the texts."""
     order = torch.Generator().manual_seed(seed)
     for _ in range(settings.epochs):
-        yield from torch.split(torch.randperm(n, generator=order), settings.batch)
+        shuffled = torch.randperm(len(lengths), generator=order)
+        if settings.bucket == 1:
+            yield from torch.split(shuffled, settings.batch)
+            continue
+        for drawn in torch.split(shuffled, settings.bucket * settings.batch):
+            alike = torch.split(drawn[torch.argsort(lengths[drawn], stable=True)], settings.batch)
+            yield from (alike[i] for i in torch.randperm(len(alike), generator=order).tolist())
 
 
 def rate_share(step: int, steps: int, warmup: float) -> float:
