@@ -92,6 +92,12 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     for text in ("invented", "invented:", "word", "invented:1,letters"):
         with pytest.raises(AtlasError, match=r"member|blocks"):
             plan_of(Asked("invented", ["ur"], ["165-way"], members=text))
+    plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
+    assert (plan.blocks, plan.tuned, plan.texts) == ({"a": (1, 2)}, "minilm-l6", ["tuned-minilm-l6", "word"])
+    names = stacks_of(plan)
+    assert names["encoder-lengths", "minilm-l6"][1] == ["tuned-minilm-l6@pooled"]
+    assert set(names["fused", "a"][1]) - set(names["fused-untuned", "a"][1]) == {"tuned-minilm-l6@pooled"}
+    assert {method for method, _ in names} <= set(readouts.METHODS)
     plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,b:3,word,char"))
     assert plan.blocks == {"a": (1, 2), "b": (3,)} and plan.grams == ("word", "char") and plan.network is None
     names = stacks_of(plan)

@@ -25,13 +25,15 @@ WORDS = "ngram-word"
 MEMBERS: Mapping[str, str] = {
     FUSED: "Fused: all members",
     "fused-states": "Fused: every proxy's states",
-    "fused-text": "Fused: every kind of n-grams",
+    "fused-untuned": "Fused: all but the fine-tuned encoder",
+    "fused-text": "Fused: all that reads text alone",
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
     "network": "Network",
     "ngram-word-lengths": "Word n-grams, every length",
     "ngram-char-lengths": "Character n-grams, every length",
+    "encoder-lengths": "Fine-tuned encoder, every length",
     WORDS: "Word n-grams, whole responses",
     PAPER_METHOD: "READER: one block, linear probe",
 }
@@ -99,7 +101,7 @@ def readouts(asked: Questions, view: View) -> pd.DataFrame:
         readers["method"].isin(list(MEMBERS))
         & readers["origin"].eq("measured")
         & _on(readers, view.roster)
-        & (readers["view"].eq("ur") | readers["proxy"].isna())
+        & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
     ]
     order = {method: place for place, method in enumerate(MEMBERS)}
     held = held.sort_values("method", key=lambda methods: methods.map(order), kind="stable")

@@ -23,6 +23,7 @@ from torch import nn
 from backend.baselines.embeddings import Recipe, pool, recipe_of
 from backend.baselines.texts import whole_text
 from backend.errors import AtlasError
+from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
 
 Floats = npt.NDArray[np.float32]
@@ -72,6 +73,12 @@ class FinetuneSettings:
 CLASSIFIER = FinetuneSettings()
 ENCODER = replace(CLASSIFIER, kind="encoder", batch=64, learning_rate=1e-5, head_rate=1e-3)
 """The released settings of the fine-tuned MPNet."""
+
+
+def affordable(settings: FinetuneSettings) -> FinetuneSettings:
+    """The paper's float32 on a GPU; bfloat16 products on a processor that has them, where float32 takes days."""
+    slow = not torch.cuda.is_available()
+    return replace(settings, autocast=slow and best_dtype(torch.device("cpu")) == torch.bfloat16)
 
 
 class EncoderClassifier(nn.Module):

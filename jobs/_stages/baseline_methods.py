@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from backend.baselines.embeddings import DEFAULT_ENCODER, EmbeddingCache, EmbeddingKey, SentenceEncoder
-from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, fine_tune
+from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
 from backend.baselines.ngram import SETTINGS, count, fit_ngrams
 from backend.baselines.random import random_guess
@@ -24,7 +24,6 @@ from backend.evaluations.baselines import CLEAN, Fit, Floats, Ints, Predict
 from backend.fingerprints import cache_folder
 from backend.probe import ProbeSettings, fit_probe
 from backend.protocol import SPLIT_SEED
-from backend.proxies.reader import best_dtype
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key
 from backend.traces import Trace, View, view_text
 
@@ -125,7 +124,7 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
             Method(name, key, view, f"LLM-DNA · {key} · {view}", repr(ProbeSettings()), weights, _dna(encoder, view))
             for view in views
         ]
-    tuned = _precision(ENCODER)
+    tuned = affordable(ENCODER)
     return [
         Method(name, key, view, f"Fine-tuned {key} · {view}", repr(tuned), weights, _finetuned(encoder, view, tuned))
         for view in views
@@ -241,7 +240,7 @@ def _embedded(
 
 def _deberta(model: str, view: View) -> Method:
     """The published classifier goes by its method alone; another model or view is named."""
-    settings = _precision(CLASSIFIER)
+    settings = affordable(CLASSIFIER)
     known = model == DEBERTA and view == "ur"
     key = proxy_key(model)
     return Method(
@@ -293,12 +292,6 @@ def _finetuned(model_name: str, view: View, settings: FinetuneSettings) -> Prepa
         return fit
 
     return prepare
-
-
-def _precision(settings: FinetuneSettings) -> FinetuneSettings:
-    """The paper's float32 on a GPU; bfloat16 products on a processor that has them, where float32 takes days."""
-    slow = not torch.cuda.is_available()
-    return replace(settings, autocast=slow and best_dtype(torch.device("cpu")) == torch.bfloat16)
 
 
 def _costs(started: float, trained: int, audited: int) -> Notes:

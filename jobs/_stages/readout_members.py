@@ -46,6 +46,7 @@ from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.baselines import MATH, Material
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_networks import complete_networks
+from jobs._stages.readout_tuned import complete_tuned, tuned_settings
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -54,7 +55,7 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 """Conditions, and the response tokens that they leave."""
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
-POOLED, NETWORK, FUSED = "pooled", "network", "fused"
+POOLED, NETWORK, TUNED, FUSED = "pooled", "network", "tuned", "fused"
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
@@ -90,6 +91,8 @@ class Plan:
     shrinkage : float
     network : NetworkSettings or None
         Of the networks that read the same blocks, None for none.
+    tuned : str or None
+        Encoder that is fine-tuned on the responses, None for none.
     """
 
     blocks: Mapping[str, tuple[int, ...]]
@@ -97,17 +100,23 @@ class Plan:
     view: View = "ur"
     shrinkage: float = 0.1
     network: NetworkSettings | None = None
+    tuned: str | None = None
 
     def members(self, what: str) -> list[str]:
-        """Members of a proxy, discriminants of every length and a network, or of a kind of n-grams."""
+        """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
         if what not in self.blocks:
             return [f"{what}@{POOLED}"]
         return [f"{what}@{part}" for part in (*TRAINED, *([NETWORK] if self.network else []))]
 
     @property
+    def texts(self) -> list[str]:
+        """Banks that read text alone: a tuned encoder, then kinds of n-grams."""
+        return [*([f"{TUNED}-{self.tuned}"] if self.tuned else []), *self.grams]
+
+    @property
     def banks(self) -> list[str]:
-        """Proxies, then kinds of n-grams."""
-        return [*self.blocks, *self.grams]
+        """Proxies, then what reads text alone."""
+        return [*self.blocks, *self.texts]
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ class Scorer:
 
     def scores(self, condition: str, member: str) -> npt.NDArray[np.float16]:
         """Kept scores of a member under a condition, mapped into memory."""
-        text = member.rpartition("@")[0] in self.plan.grams
+        text = member.rpartition("@")[0] in self.plan.texts
         path = self._path(MATH if text and condition == ALIGNED else condition, member)
         array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
         return array
@@ -180,6 +189,8 @@ class Scorer:
             self._discriminants(proxy)
         for kind in self.plan.grams:
             self._grams(kind)
+        if self.plan.tuned:
+            self._tuned(self.plan.tuned)
         for proxy in self.plan.blocks if self.plan.network else ():
             self._networks(proxy)
 
@@ -264,6 +275,28 @@ class Scorer:
         for condition in conditions:
             self._keep(condition, name, proxy, out[condition])
 
+    def _tuned(self, encoder: str) -> None:
+        bank = f"{TUNED}-{encoder}"
+        name, conditions = f"{bank}@{POOLED}", [*LENGTHS, MATH]
+        if all(self._done(condition, name, bank) for condition in conditions):
+            return
+        out = {condition: self._empty(condition) for condition in conditions}
+        self.costs[name] = complete_tuned(
+            encoder,
+            {length: self._texts(length) for length in LENGTHS},
+            TRAINED,
+            self.labels,
+            self.folds,
+            self.classes,
+            self._texts(MATH),
+            out,
+            tuned_settings(),
+            self._path(CLEAN, name).parent / "models",
+            self._identity(bank, name),
+        )
+        for condition in conditions:
+            self._keep(condition, name, bank, out[condition])
+
     def _load(self, rows: _common.Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
         variant = "full" if length == CLEAN else length
         return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
@@ -314,8 +347,10 @@ class Scorer:
             network = member.endswith(f"@{NETWORK}")
             settings = repr(self.plan.network) if network else self.plan.shrinkage
             own = [repr(self.rows[bank].store.identity()), list(self.plan.blocks[bank]), settings]
-        else:
+        elif bank in GRAMS:
             own = [repr(GRAMS[bank]), proxy_hash(DEFAULT_PROXY)]
+        else:
+            own = [repr(tuned_settings()), proxy_hash(bank.removeprefix(f"{TUNED}-")), proxy_hash(DEFAULT_PROXY)]
         return json.dumps([self.identity, own])
 
     def _done(self, condition: str, member: str, bank: str) -> bool:

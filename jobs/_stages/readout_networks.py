@@ -64,7 +64,7 @@ def complete_networks(
     for model in tqdm(range(len(MODELS)), desc=f"Networks · {folder.parent.name}", unit="fit"):
         path = folder / f"{model}.npz"
         asked = [*loads, *(transfer if model < FOLDS else ())]
-        parts = _kept(path, identity, asked)
+        parts = kept_model(path, identity, asked)
         if parts is None:
             if not copies:
                 every = np.arange(len(labels))
@@ -121,7 +121,7 @@ def _half(load: Load, rows: Ints) -> npt.NDArray[np.float16]:
     return np.concatenate([load(rows[low : low + CHUNK]).astype(np.float16) for low in range(0, len(rows), CHUNK)])
 
 
-def _kept(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
+def kept_model(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
     """What a model said of all asked conditions, None where something is not there."""
     if not path.exists():
         return None

@@ -28,6 +28,7 @@ from backend.release import Release
 from backend.statistics import SEED
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_reader
+from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
@@ -42,6 +43,7 @@ from jobs._stages.readout_members import (
     LENGTHS,
     NETWORK,
     TRAINED,
+    TUNED,
     Plan,
     Scorer,
     scorer_of,
@@ -51,12 +53,15 @@ from jobs._stages.readout_writing import write_lengths, write_transfer
 Floats = npt.NDArray[np.float32]
 DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
 """Where in a proxy the blocks lie whose discriminants are members: 3, 9, 15, 21 and 24 of 30."""
+ENCODER, UNTUNED = "encoder-lengths", "fused-untuned"
+READ: View = "r"
+"""Input view of what reads text alone and has a proxy."""
 METHODS = (
-    *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths"),
-    *("fused-states", "fused-text", FUSED, LIVE),
+    *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
+    *("fused-states", "fused-text", UNTUNED, FUSED, LIVE),
 )
 """Readers of this stage; no other stage measures them under stress."""
-_MEMBER = re.compile(r"([^:,]+)(?::(\d+(?:\+\d+)*))?")
+_MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -83,23 +88,26 @@ def plan_of(asked: Asked) -> Plan:
         return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings())
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
-    network = None
+    network, tuned = None, None
     for part in asked.members.split(","):
         found = _MEMBER.fullmatch(part.strip())
         if part.strip() == NETWORK:
             network = NetworkSettings()
         elif found and not found[2] and found[1] in GRAMS:
             grams.append(found[1])
+        elif found and found[2] == TUNED:
+            tuned = proxy_key(found[1])
         elif found and found[2]:
             blocks[proxy_key(found[1])] = tuple(sorted({int(layer) for layer in found[2].split("+")}))
         else:
             raise AtlasError(
                 f"'{part}' is no member of a fused readout",
-                f"Write a proxy and its blocks, such as smollm2-135m:9+18, or one of {', '.join(GRAMS)}, {NETWORK}",
+                f"Write a proxy and its blocks, such as smollm2-135m:9+18, an encoder to be tuned, such as "
+                f"minilm-l6:{TUNED}, or one of {', '.join(GRAMS)}, {NETWORK}",
             )
     if not blocks:
         raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
-    return Plan(blocks, tuple(grams), view=asked.views[0], network=network)
+    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned)
 
 
 def blocks_at(depth: int) -> tuple[int, ...]:
@@ -120,14 +128,20 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     for kind in plan.grams:
         name = "Word" if kind == "word" else "Character"
         out[f"ngram-{kind}-lengths", None] = (f"{name} n-grams, every length", plan.members(kind))
+    if plan.tuned:
+        name = f"Fine-tuned encoder, every length · {plan.tuned}"
+        out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
     if len(plan.blocks) > 1:
         states = [member for proxy in plan.blocks for member in plan.members(proxy)]
         out["fused-states", together] = (f"Fused states · {together}", states)
-    if plan.grams:
-        text = [member for kind in plan.grams for member in plan.members(kind)]
-        if len(plan.grams) > 1:
-            out["fused-text", None] = ("Fused n-grams", text)
+    if plan.texts:
+        text = [member for bank in plan.texts for member in plan.members(bank)]
+        if len(plan.texts) > 1:
+            out["fused-text", None] = ("Fused texts", text)
         everything = [member for bank in plan.banks for member in plan.members(bank)]
+        if plan.tuned and plan.grams:
+            untuned = [member for member in everything if member not in plan.members(plan.texts[0])]
+            out[UNTUNED, together] = (f"Fused without a tuned encoder · {together}", untuned)
         out[FUSED, together] = (f"Fused · {together}", everything)
     return out
 
@@ -144,7 +158,7 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
             continue
         if proxy:
             _common.describe_proxy(connection, proxy)
-        view = plan.view if proxy else None
+        view = READ if method == ENCODER else plan.view if proxy else None
         reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
         folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
         _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)

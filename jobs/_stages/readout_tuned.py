@@ -1,0 +1,137 @@
+"""A small encoder, fine-tuned from end to end, as a member of a fused readout (stage readouts).
+
+Training is what takes hours here, so only the five inner models of :mod:`backend.evaluations.readouts` are trained:
+each misses two neighbouring folds, serves one of them as its outer model and validates for it on the other. A model
+goes on from its checkpoint, and what it said of its rows is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from backend.baselines.finetune import ENCODER, FinetuneSettings, TrainedClassifier, affordable, fine_tune
+from backend.evaluations.readouts import MODELS, models_of, training_folds
+from backend.protocol import FOLDS
+from jobs._stages.readout_networks import kept_model
+
+Ints = npt.NDArray[np.intp]
+TUNED = replace(ENCODER, epochs=3, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=192, bucket=16)
+"""An epoch takes every response once, in one of its three lengths."""
+
+
+def tuned_settings() -> FinetuneSettings:
+    """How an encoder is tuned on this machine."""
+    return affordable(TUNED)
+
+
+def complete_tuned(
+    encoder: str,
+    texts: Mapping[str, Sequence[str]],
+    trained: Sequence[str],
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    elsewhere: Sequence[str],
+    out: Mapping[str, npt.NDArray[Any]],
+    settings: FinetuneSettings,
+    folder: Path,
+    identity: str,
+) -> float:
+    """Tune the inner models and fill in their scores; a model that is kept is not tuned again.
+
+    Parameters
+    ----------
+    encoder : str
+        Registered name, hub id or folder.
+    texts : mapping of condition to sequence of str, length n
+        Rows of Agent500 as they look under every condition.
+    trained : sequence of str
+        Conditions that are training rows, the whole responses first.
+    labels, folds : ndarray of shape (n,)
+    classes : int
+    elsewhere : sequence of str
+        Texts of another domain.
+    out : mapping of condition to ndarray
+        (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
+    settings : FinetuneSettings
+    folder : Path
+        Where models keep their checkpoints and their scores.
+    identity : str
+        Of the rows and the settings.
+
+    Returns
+    -------
+    float
+        Seconds of training, of kept models too.
+    """
+    (other,) = set(out) - set(texts)
+    seconds = 0.0
+    for model in tqdm(range(FOLDS, 2 * FOLDS), desc=f"Tuning · {encoder}", unit="model"):
+        path = folder / f"{model}.npz"
+        parts = kept_model(path, identity, [*texts, other])
+        if parts is None:
+            started = time.perf_counter()
+            network = _train(encoder, model, texts, trained, labels, folds, classes, settings, folder)
+            parts = {"seconds": np.array(time.perf_counter() - started)}
+            parts[f"{other}/0"] = network.log_posterior(elsewhere).astype(np.float16)
+            for fold in MODELS[model]:
+                inside = np.flatnonzero(folds == fold)
+                for condition, rows in texts.items():
+                    said = network.log_posterior([rows[row] for row in inside])
+                    parts[f"{condition}/{models_of(fold).index(model)}"] = said.astype(np.float16)
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_suffix(".partial.npz")
+            np.savez(scratch, identity=np.array(identity), **parts)
+            scratch.replace(path)
+            (folder / f"{model}.safetensors").unlink(missing_ok=True)
+        seconds += float(parts["seconds"])
+        out[other][model - FOLDS] = parts[f"{other}/0"]
+        for condition in texts:
+            for fold in MODELS[model]:
+                slot = models_of(fold).index(model)
+                out[condition][slot, folds == fold] = parts[f"{condition}/{slot}"]
+                if fold == model - FOLDS:  # there is no outer model; the one that serves the fold is this
+                    out[condition][0, folds == fold] = parts[f"{condition}/{slot}"]
+    return seconds
+
+
+def _train(
+    encoder: str,
+    model: int,
+    texts: Mapping[str, Sequence[str]],
+    trained: Sequence[str],
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    settings: FinetuneSettings,
+    folder: Path,
+) -> TrainedClassifier:
+    rows = np.flatnonzero(np.isin(folds, training_folds(model)))
+    whole, *copies = ([texts[condition][row] for row in rows] for condition in trained)
+    with tqdm(desc=f"model {model}", unit="step") as bar:
+
+        def progress(done: int, steps: int) -> None:
+            bar.total = steps
+            bar.update(done - bar.n)
+
+        return fine_tune(
+            encoder,
+            whole,
+            labels[rows],
+            classes,
+            settings=settings,
+            seed=model,
+            copies=copies,
+            checkpoint=folder / f"{model}.safetensors",
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            progress=progress,
+        )
