@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 STEPS = 200
 TOLERANCE = 1e-3
+LEAST = -600.0
+"""Log-odds below which a posterior counts as this."""
+FARTHEST = 50.0
+"""Size of the first guess of a bias at most."""
 
 
 def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
@@ -34,11 +38,13 @@ def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
-    bias: Doubles = -scores.mean(0)
+    # A step is two products with these shares, and no exponential.
+    share = np.exp(np.maximum(scores - scores.max(1, keepdims=True), LEAST))
+    bias: Doubles = np.clip(-scores.mean(0), -FARTHEST, FARTHEST)
     bias -= bias.mean()
     for _ in range(STEPS):
-        share = logsumexp(log_softmax(scores + bias, axis=1), axis=0) - np.log(len(scores))
-        error = share + np.log(classes)
+        weight = np.exp(bias)
+        error = np.log(weight * (share.T @ (1 / (share @ weight))) / len(scores) * classes)
         bias -= 0.7 * error
         bias -= bias.mean()
         if np.abs(error).max() < TOLERANCE:
