@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.audit.attributor import Scored
+from backend.audit.calibration import Calibration
 from backend.audit.case import Companions, find, stated_prior
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.judgement import Judgement, decide, in_words
+from backend.audit.outcome import results_of
 from backend.audit.scores import (
     family_answer,
     leave_one_out,
@@ -204,6 +206,49 @@ def test_companions_are_plugged_in() -> None:
     unknown = find(clear, enrolment(), "a2", companions=Companions(unknown_p=lambda s: 0.01), orders=20)
     assert unknown.judgement.verdict == "UNKNOWN"
     assert "none of the enrolled" in unknown.sentence
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(0, 999), st.floats(0.05, 3.0), st.booleans())
+def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: float, stated: bool) -> None:
+    """A bias a source, or a prior, can turn the order of plain sums: no part of the answer follows those then."""
+    rng = np.random.default_rng(seed)
+    given_rows, bias = rows(n, seed=seed), rng.normal(0, 2 * n, 4)
+    fitted = Calibration(np.array([n]), np.array([scale]), bias[None], np.array([1_000]))
+    companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
+    prior = stated_prior(enrolment(), {"b1": 20.0, "a1": 1.0}) if stated else None
+    found = find(scored(given_rows), enrolment(), prior=prior, companions=companions, orders=20)
+    weighed = scale * (given_rows.astype(np.float64).sum(0) - n * PRIOR) + bias + (0.0 if prior is None else prior)
+    assert found.leader == found.subject == found.log_posterior.argmax() == weighed.argmax()
+    assert found.running[-1, 2] == found.leader
+    assert found.sentence.count(enrolment().sources[found.leader]) >= 1
+    assert found.contributions.log10_ratio.sum() == pytest.approx(found.log10_ratios[found.rival], abs=1e-6)
+    for i in range(n):
+        rest = np.delete(given_rows - PRIOR + bias / (scale * n), i, 0).sum(0)
+        assert found.contributions.leader_without[i] == (rest + (0.0 if prior is None else prior / scale)).argmax()
+    if not stated:
+        assert found.log10_ratios.min() == 0.0
+        assert found.log10_others >= 0.0
+
+
+def test_a_bias_that_turns_the_order() -> None:
+    joint = np.log([0.45, 0.35, 0.1, 0.1]) + PRIOR
+    near = scored(np.tile(joint - np.log(np.exp(joint).sum()), (8, 1)))
+    bias = np.array([-4.0, 4.0, 0.0, 0.0])
+    fitted = Calibration(np.array([8]), np.array([1.0]), bias[None], np.array([1_000]))
+    companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
+    plain, turned = find(near, enrolment(), orders=20), find(near, enrolment(), companions=companions, orders=20)
+    assert (plain.leader, turned.leader, turned.rival) == (0, 1, 0)
+    assert "a2" in turned.sentence and "a1" not in turned.sentence
+    results = results_of(near, enrolment(), turned)
+    assert (
+        [row["source"] for row in results["candidates"]][:2] == ["a2", "a1"] == [results["subject"], results["rival"]]
+    )
+    weighed = {row["source"]: row["score"] + 8 * row["bias"] for row in results["candidates"]}
+    assert max(weighed, key=weighed.__getitem__) == results["leader"]
+    assert results["log10_ratio_others"] > 0
+    assert results["leave_one_out"]["leader_changes"] == 0
+    assert {row["leader"] for row in results["running"]} == {"a2"}
 
 
 def test_priors() -> None:

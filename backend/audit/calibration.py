@@ -84,6 +84,11 @@ class Calibration:
         excess = max(1.0, budget / float(self.budgets[-1]))
         return scale / excess, (1 - share) * self.bias[low] + share * self.bias[high]
 
+    def per_trace(self, budget: int) -> tuple[float, Doubles]:
+        """Scale, and the bias (C,) as what it adds to the log-posteriors of every trace before the scale."""
+        scale, bias = self.parameters(budget)
+        return scale, bias / (scale * budget)
+
     def apply(self, scores: Floating, budget: int, log_prior: Floating | None = None) -> Doubles:
         """Calibrated log-posteriors.
 

@@ -48,6 +48,9 @@ class Companions:
     ----------
     calibrate : callable or None
         (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
+    per_trace : callable or None
+        Budget to the calibration's factor on sums, and to what it adds to the log-posteriors of every trace before,
+        (C,) nats.
     log10_bounds : callable or None
         Budget to the smallest and the largest log10 ratio that the validation can bear.
     unknown_p : callable or None
@@ -64,6 +67,7 @@ class Companions:
     """
 
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
+    per_trace: Callable[[int], tuple[float, Doubles]] | None = None
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
     unknown_p: Callable[[Scored], float] | None = None
     judge: Callable[[Scored, Doubles, int | None, Doubles, float | None], Judgement] | None = None
@@ -83,10 +87,14 @@ class Findings:
     subject : int
         The named source, else the leading one: whom ratios are about.
     leader : int
+        The most probable source under the stated prior, calibrated where ``calibrated`` says so.
     rival : int
         Strongest source that is not the subject.
     scores : ndarray of shape (C,), float64
-        Accumulated; the largest is the leading source.
+        Accumulated as in the paper, without the bias of the calibration.
+    bias : ndarray of shape (C,), float64
+        What the calibration adds to the log-posteriors of every trace; zero without one. All sums below hold it, so
+        that they lead to the source that the calibrated answer leads to.
     log_posterior : ndarray of shape (C,), float64
         Under the stated prior, calibrated where ``calibrated`` says so.
     log10_ratios : ndarray of shape (C,), float64
@@ -94,7 +102,8 @@ class Findings:
     log10_others : float
         Of the subject against 'another enrolled source'; calibrated and bounded where possible.
     running : ndarray of shape (n, 3), float64
-        After every trace: log10 ratio of the subject against the others (plain sum), its posterior, the leader.
+        After every trace: log10 ratio of the subject against the others (plain sum), its posterior under the
+        stated prior, and the most probable source.
     spread : OrderSpread
     contributions : Contributions
     family : FamilyAnswer
@@ -115,6 +124,7 @@ class Findings:
     leader: int
     rival: int
     scores: Doubles
+    bias: Doubles
     log_posterior: Doubles
     log10_ratios: Doubles
     log10_others: float
@@ -221,15 +231,20 @@ def find(
         companions = companions.matched(scored) or companions
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
-    running = running_scores(scored.log_posteriors, enrolment.log_prior)
-    likelihoods = log_likelihoods(running, enrolment.log_prior)
-    leader = int(likelihoods[-1].argmax())
-    subject = leader if named is None else named
-    log_posterior = posterior_under(likelihoods[-1], stated)
-    along = log10_against_others(likelihoods, subject, stated)
-    ratio = float(along[-1])
-    if companions.calibrate is not None:
+    scores = running_scores(scored.log_posteriors, enrolment.log_prior)
+    factor, bias = (1.0, np.zeros(len(stated))) if companions.per_trace is None else companions.per_trace(n)
+    traces = scored.log_posteriors + bias
+    likelihoods = log_likelihoods(scores, enrolment.log_prior)
+    along = log_likelihoods(running_scores(traces, enrolment.log_prior), enrolment.log_prior)
+    if companions.calibrate is None:
+        log_posterior = posterior_under(along[-1], stated)
+    else:
         log_posterior = companions.calibrate(likelihoods[-1:], n, stated)[0]
+    leader = int(log_posterior.argmax())
+    subject = leader if named is None else named
+    ratios = log10_against_others(along, subject, stated)
+    ratio = float(ratios[-1])
+    if companions.calibrate is not None:
         ratio = float(log10_against_others(log_posterior - stated, subject, stated))
     if companions.log10_bounds is not None:
         low, high = companions.log10_bounds(n)
@@ -241,20 +256,23 @@ def find(
     else:
         even = companions.calibrate(likelihoods[-1:], n, stated_prior(enrolment))[0]
         judgement = companions.judge(scored, even, named, stated, p)
-    contributions = leave_one_out(scored.log_posteriors, enrolment.log_prior, subject)
+    # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
+    beside = stated / factor
+    contributions = leave_one_out(traces, enrolment.log_prior, subject, beside)
     family = family_answer(log_posterior, enrolment.sources, enrolment.families)
-    posterior = np.exp(posterior_under(likelihoods, stated)[:, subject])
+    shares = np.exp(posterior_under(along, stated)[:, subject])
     return Findings(
         claimed=named,
         subject=subject,
         leader=leader,
         rival=contributions.rival,
-        scores=running[-1],
+        scores=scores[-1],
+        bias=bias,
         log_posterior=log_posterior,
-        log10_ratios=log10_ratios(likelihoods[-1], subject),
+        log10_ratios=log10_ratios(along[-1], subject),
         log10_others=judgement.log10_ratio,
-        running=np.stack([along, posterior, likelihoods.argmax(1)], axis=1),
-        spread=order_spread(scored.log_posteriors, enrolment.log_prior, subject, orders, seed),
+        running=np.stack([ratios, shares, (along + beside).argmax(1)], axis=1),
+        spread=order_spread(traces, enrolment.log_prior, subject, orders, seed),
         contributions=contributions,
         family=family,
         judgement=judgement,

@@ -185,6 +185,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
 
     return Companions(
         calibrate=None if fitted is None else fitted.apply,
+        per_trace=None if fitted is None else fitted.per_trace,
         log10_bounds=None if fitted is None else fitted.log10_limits,
         unknown_p=None if reference is None else p_none,
         judge=None if fitted is None else judge,

@@ -44,6 +44,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
                 "family": enrolment.families[i],
                 "probability": math.exp(f.log_posterior[i]),
                 "score": float(f.scores[i]),
+                "bias": float(f.bias[i]),
                 "log10_ratio": float(f.log10_ratios[i]),
             }
             for i in order

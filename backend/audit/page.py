@@ -190,7 +190,9 @@ stroke="#7B8691" stroke-dasharray="4 4"/>{% endfor %}
 the
 order of arrival (line), and against the best of them over {{ results.spread.orders }} random orders, 5 % to 95 %
 (band);
-dashed: where the rule decides. The sum is not calibrated.</figcaption></figure>
+dashed: where the rule decides. The sum is not calibrated{{
+", but holds what the calibration adds for every source" if results.candidates | map(attribute="bias") | select | list
+}}.</figcaption></figure>
 
 <h2>What if one trace were left out?</h2>
 <p>The log10 ratio against the best other source then lies between {{ results.leave_one_out.lowest | number }} and

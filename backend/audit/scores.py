@@ -179,7 +179,9 @@ class Contributions:
     rival: int
 
 
-def leave_one_out(log_posteriors: Floats, log_prior: Doubles, source: int) -> Contributions:
+def leave_one_out(
+    log_posteriors: Floats, log_prior: Doubles, source: int, log_stated: Doubles | float = 0.0
+) -> Contributions:
     """Contribution of every trace to a source's case against its strongest rival.
 
     Parameters
@@ -187,6 +189,8 @@ def leave_one_out(log_posteriors: Floats, log_prior: Doubles, source: int) -> Co
     log_posteriors : ndarray of shape (n, C)
     log_prior : ndarray of shape (C,)
     source : int
+    log_stated : ndarray of shape (C,), optional
+        Log of the stated prior, which has a say in who leads; uniform when absent.
 
     Returns
     -------
@@ -198,7 +202,7 @@ def leave_one_out(log_posteriors: Floats, log_prior: Doubles, source: int) -> Co
     rival = int(others[steps[:, others].sum(0).argmax()])
     margin = without[:, source] - without[:, others].max(1)
     added = (steps[:, source] - steps[:, rival]) / math.log(10)
-    return Contributions(added, margin / math.log(10), without.argmax(1), source, rival)
+    return Contributions(added, margin / math.log(10), (without + log_stated).argmax(1), source, rival)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ Report = Mapping[str, Any]
 
 
 def candidates(report: Report) -> pd.DataFrame:
-    """Every enrolled source (columns source, family, probability, log10_ratio, score), most probable first.
+    """Every enrolled source (columns source, family, probability, log10_ratio, score, bias), most probable first.
 
-    ``log10_ratio`` is that of the subject against the source, from the plain sum; 0 for the subject itself.
+    ``log10_ratio`` is that of the subject against the source, from the sum of ``score`` and of the calibration's
+    ``bias`` for every trace; 0 for the subject itself.
     """
-    return pd.DataFrame(report["results"]["candidates"])[["source", "family", "probability", "log10_ratio", "score"]]
+    columns = ["source", "family", "probability", "log10_ratio", "score", "bias"]
+    return pd.DataFrame(report["results"]["candidates"])[columns]
 
 
 def families(report: Report) -> pd.DataFrame:

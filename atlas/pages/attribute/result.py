@@ -33,6 +33,7 @@ QUESTIONS = {
     "lands": "Where do the traces land?",
     "left": "What was left out?",
 }
+BIASED = "Each trace holds what the calibration adds for its source."
 SHOWN = 10
 """Candidates, neighbours and families that are listed at once; the table holds all."""
 
@@ -149,6 +150,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
+    bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
     return html.Div(
         children=[
             verdict(report),
@@ -161,7 +163,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                     f" of {results['subject']} against the other enrolled sources: the line adds the traces up in the "
                     "order of arrival (hollow where another source leads), the band holds 90 % of "
                     f"{results['spread']['orders']} random orders against the best other source. Dashed: where the "
-                    f"rule decides, on the {calibrated} ratio. {many}.",
+                    f"rule decides, on the {calibrated} ratio.{bias} {many}.",
                 ],
                 sections.graph("evidence", figures.evidence_curve(report, theme=view.theme)),
                 made=made,
@@ -191,7 +193,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                         "adds",
                         QUESTIONS["adds"],
                         f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. "
-                        f"Click a bar for its words. {many}.{rest}",
+                        f"Click a bar for its words.{bias} {many}.{rest}",
                         sections.graph("adds", figures.contributions(report, theme=view.theme)),
                         made=made,
                         badge=live,
