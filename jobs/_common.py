@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,16 @@ from backend.protocol import fold_of_prompts
 from backend.proxies.registry import registered
 from backend.release import BENCHMARKS, ROSTERS, Benchmark, Release, default_release
 from backend.store.builds import recorded
-from backend.store.database import open_work
+from backend.store.database import InUseError, open_work
 from backend.store.writers import write_proxies, write_sources
 from backend.traces import VIEWS, View
 
 Half = npt.NDArray[np.float16]
 METHOD = "reader-paper"
 """The paper's own readout, to which every other is compared."""
+PATIENCE = 6 * 3600.0
+"""Seconds that a job waits for another one to let go of the work database; evaluations hold it for an hour or more."""
+LOOK_AGAIN = 2.0
 
 
 def add_release(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +57,25 @@ def release_of(arguments: argparse.Namespace) -> Release:
 
 
 def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
-    """The work database that the arguments name, migrated."""
-    return open_work(arguments.work or cache_folder() / "atlas-work.duckdb")
+    """The work database that the arguments name, migrated; while another job holds it, this one waits.
+
+    Raises
+    ------
+    InUseError
+        If it is still held after :data:`PATIENCE`.
+    """
+    path = arguments.work or cache_folder() / "atlas-work.duckdb"
+    until, said = time.monotonic() + PATIENCE, False
+    while True:
+        try:
+            return open_work(path)
+        except InUseError as error:
+            if time.monotonic() >= until:
+                raise
+            if not said:
+                print(f"{error.problem}. Waiting for it.", flush=True)
+            said = True
+            time.sleep(LOOK_AGAIN)
 
 
 def command_line() -> str:

@@ -192,6 +192,7 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
     for enrolment in found:
         report = answered_alike(server.test_client(), service, enrolment, (source, traces), tmp_path)
         assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)
-        assert report["results"]["candidates"], enrolment.name
+        results = report["results"]
+        assert results["candidates"][0]["source"] == results["leader"], enrolment.name
     measured = {"lda-live/smollm2-135m/ur", "reader-paper/smollm2-135m/ur", "reader-paper/smollm2-135m/r"}
     assert {one.reader for one in found} == measured

@@ -1,8 +1,10 @@
 """What is there, since when, what is missing and by which command; on nothing, on something, and while a job runs."""
 
+import argparse
 import contextlib
 import subprocess
 import sys
+import threading
 from datetime import datetime, timedelta
 
 import duckdb
@@ -10,12 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
 from backend.release import Release
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
+from jobs import _common
 from jobs._common import write_release_sources
 from jobs._stages.audit import PARTS
 from jobs._stages.controls import NAMES
@@ -165,6 +169,26 @@ def test_a_database_that_a_job_holds_is_a_sentence(place, capsys):
         assert "in use by another process. Wait until" in capsys.readouterr().err
     finally:
         holder.communicate("")
+
+
+def test_a_job_waits_until_another_lets_go_of_the_work_database(place, capsys, monkeypatch):
+    work = place / "work.duckdb"
+    open_work(work).close()
+    monkeypatch.setattr(_common, "LOOK_AGAIN", 0.05)
+    code = [sys.executable, "-c", HOLD, str(work)]
+    with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        threading.Timer(0.4, holder.stdin.close).start()
+        with contextlib.closing(_common.work_of(argparse.Namespace(work=work))) as connection:
+            assert connection.execute("SELECT count(*) FROM sources").fetchone() == (0,)
+    told = capsys.readouterr().out
+    assert told.count("in use by process") == told.count("Waiting for it") == 1
+    monkeypatch.setattr(_common, "PATIENCE", 0.0)
+    with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(AtlasError, match="in use by process"):
+            _common.work_of(argparse.Namespace(work=work))
+        holder.stdin.close()
 
 
 def test_other_files_are_sentences(place, capsys):

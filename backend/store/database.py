@@ -45,6 +45,10 @@ _REFERENCES = {
 """What a column of any table refers to."""
 
 
+class InUseError(AtlasError):
+    """Another process holds the file; it can be opened when that one has finished."""
+
+
 def default_data_folder() -> Path:
     """Where the served atlas lies: ``ATLAS_DATA``, else ``data/`` beside the code."""
     given = os.environ.get("ATLAS_DATA")
@@ -468,7 +472,7 @@ def _explained(path: Path, error: Exception, remedy: str) -> AtlasError:
     if "Could not set lock on file" in text:
         holder = re.search(r"\(PID (\d+)\)", text)
         who = f"process {holder[1]}" if holder else "another process"
-        return AtlasError(f"{path} is in use by {who}", "Wait until it has finished, then run this again")
+        return InUseError(f"{path} is in use by {who}", "Wait until it has finished, then run this again")
     if "we can only read version" in text:
         return AtlasError(f"{path} was written by a newer DuckDB than {duckdb.__version__}", "Update DuckDB")
     damage = ("is not a valid DuckDB database file", "Corrupt database file", "Could not read enough bytes")
