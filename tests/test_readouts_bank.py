@@ -31,10 +31,10 @@ def world() -> dict[str, np.ndarray]:
     return {"clean": states(0), "t64": states(0, 0.8), "t32": states(0, 0.6)}
 
 
-def served(rows: dict[str, np.ndarray], labels: np.ndarray = LABELS):
+def served(rows: dict[str, np.ndarray], labels: np.ndarray = LABELS, words=None):
     cells = {condition: np.full(len(labels), i) for i, condition in enumerate(rows)}
     loads = {condition: (lambda some, of=part: of[some]) for condition, part in rows.items()}
-    return serve_banks(loads, WIDTH, labels, FOLD, CLASSES, cells), loads, cells
+    return serve_banks(loads, WIDTH, labels, FOLD, CLASSES, cells, words=words), loads, cells
 
 
 def members(rows: list[np.ndarray]):
@@ -115,3 +115,29 @@ def test_permuted_labels_give_chance():
         hits.append((found.served["clean"].argmax(1) == labels).mean())
     error = np.sqrt(1 / CLASSES * (1 - 1 / CLASSES) / (3 * len(LABELS)))
     assert abs(np.mean(hits) - 1 / CLASSES) < 4 * error
+
+
+def test_n_grams_beside_a_bank_are_weighed_where_nobody_saw_the_fold():
+    rows, rng = world(), np.random.default_rng(5)
+    told = {}
+    for condition in rows:
+        logits = rng.normal(size=(3, len(LABELS), CLASSES)) + 1.5 * np.eye(CLASSES)[LABELS]
+        told[condition] = log_softmax(logits, axis=2).astype(np.float16)
+    alone, _, _ = served(rows)
+    found, loads, cells = served(rows, words=told)
+    assert alone.shares == {} and set(found.shares) == set(range(FOLDS))
+    for condition, posterior in found.served.items():
+        assert np.allclose(np.exp(posterior).sum(1), 1, atol=1e-4)
+        assert (posterior.argmax(1) == LABELS).mean() > (alone.served[condition].argmax(1) == LABELS).mean()
+        for row in (0, 77, 359):
+            fold = FOLD[row]
+            share = found.shares[fold][cells[condition][row]]
+            assert 0.1 < share < 3
+            bank = found.banks[fold].log_posterior(loads[condition](np.array([row])), cells[condition][[row]])[0]
+            wanted = log_softmax(bank + share * told[condition][0, row].astype(np.float64))
+            assert posterior[row] == pytest.approx(wanted, abs=1e-4)
+    noise = {condition: part.copy() for condition, part in told.items()}
+    for part in noise.values():
+        part[1:] = log_softmax(rng.normal(size=part[1:].shape), axis=2)  # what the inner models say decides the weights
+    for share in served(rows, words=noise)[0].shares.values():
+        assert np.abs(share).max() < 0.25

@@ -1,8 +1,9 @@
 """The bank of discriminants that live attribution serves, fitted and scored under the paper's folds (see readouts).
 
 One member for whole responses and one for short ones, weighed a cell at a time on validation rows of the inner models,
-as any stack is. What is served for a fold is brought to a basis in a few bits; the scores that are measured, and that
-calibrate, are those of this served form, each row scored by the bank that has not seen its prompt.
+as any stack is; word n-grams may be a third. What is served for a fold is brought to a basis in a few bits; the scores
+that are measured, and that calibrate, are those of this served form, each row scored by the bank that has not seen its
+prompt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 
 from backend.evaluations.readout_members import (
     Load,
@@ -25,11 +27,13 @@ from backend.protocol import FOLDS
 from backend.readouts.bank import DiscriminantBank, make_bank
 from backend.readouts.discriminant import LinearReadout
 from backend.readouts.moments import Moments, merged
-from backend.readouts.stack import CELLS
+from backend.readouts.stack import CELLS, Stack
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 CHUNK = 2500
+WORDS = "words"
 MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
 """What every member is fitted on: responses as they are, and copies of them that are cut short."""
 
@@ -43,12 +47,15 @@ class ServedBanks:
     banks : dict of int to DiscriminantBank
         By the fold that each has not seen.
     exact, served : dict of str to ndarray of shape (n, C), float32
-        Out-of-fold log-posteriors under every condition: of the exact members, and of the banks.
+        Out-of-fold log-posteriors under every condition: of the exact members, and of what is served.
+    shares : dict of int to ndarray of shape (cells,)
+        What the n-grams count beside the bank of every fold; empty without them.
     """
 
     banks: dict[int, DiscriminantBank]
     exact: dict[str, Floats]
     served: dict[str, Floats]
+    shares: dict[int, Doubles]
 
 
 def serve_banks(
@@ -60,6 +67,7 @@ def serve_banks(
     cells: Mapping[str, Ints],
     shrinkage: float = 0.1,
     validated: Callable[[int, dict[str, Floats]], None] | None = None,
+    words: Mapping[str, npt.NDArray[np.floating]] | None = None,
 ) -> ServedBanks:
     """Fit, weigh, code and score the banks of all folds.
 
@@ -75,6 +83,8 @@ def serve_banks(
     shrinkage : float
     validated : callable, optional
         See :func:`backend.evaluations.readouts.fuse`.
+    words : mapping of condition to ndarray of shape (SLOTS, n, C), optional
+        Log-posteriors of n-grams, as they are served, to be weighed beside the discriminants.
 
     Returns
     -------
@@ -95,13 +105,32 @@ def serve_banks(
     for condition, load in loads.items():
         scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
         score_discriminants(load, folds, fits, scores[condition])
-    fused = fuse(scores, labels, folds, cells, CELLS, list(fits), validated)
+    given = scores if words is None else {c: {**scores[c], WORDS: words[c]} for c in scores}
+    members = [*fits, *([] if words is None else [WORDS])]
+    fused = fuse(given, labels, folds, cells, CELLS, members, validated)
+    weights = {fold: fused.stacks[fold].weights for fold in range(FOLDS)}
     banks = {
-        fold: make_bank([fits[name][fold] for name in fits], [seen[name][fold] for name in fits], fused.stacks[fold])
+        fold: make_bank(
+            [fits[name][fold] for name in fits],
+            [seen[name][fold] for name in fits],
+            Stack(weights[fold][:, : len(fits)]),
+        )
         for fold in range(FOLDS)
     }
+    shares = {} if words is None else {fold: weights[fold][:, len(fits)] for fold in range(FOLDS)}
     served = {condition: bank_posteriors(load, banks, folds, cells[condition]) for condition, load in loads.items()}
-    return ServedBanks(banks, fused.posteriors, served)
+    for condition, part in (words or {}).items():
+        served[condition] = beside(served[condition], part[0], shares, folds, cells[condition])
+    return ServedBanks(banks, fused.posteriors, served, shares)
+
+
+def beside(
+    states: Floats, words: npt.NDArray[np.floating], shares: Mapping[int, Doubles], folds: Ints, cells: Ints
+) -> Floats:
+    """Log-posteriors (n, C) of banks and of n-grams together, each row with the shares of its fold and cell."""
+    share = np.stack([shares[fold] for fold in range(len(shares))])[folds, cells].astype(np.float32)
+    out: Floats = log_softmax(states + share[:, None] * words.astype(np.float32), axis=1)
+    return out
 
 
 def bank_posteriors(load: Load, banks: Mapping[int, DiscriminantBank], folds: Ints, cells: Ints) -> Floats:

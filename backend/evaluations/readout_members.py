@@ -17,6 +17,7 @@ from scipy import sparse
 
 from backend.evaluations.readouts import MODELS, SLOTS, models_of, training_folds
 from backend.protocol import FOLDS
+from backend.readouts.coded_grams import CodedGrams
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
 from backend.readouts.moments import Moments, merged, moments_of
 from backend.readouts.network import NetworkReadout
@@ -109,7 +110,7 @@ def fit_gram_models(
         yield model, fit_grams(copies, np.tile(labels[rows], len(counts)), classes, settings, seed=model)
 
 
-def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout, out: npt.NDArray[Any]) -> None:
+def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout | CodedGrams, out: npt.NDArray[Any]) -> None:
     """Score the rows that a model may score into an array of shape (SLOTS, n, C)."""
     for fold in MODELS[model]:
         rows = np.flatnonzero(folds == fold)

@@ -50,6 +50,36 @@ def count_grams(texts: Sequence[str], kind: Kind, lengths: Sequence[int], bits: 
     return sparse.vstack(parts, format="csr") if parts else _counted(*_words([]), lengths, bits)
 
 
+def gram_spans(text: str, kind: Kind, lengths: Sequence[int], bits: int) -> tuple[Offsets, Offsets, Offsets]:
+    """Where the n-grams of a text lie, and their buckets: the occurrences that :func:`count_grams` counts.
+
+    Parameters
+    ----------
+    text : str
+    kind : {'word', 'char'}
+    lengths : sequence of int
+    bits : int
+
+    Returns
+    -------
+    starts, stops : ndarray of shape (G,)
+        In characters of the text.
+    buckets : ndarray of shape (G,)
+    """
+    units, _ = (_words if kind == "word" else _characters)([text])
+    if kind == "word":
+        edges = np.array([found.span() for found in _UNIT.finditer(text)], dtype=np.int64).reshape(-1, 2)
+    else:
+        edges = np.arange(len(units))[:, None] + np.array([0, 1])
+    starts, stops, buckets = [], [], []
+    for length in lengths:
+        hashed = _hashed(units, length, bits)
+        starts.append(edges[: len(hashed), 0])
+        stops.append(edges[length - 1 : length - 1 + len(hashed), 1])
+        buckets.append(hashed)
+    return np.concatenate(starts), np.concatenate(stops), np.concatenate(buckets)
+
+
 def _words(texts: Sequence[str]) -> tuple[Words, Offsets]:
     known: dict[str, int] = {}
     flat: list[int] = []
@@ -74,15 +104,21 @@ def _counted(units: Words, offsets: Offsets, lengths: Sequence[int], bits: int) 
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     keys = []
     for length in lengths:
-        starts = max(len(units) - length + 1, 0)
-        mixed = np.full(starts, length, dtype=np.uint64)
-        for place in range(length):
-            mixed = (mixed ^ units[place : place + starts]) * _MIX  # wraps around, as a hash may
-            mixed ^= mixed >> np.uint64(29)
+        buckets = _hashed(units, length, bits)
+        starts = len(buckets)
         inside = owner[:starts] == owner[length - 1 : length - 1 + starts]
-        bucket = ((mixed[inside] * _MIX) >> np.uint64(64 - bits)).astype(np.int64)
-        keys.append((owner[:starts][inside] << bits) | bucket)
+        keys.append((owner[:starts][inside] << bits) | buckets[inside])
     found, counts = np.unique(np.concatenate(keys), return_counts=True)
     edges = np.searchsorted(found >> bits, np.arange(len(offsets)))
     columns = (found & ((1 << bits) - 1)).astype(np.int32)
     return sparse.csr_matrix((counts.astype(np.float32), columns, edges), shape=(len(offsets) - 1, 1 << bits))
+
+
+def _hashed(units: Words, length: int, bits: int) -> Offsets:
+    """Bucket of the n-gram that begins at every unit, across the borders of texts too."""
+    starts = max(len(units) - length + 1, 0)
+    mixed = np.full(starts, length, dtype=np.uint64)
+    for place in range(length):
+        mixed = (mixed ^ units[place : place + starts]) * _MIX  # wraps around, as a hash may
+        mixed ^= mixed >> np.uint64(29)
+    return ((mixed * _MIX) >> np.uint64(64 - bits)).astype(np.int64)

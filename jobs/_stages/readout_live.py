@@ -1,12 +1,12 @@
-"""The readout of live attribution: discriminants over few blocks, as they are served (stage readouts).
+"""The readouts of live attribution: discriminants over few blocks, as they are served (stage readouts).
 
-It reads three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
-for short responses. What is measured, kept and enrolled is the same: banks in few bits, a fold each.
+They read three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
+for short responses; word n-grams of the response may stand beside them. What is measured, kept and enrolled is the
+same: banks and n-grams in few bits, a fold each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.errors import AtlasError
-from backend.evaluations.readout_bank import bank_posteriors, serve_banks
+from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.readouts.bank import DiscriminantBank
@@ -28,10 +28,12 @@ from jobs import _common
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer, loader, scorer_of
+from jobs._stages.readout_words import Words, words_of
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Ints = npt.NDArray[np.intp]
-LIVE = "lda-live"
+LIVE, WORDED = "lda-live", "fused-live"
+NAMES = {LIVE: "Discriminants, live", WORDED: "Discriminants and word n-grams, live"}
 DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
 
@@ -60,14 +62,14 @@ def evaluate_live(
     view: View,
     roster: str,
     limit: int | None = None,
+    method: str = LIVE,
 ) -> None:
-    """Fit, keep, measure and write the banks of one roster."""
+    """Fit, keep, measure and write the banks of one roster, with n-grams beside them or without."""
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     _common.describe_proxy(connection, proxy)
-    name = f"Discriminants, live · {proxy}"
-    reader = write_reader(connection, method=LIVE, name=name, proxy=proxy, view=view)
-    folder = kept_folder(LIVE, proxy, view, roster, len(rows.prompt_ids))
+    reader = write_reader(connection, method=method, name=f"{NAMES[method]} · {proxy}", proxy=proxy, view=view)
+    folder = kept_folder(method, proxy, view, roster, len(rows.prompt_ids))
     key = {"reader": reader, "roster": roster}
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
@@ -84,6 +86,7 @@ def evaluate_live(
         details=details,
     ) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
+        words = words_of(scorer, folder) if method == WORDED else None
         found = serve_banks(
             {condition: load for condition, (load, _) in loads.items()},
             loads[CLEAN][1],
@@ -92,38 +95,47 @@ def evaluate_live(
             scorer.classes,
             cells,
             validated=calibrator.fit,
+            words=None if words is None else words.scores,
         )
-        keep_banks(folder, found.banks, blocks)
+        keep_banks(folder, found, blocks)
         right = {
             kind: round(float((held[CLEAN].argmax(1) == scorer.labels).mean()), 4)
             for kind, held in (("exact", found.exact), ("served", found.served))
         }
         details |= {"accuracy_of_one": right, "shares": np.mean([b.shares for b in found.banks.values()], 0).tolist()}
+        if words is not None:
+            details["shares_of_words"] = np.mean(list(found.shares.values()), 0).tolist()
         clean = write_lengths(
             connection, scorer, {"reader": reader, "roster": roster}, folder, found.served, calibrator, build
         )
         if set(blocks) <= set(others.layers()):
-            plain, aligned = (_elsewhere(scorer, proxy, condition, found.banks) for condition in ELSEWHERE)
+            plain, aligned = (_elsewhere(scorer, proxy, condition, found, words) for condition in ELSEWHERE)
             write_transfer(connection, scorer, key, folder, plain, aligned, clean, build)
         else:
             details["math100"] = "not all blocks are read"
 
 
 def _elsewhere(
-    scorer: Scorer, proxy: str, condition: str, banks: Mapping[int, DiscriminantBank]
+    scorer: Scorer, proxy: str, condition: str, found: ServedBanks, words: Words | None
 ) -> npt.NDArray[np.float32]:
     load, cells = scorer.elsewhere(proxy, condition), scorer.cells(condition)
     same = np.zeros(scorer.size(condition), dtype=np.intp)
-    return np.stack([bank_posteriors(load, {0: banks[fold]}, same, cells) for fold in range(FOLDS)])
+    parts = [bank_posteriors(load, {0: found.banks[fold]}, same, cells) for fold in range(FOLDS)]
+    if words is not None:
+        parts = [
+            beside(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells) for fold, part in enumerate(parts)
+        ]
+    return np.stack(parts)
 
 
-def keep_banks(folder: Path, banks: Mapping[int, DiscriminantBank], blocks: tuple[int, ...]) -> None:
-    """Keep the bank of every outer fold."""
+def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> None:
+    """Keep the bank of every outer fold, and what n-grams count beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for fold, bank in banks.items():
+    for fold, bank in found.banks.items():
         parts: dict[str, Any] = {part.name: getattr(bank, part.name) for part in fields(bank)}
+        beside_it = {"word_shares": found.shares[fold]} if fold in found.shares else {}
         scratch = folder / f"bank.{fold}.partial.npz"
-        np.savez(scratch, blocks=np.array(blocks), **parts)
+        np.savez(scratch, blocks=np.array(blocks), **parts, **beside_it)
         scratch.replace(folder / f"bank.{fold}.npz")
 
 

@@ -196,7 +196,7 @@ class Scorer:
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
-        return cells_of(self.tokens(condition), self._texts(condition))
+        return cells_of(self.tokens(condition), self.texts(condition))
 
     def tokens(self, condition: str) -> Ints:
         """Response tokens of every row under a condition."""
@@ -237,7 +237,7 @@ class Scorer:
             return
         held = GRAMS[kind]
         counts = {
-            condition: count_grams(self._texts(condition), held.kind, held.lengths, held.bits)
+            condition: count_grams(self.texts(condition), held.kind, held.lengths, held.bits)
             for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
         }
         out = {condition: self._empty(condition) for condition in conditions}
@@ -283,12 +283,12 @@ class Scorer:
         out = {condition: self._empty(condition) for condition in conditions}
         self.costs[name] = complete_tuned(
             encoder,
-            {length: self._texts(length) for length in LENGTHS},
+            {length: self.texts(length) for length in LENGTHS},
             TRAINED,
             self.labels,
             self.folds,
             self.classes,
-            self._texts(MATH),
+            self.texts(MATH),
             out,
             tuned_settings(),
             self._path(CLEAN, name).parent / "models",
@@ -316,7 +316,8 @@ class Scorer:
         """Prompt fold of every row of Math100: what is known of the domain comes from the other folds."""
         return np.tile(fold_of_prompts(self.material.prompts(MATH)), self.classes)
 
-    def _texts(self, condition: str) -> list[str]:
+    def texts(self, condition: str) -> list[str]:
+        """Responses under a condition, as they are read."""
         traces = self.material.traces(MATH if condition == ALIGNED else condition)
         return [whole_text(trace.response) for trace in traces[: self.size(condition)]]
 

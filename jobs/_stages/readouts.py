@@ -34,7 +34,7 @@ from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import kept_folder, kept_log_posteriors
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_live import LIVE, evaluate_live, live_blocks
+from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
     CLEAN,
     ELSEWHERE,
@@ -58,7 +58,7 @@ READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
     *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", UNTUNED, FUSED, LIVE),
+    *("fused-states", "fused-text", UNTUNED, FUSED, LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
@@ -69,10 +69,12 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
     plan = plan_of(asked)
     rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
-        if not asked.methods or set(asked.methods) - {LIVE}:
+        if not asked.methods or set(asked.methods) - {LIVE, WORDED}:
             evaluate(connection, release, plan, roster, asked)
-        for proxy, blocks in plan.blocks.items() if not asked.methods or LIVE in asked.methods else ():
-            evaluate_live(connection, release, proxy, live_blocks(proxy, blocks), plan.view, roster, asked.limit)
+        for method in (LIVE, WORDED):
+            for proxy, blocks in plan.blocks.items() if not asked.methods or method in asked.methods else ():
+                among = live_blocks(proxy, blocks)
+                evaluate_live(connection, release, proxy, among, plan.view, roster, asked.limit, method)
 
 
 def plan_of(asked: Asked) -> Plan:

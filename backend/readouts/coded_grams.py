@@ -1,0 +1,105 @@
+"""N-gram classifiers in one byte a weight, as live attribution serves them, and what every n-gram of a text says.
+
+A text's log-odds of two candidates are a sum over its n-grams and a constant, because the rows of
+:mod:`backend.readouts.softmax` are linear in the weights once a text is given; an n-gram that occurs more than once
+counts less each time, and its occurrences share alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax
+
+from backend.readouts.grams import Kind, count_grams, gram_spans
+from backend.readouts.softmax import GramReadout, weighed
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Counts = Any
+"""scipy.sparse.csr_matrix, which has no types that agree with arrays."""
+KIND: Kind = "word"
+LENGTHS = (1, 2, 3)
+BITS = 22
+MOST = 127
+
+
+@dataclass(frozen=True)
+class CodedGrams:
+    """A fitted classifier of hashed word n-grams.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (F,), int32
+        Buckets in use, ascending.
+    idf : ndarray of shape (F,), float32
+    codes : ndarray of shape (F, C), int8
+    steps : ndarray of shape (F,), float32
+        The weights of a bucket are ``codes * steps``.
+    bias : ndarray of shape (C,), float32
+    """
+
+    columns: npt.NDArray[np.int32]
+    idf: Floats
+    codes: npt.NDArray[np.int8]
+    steps: Floats
+    bias: Floats
+
+    @cached_property
+    def weight(self) -> Floats:
+        """Weights (F, C)."""
+        return self.codes * self.steps[:, None]
+
+    def log_posterior(self, counts: Counts) -> Floats:
+        """Log-posteriors (n, C), float32, of counts (n, buckets) from :func:`counts_of`."""
+        out: Floats = log_softmax(weighed(counts[:, self.columns], self.idf) @ self.weight + self.bias, axis=1)
+        return out
+
+    def pieces(self, text: str, source: int, rival: int) -> tuple[Ints, Ints, Doubles, float]:
+        """Log-odds of two candidates, n-gram by n-gram.
+
+        Parameters
+        ----------
+        text : str
+        source, rival : int
+            Columns of the classifier.
+
+        Returns
+        -------
+        starts, stops : ndarray of shape (G,)
+            Characters of every n-gram that is in use.
+        values : ndarray of shape (G,), float64
+        constant : float
+            Together with the values the log-odds.
+        """
+        starts, stops, buckets = gram_spans(text, KIND, LENGTHS, BITS)
+        place = np.minimum(np.searchsorted(self.columns, buckets), len(self.columns) - 1)
+        known = self.columns[place] == buckets
+        starts, stops, place = starts[known], stops[known], place[known]
+        constant = float(self.bias[source]) - float(self.bias[rival])
+        if not len(place):
+            return starts, stops, np.zeros(0), constant
+        found, at, times = np.unique(place, return_inverse=True, return_counts=True)
+        share = (1 + np.log(times)) * self.idf[found].astype(np.float64)
+        share /= np.sqrt((share**2).sum())
+        odds = self.weight[found, source].astype(np.float64) - self.weight[found, rival]
+        return starts, stops, (share * odds / times)[at], constant
+
+
+def counts_of(texts: list[str]) -> Counts:
+    """Counts (n, buckets) of the word n-grams that the classifiers here know."""
+    return count_grams(texts, KIND, LENGTHS, BITS)
+
+
+def coded(readout: GramReadout) -> CodedGrams:
+    """A fitted classifier in one byte a weight; a number that all sources share in a bucket is lost."""
+    raw = readout.weight - readout.weight.mean(1, keepdims=True)
+    steps = np.abs(raw).max(1) / np.float32(MOST)
+    steps[steps == 0] = 1
+    codes = np.rint(raw / steps[:, None]).astype(np.int8)
+    return CodedGrams(readout.columns.astype(np.int32), readout.idf, codes, steps.astype(np.float32), readout.bias)
