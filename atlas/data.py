@@ -54,6 +54,7 @@ METHOD_NAMES = {
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
     "lda-live": "Discriminants, live",
+    "fused-live": "Discriminants and word n-grams, live",
     "network": "Network",
     "ngram-word": "Word n-grams",
     "ngram-char": "Character n-grams",

@@ -54,7 +54,7 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
         ]
 
     readers = ["lda-full/invented/ur", "lda/invented/ur", "network/invented/ur", "states/invented/ur"]
-    readers += ["ngram-word-lengths", "fused/invented/ur", "lda-live/invented/ur"]
+    readers += ["ngram-word-lengths", "fused/invented/ur", "lda-live/invented/ur", "fused-live/invented/ur"]
     for reader in readers:
         assert accuracy(reader)[5] > 0.6, reader
         for condition in ("t128", "t64", "t32", "t32-global"):

@@ -55,7 +55,7 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
     fits = fit_gram_models(
         [counts[length] for length in TRAINED], scorer.labels, scorer.folds, scorer.classes, SETTINGS, missing
     )
-    for model, readout in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit"):
+    for model, readout in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
         kept[model] = coded(readout)
         _keep(folder / f"words.{model}.npz", kept[model], identity)
     models = {model: held for model, held in kept.items() if held is not None}
