@@ -1,4 +1,4 @@
-"""N-grams as they are served: one byte a weight, and every text's log-odds n-gram by n-gram."""
+"""N-grams as they are served: one byte a weight, and every text's log-odds character by character."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def test_spans_are_the_occurrences_that_are_counted(kind, text):
     source=st.integers(0, 2),
     rival=st.integers(0, 2),
 )
-def test_n_grams_and_constant_add_up_to_the_log_odds(fitted, parts, source, rival):
+def test_characters_and_constant_add_up_to_the_log_odds(fitted, parts, source, rival):
     served = coded(fitted[2])
     text = " ".join(parts)
-    starts, stops, values, constant = served.pieces(text, source, rival)
+    values, constant = served.spread(text, source, rival)
     said = served.log_posterior(counts_of([text]))[0].astype(np.float64)
     assert values.sum() + constant == pytest.approx(said[source] - said[rival], abs=1e-4)
-    assert len(starts) == len(stops) == len(values)
+    assert len(values) == len(text)
 
 
 def test_a_text_without_a_known_n_gram_has_the_constant_alone(fitted):
     served = coded(fitted[2])
     for text in ("", "   ", "entirely new"):
-        starts, _, values, constant = served.pieces(text, 0, 2)
-        assert len(starts) == len(values) == 0
+        values, constant = served.spread(text, 0, 2)
+        assert len(values) == len(text) and not values.any()
         assert constant == pytest.approx(float(fitted[2].bias[0] - fitted[2].bias[2]))
     assert counts_of(["a b"]).shape == (1, 1 << BITS)
     assert count_grams(["a b"], KIND, LENGTHS, BITS).nnz == 3

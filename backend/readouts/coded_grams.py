@@ -1,4 +1,4 @@
-"""N-gram classifiers in one byte a weight, as live attribution serves them, and what every n-gram of a text says.
+"""N-gram classifiers in one byte a weight, as live attribution serves them, and what each character of a text says.
 
 A text's log-odds of two candidates are a sum over its n-grams and a constant, because the rows of
 :mod:`backend.readouts.softmax` are linear in the weights once a text is given; an n-gram that occurs more than once
@@ -60,35 +60,36 @@ class CodedGrams:
         out: Floats = log_softmax(weighed(counts[:, self.columns], self.idf) @ self.weight + self.bias, axis=1)
         return out
 
-    def pieces(self, text: str, source: int, rival: int) -> tuple[Ints, Ints, Doubles, float]:
-        """Log-odds of two candidates, n-gram by n-gram.
+    def spread(self, text: str, source: int, rival: int) -> tuple[Doubles, float]:
+        """Log-odds of two candidates, spread over the characters of a text.
 
         Parameters
         ----------
         text : str
+            Without lone surrogates.
         source, rival : int
             Columns of the classifier.
 
         Returns
         -------
-        starts, stops : ndarray of shape (G,)
-            Characters of every n-gram that is in use.
-        values : ndarray of shape (G,), float64
+        values : ndarray of shape (len(text),), float64
+            In nats; what an n-gram says is shared evenly by the characters that it covers.
         constant : float
-            Together with the values the log-odds.
+            What belongs to no character; together with the values it is the log-odds.
         """
         starts, stops, buckets = gram_spans(text, KIND, LENGTHS, BITS)
         place = np.minimum(np.searchsorted(self.columns, buckets), len(self.columns) - 1)
         known = self.columns[place] == buckets
         starts, stops, place = starts[known], stops[known], place[known]
-        constant = float(self.bias[source]) - float(self.bias[rival])
-        if not len(place):
-            return starts, stops, np.zeros(0), constant
         found, at, times = np.unique(place, return_inverse=True, return_counts=True)
         share = (1 + np.log(times)) * self.idf[found].astype(np.float64)
-        share /= np.sqrt((share**2).sum())
+        share /= np.sqrt((share**2).sum()) or 1.0
         odds = self.weight[found, source].astype(np.float64) - self.weight[found, rival]
-        return starts, stops, (share * odds / times)[at], constant
+        each = (share * odds / times)[at] / (stops - starts)
+        edges = np.zeros(len(text) + 1)
+        np.add.at(edges, starts, each)
+        np.add.at(edges, stops, -each)
+        return np.cumsum(edges)[:-1], float(self.bias[source]) - float(self.bias[rival])
 
 
 def counts_of(texts: list[str]) -> Counts:
