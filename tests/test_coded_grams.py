@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.readouts.bank import make_bank
 from backend.readouts.coded_grams import BITS, KIND, LENGTHS, coded, counts_of
 from backend.readouts.grams import count_grams, gram_spans
+from backend.readouts.discriminant import fit_discriminant
+from backend.readouts.moments import moments_of
 from backend.readouts.softmax import SoftmaxSettings, fit_grams
+from backend.readouts.stack import CELLS, Stack
+from backend.readouts.worded import WordedBank
 
 WORDS = ("alpha", "beta", "gamma", "delta", "…", "\n\n", "\U0001f600", "née", "it's")
 
@@ -74,3 +79,23 @@ def test_a_text_without_a_known_n_gram_has_the_constant_alone(fitted):
         assert constant == pytest.approx(float(fitted[2].bias[0] - fitted[2].bias[2]))
     assert counts_of(["a b"]).shape == (1, 1 << BITS)
     assert count_grams(["a b"], KIND, LENGTHS, BITS).nnz == 3
+
+
+def test_a_bank_with_words_splits_over_states_and_characters(fitted):
+    texts, labels, exact = fitted
+    rng = np.random.default_rng(4)
+    rows = (rng.normal(size=(240, 8)) + 2 * np.eye(3, 8)[labels]).astype(np.float32)
+    moments = moments_of([(rows, labels)], 3, 8)
+    bank = make_bank([fit_discriminant(moments, 0.1)], [moments], Stack(np.full((CELLS, 1), 0.7)))
+    head = WordedBank(bank, coded(exact), np.linspace(0.2, 1.1, CELLS))
+    cells = rng.integers(0, CELLS, 240)
+    said = head.log_posterior(rows, counts_of(texts), cells)
+    assert np.allclose(np.exp(said).sum(1), 1, atol=1e-5)
+    assert (said.argmax(1) == labels).mean() >= (bank.log_posterior(rows, cells).argmax(1) == labels).mean()
+    for row in (0, 100, 239):
+        cell = int(cells[row])
+        direction, constant = head.odds(cell, 2, 0)
+        standard = (rows[row].astype(np.float64) - bank.mean) / bank.scale
+        values, rest = head.spread(texts[row], cell, 2, 0)
+        total = standard @ direction + constant + values.sum() + rest
+        assert total == pytest.approx(float(said[row, 2]) - float(said[row, 0]), abs=1e-4)
