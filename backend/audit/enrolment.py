@@ -28,6 +28,8 @@ FORMATS = (1, 2)
 """1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
 PLACED_BY = "reader-paper"
 """Method whose maps and signatures stand for a block that is read beside those of the heads."""
+WHOLE = "dc-ac"
+"""Block of a whole fingerprint."""
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}
 """Modes of every spectral block that a probe may read."""
 

@@ -50,6 +50,15 @@ def rounded(enrolment: Enrolment) -> Enrolment:
     return replace(enrolment, heads=tuple(heads))
 
 
+def as_stored(enrolment: Enrolment) -> Enrolment:
+    """What a file will hold: weights of probes in half precision where single precision would take more than 2 MB."""
+    return rounded(enrolment) if _halved(enrolment) else enrolment
+
+
+def _halved(enrolment: Enrolment) -> bool:
+    return sum(array.nbytes for array in arrays_of(enrolment).values()) > SIZE_LIMIT
+
+
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     """Write an enrolment in one step.
 
@@ -70,9 +79,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     AtlasError
         If the folder cannot be written.
     """
-    bytes_single = sum(array.nbytes for array in arrays_of(enrolment).values())
-    half = bytes_single > SIZE_LIMIT
-    kept = rounded(enrolment) if half else enrolment
+    half, kept = _halved(enrolment), as_stored(enrolment)
     arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
     if half:
         arrays = {

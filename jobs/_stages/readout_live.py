@@ -15,6 +15,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import LIVE
 from backend.errors import AtlasError
 from backend.evaluations.readout_bank import bank_posteriors, serve_banks
 from backend.protocol import FOLDS, SPLIT_SEED
@@ -31,7 +32,6 @@ from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Ints = npt.NDArray[np.intp]
-LIVE = "lda-live"
 DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
 
