@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.enrollable import LIVE, STATES, reader_id
+from backend.audit.enrollable import LIVE, block_of, reader_id, reads_text
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.enrolment_files import as_stored
 from backend.audit.fitted import fit_attachments
@@ -30,11 +30,12 @@ from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
 from backend.release import Release
+from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
-from jobs._heads import checked, control_heads, of_states
+from jobs._heads import checked, control_heads, of_states, of_texts, text_heads
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_probes
@@ -124,7 +125,7 @@ def enrolment_of(
         reader=reader_id(method, proxy, view),
         proxy=proxy,
         view=view,
-        block=STATES[method],
+        block=block_of(method),
         sources=tuple(rows.sources),
         families=tuple(rows.families),
         heads=heads,
@@ -144,11 +145,13 @@ def enrolment_of(
         },
         attachments=attachments,
         landing=None if method == METHOD else selected[None],
+        width=rows.load(selected[None]).shape[1] // FINGERPRINT_MODES if reads_text(method) else None,
     )
     if refit or method == LIVE:  # a bank is kept in the form that was evaluated
         return enrolment
     enrolment = as_stored(enrolment)
-    furthest = checked(enrolment, rows, held[CLEAN], of_states(enrolment, rows), again)
+    said = of_texts(enrolment, _responses(release, rows)) if reads_text(method) else of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, held[CLEAN], said, again)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
@@ -161,6 +164,8 @@ def _heads(method: str, rows: Slice, selected: Mapping[int | None, int], folder:
     if method == METHOD:
         probes = kept_probes(folder, again)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
+    if reads_text(method):
+        return text_heads(folder, again)
     return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
 
@@ -309,6 +314,13 @@ def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[st
     """Fingerprints at a block, of whole responses and of the cuts that are on disk."""
     variants = {condition: "full" if condition == CLEAN else condition for condition in conditions}
     return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
+
+
+def _responses(release: Release, rows: Slice) -> list[str]:
+    """Responses of a roster, row = source * P + prompt."""
+    records = release.records("agent500")
+    width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
+    return [records.traces[s * width + p].response for s in range(len(rows.sources)) for p in prompts]
 
 
 def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:

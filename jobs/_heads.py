@@ -6,13 +6,16 @@ something else is not enrolled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.audit.enrollable import STATES
 from backend.audit.enrolment import Enrolment, Head
+from backend.audit.intake.model import whole
+from backend.baselines.coded_ngrams import ngram_file, read_ngrams
 from backend.errors import AtlasError
 from backend.evaluations.components import block_columns
 from backend.evaluations.compression import UNSCALED, Projection, collapsed, compressions
@@ -60,6 +63,23 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
     return tuple(heads)
 
 
+def text_heads(folder: Path, again: str) -> tuple[Head, ...]:
+    """Heads that read text, a fold each, as their evaluation kept them.
+
+    Raises
+    ------
+    AtlasError
+        If one is missing; ``again`` is the command that makes them.
+    """
+    heads = []
+    for fold in range(FOLDS):
+        path = folder / ngram_file(fold)
+        if not path.exists():
+            raise AtlasError(f"The n-grams of fold {fold} are missing in {folder}", f"Run: {again}")
+        heads.append(Head(read_ngrams(path), (), fold))
+    return tuple(heads)
+
+
 def checked(enrolment: Enrolment, rows: Slice, kept: Floats, said: Said, again: str) -> float:
     """Largest difference between what the heads say of enrolled prompts and what the evaluation kept, in nats.
 
@@ -102,3 +122,9 @@ def of_states(enrolment: Enrolment, rows: Slice) -> Said:
         return head.log_posterior(enrolment.coordinates(head, by_layer), cells)
 
     return said
+
+
+def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
+    """What heads say of whole responses, length n in the order of the rows."""
+    counts = enrolment.counts([whole(response) for response in responses])
+    return lambda head, chosen: head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp))

@@ -25,29 +25,39 @@ STATES: Mapping[str, str] = {
 """Readers of a proxy's states, and the spectral block that their heads read."""
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
+TEXT = "text"
+"""Stands for a block where the heads read the response itself."""
 ENROLLABLE = (*STATES, *TEXTS)
 """Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
 
-_REASONS: Mapping[tuple[str, ...], str] = {
-    ("network", "states", "fused"): (
-        "a network takes part in it, which is not linear, so that its evidence cannot be split exactly"
-    ),
-    ("lda-live",): "",
-    ("lda",): (
-        "its discriminants over five blocks are kept as scores only; lda-live is what live attribution has of them"
-    ),
-    ("ngram",): "its weights, fitted to three lengths of every response, are kept as scores only",
-    ("dct", "temporal", "mixture", "positions"): ("it needs more of a response than the two modes that are read live"),
-    ("dna", "llmmap", "deberta", "encoder"): "it reads with an encoder of its own and not with a proxy",
-    ("random",): "it guesses",
-    ("mpt", "phylolm"): "it compares samples of whole models and no single traces",
+_REASONS: Mapping[str, str] = {
+    "network|states|fused": "a network takes part in it, which no evidence can be split by exactly",
+    "lda": "its discriminants are kept as scores only; lda-live is what live attribution has of them",
+    "ngram": "its weights are kept as scores only; ngram-word is its like on whole responses",
+    "dct|temporal|mixture|positions": "it needs more of a response than the two modes that are read live",
+    "dna|llmmap|deberta|encoder": "it reads with an encoder of its own",
+    "random": "it guesses",
+    "mpt|phylolm": "it compares samples of models, and no single traces",
 }
-"""First words of a method's name, and why it cannot score."""
+"""What names of methods begin with, and why they cannot score."""
+
+
+def why_not(method: str) -> str | None:
+    """Why a method cannot score live traces, None for one that can."""
+    if method in ENROLLABLE:
+        return None
+    reasons = (why for names, why in _REASONS.items() if method.startswith(tuple(names.split("|"))))
+    return next(reasons, "it is not linear in the states of a proxy, nor in the n-grams of a response")
 
 
 def reads_text(method: str) -> bool:
     """Whether the heads of a method read the text of a response, and no state of a proxy."""
     return method in TEXTS
+
+
+def block_of(method: str) -> str:
+    """Spectral block that the heads of a method read, or :data:`TEXT`."""
+    return STATES.get(method, TEXT)
 
 
 def reader_id(method: str, proxy: str, view: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import TEXT
 from backend.audit.enrolment import (
     BANK_PARTS,
     BLOCKS,
@@ -23,6 +24,9 @@ from backend.audit.enrolment import (
     arrays_of,
     described,
 )
+from backend.baselines.coded_ngrams import PARTS as NGRAM_PARTS
+from backend.baselines.coded_ngrams import CodedNgrams, counted
+from backend.baselines.ngram import SETTINGS
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
@@ -36,6 +40,9 @@ _REMEDY = "Make it again, or take another one from the data folder"
 _BANK_KINDS: Mapping[str, type[np.generic]] = {
     "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
     "bias": np.float32, "shares": np.float64,
+}  # fmt: skip
+_NGRAM_KINDS: Mapping[str, type[np.generic]] = {
+    "columns": np.int32, "idf": np.float32, "codes": np.uint8, "step": np.float32, "bias": np.float32,
 }  # fmt: skip
 
 
@@ -72,7 +79,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     -------
     Enrolment
         As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
-        Banks are stored as they are.
+        Banks and n-grams are stored as they are.
 
     Raises
     ------
@@ -139,6 +146,7 @@ def load_enrolment(path: Path) -> Enrolment:
             facts=dict(told["facts"]),
             attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
             landing=None if told.get("landing") is None else int(told["landing"]),
+            width=None if told.get("width") is None else int(told["width"]),
         )
         _check(enrolment)
     except FileNotFoundError as error:
@@ -190,40 +198,75 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str
     if told.get("kind", "probe") == "probe":
         single = (arrays[f"head{number}.{part}"].astype(np.float32) for part in PROBE_PARTS)
         return Head(LinearProbe(*single), layers, fold)
-    if told["kind"] != "bank":
+    if told["kind"] == "bank":
+        return Head(DiscriminantBank(**_parts(arrays, number, BANK_PARTS, _BANK_KINDS)), layers, fold)
+    if told["kind"] != "ngrams":
         raise ValueError(f"a head is a {str(told['kind'])[:20]}")
+    known = [method for method in SETTINGS if counted(method) == told["counts"]]
+    if not known or layers:
+        raise ValueError("a head counts n-grams in a way that is not known")
+    return Head(CodedNgrams(**_parts(arrays, number, NGRAM_PARTS, _NGRAM_KINDS), method=known[0]), layers, fold)
+
+
+def _parts(
+    arrays: Mapping[str, npt.NDArray[Any]], number: int, names: tuple[str, ...], kinds: Mapping[str, type[np.generic]]
+) -> dict[str, Any]:
     parts = {}
-    for part in BANK_PARTS:
+    for part in names:
         parts[part] = arrays[f"head{number}.{part}"]
-        if parts[part].dtype != _BANK_KINDS[part]:
+        if parts[part].dtype != kinds[part]:
             raise ValueError(f"the {part} of a head have the wrong type")
-    return Head(DiscriminantBank(**parts), layers, fold)
+    return parts
 
 
 def _check(enrolment: Enrolment) -> None:
     c = len(enrolment.sources)
     if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
         raise ValueError("sources, families and probes do not belong together")
-    if any(not head.layers or min(head.layers) < 1 for head in enrolment.heads) or enrolment.layers[0] < 1:
+    if not enrolment.layers or enrolment.layers[0] < 1:
         raise ValueError("a probe has the wrong shape")
-    d = enrolment.hidden_size * len(BLOCKS[enrolment.block])
-    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
-    for head in enrolment.heads:
-        probe, width = head.probe, d * len(head.layers)
-        if isinstance(probe, LinearProbe):
-            shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
-            wanted: list[tuple[int, ...]] = [(width, c), (c,)]
-        else:
-            members, rank = probe.steps.shape
-            shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
-            wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
-            numbers += [probe.steps, probe.shares]
-        if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
-            raise ValueError("a probe has the wrong shape")
-        numbers += [probe.mean, probe.scale, probe.weight, probe.bias]
     if enrolment.log_prior.shape != (c,) or enrolment.prompts.shape != enrolment.folds.shape:
         raise ValueError("the prior or the prompts have the wrong shape")
-    if not all(np.isfinite(array).all() for array in numbers) or any(
-        (h.probe.scale <= 0).any() for h in enrolment.heads
-    ):
+    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
+    for head in enrolment.heads:
+        if isinstance(head.probe, CodedNgrams):
+            _check_ngrams(head.probe, c)
+            numbers += [head.probe.idf, head.probe.step, head.probe.bias]
+        else:
+            numbers += _check_states(enrolment, head, c)
+    methods = {head.probe.method if isinstance(head.probe, CodedNgrams) else None for head in enrolment.heads}
+    if len(methods) > 1 or (methods == {None}) == (enrolment.block == TEXT) or enrolment.hidden_size < 1:
+        raise ValueError("the heads do not read the same")
+    if not all(np.isfinite(array).all() for array in numbers):
         raise ValueError("it holds numbers that are not finite")
+
+
+def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
+    """Shapes of a head that reads states; its numbers are given back."""
+    probe = head.probe
+    if isinstance(probe, CodedNgrams) or not head.layers or min(head.layers) < 1:
+        raise ValueError("a probe has the wrong shape")
+    width = enrolment.hidden_size * len(BLOCKS[enrolment.block]) * len(head.layers)
+    numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
+    if isinstance(probe, LinearProbe):
+        shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
+        wanted: list[tuple[int, ...]] = [(width, c), (c,)]
+    else:
+        members, rank = probe.steps.shape
+        shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
+        wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+        numbers += [probe.steps, probe.shares]
+    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
+        raise ValueError("a probe has the wrong shape")
+    if (probe.scale <= 0).any():
+        raise ValueError("it holds numbers that are not finite")
+    return numbers
+
+
+def _check_ngrams(model: CodedNgrams, c: int) -> None:
+    f, buckets = len(model.columns), model.settings.buckets
+    shapes = [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape, model.bias.shape]
+    if shapes != [(f,), (f,), (2, f, c), (), (c,)] or not f:
+        raise ValueError("a classifier of n-grams has the wrong shape")
+    if model.columns[0] < 0 or model.columns[-1] >= buckets or (np.diff(model.columns) <= 0).any():
+        raise ValueError("the n-grams of a head are in no order")

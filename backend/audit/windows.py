@@ -50,9 +50,10 @@ def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
     """Mean and spread by the first head that reads where traces are placed."""
     for head in enrolment.heads:
         if enrolment.place in head.layers:
-            width = len(head.probe.mean) // len(head.layers)
+            mean, scale = head.standardiser or (np.empty(0), np.empty(0))
+            width = len(mean) // len(head.layers)
             inside = slice(head.layers.index(enrolment.place) * width, (head.layers.index(enrolment.place) + 1) * width)
-            return head.probe.mean[inside], head.probe.scale[inside]
+            return mean[inside], scale[inside]
     return None
 
 
