@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.audit.enrollable import LIVE, WORDED, block_of, reader_id, reads_text
 from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.audit.enrolment_files import as_stored
 from backend.audit.fitted import fit_attachments
 from backend.audit.labelled import SMALLEST
 from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
@@ -28,14 +30,16 @@ from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
 from backend.release import Release
+from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
+from jobs._heads import checked, control_heads, of_states, of_texts, text_heads
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
 from jobs._stages.baseline_methods import truncation_tokenizer
-from jobs._stages.kept import kept_folder, kept_probes
-from jobs._stages.readout_live import LIVE, kept_banks
+from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_probes
+from jobs._stages.readout_live import kept_banks, kept_worded
 from jobs._stages.readout_members import count_tokens
 from jobs._stages.refits import Rediscriminated
 
@@ -81,9 +85,9 @@ def enrolment_of(
         Only the first prompts.
     name : str, optional
         By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
-    method : {'lda-live', 'reader-paper'}
-        Score with banks of discriminants or with the paper's probes. Traces are placed at the modal block of the
-        probes either way.
+    method : str
+        One of :data:`backend.audit.enrollable.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
+        whatever scores them.
 
     Returns
     -------
@@ -92,45 +96,36 @@ def enrolment_of(
     Raises
     ------
     AtlasError
-        If fingerprints, layer scan or probes are not on disk.
+        If fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was evaluated.
     """
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     identity = rows.store.identity()
-    again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}" + (
-        f" --limit {limit}" if limit else ""
-    )
+    again = evaluation(METHOD, proxy, view, roster, limit)
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
-    landing: int | None = None
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {proxy} in view {view}", f"Run: {again}")
+    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.records, again)
+    attachments: dict[str, npt.NDArray[Any]] = {}
     if refit:
-        block = layer if layer is not None else _selected(folder, identity.records, again)[None]
-        probe = fit_probe(rows.load(block).astype(np.float32), rows.labels, len(rows.sources))
-        heads: tuple[Head, ...] = (Head(probe, (block,)),)
-        attachments: dict[str, npt.NDArray[Any]] = {}
+        method = METHOD
+        probe = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
+        heads: tuple[Head, ...] = (Head(probe, (selected[None],)),)
     else:
-        selected = _selected(folder, identity.records, again)
-        if method == LIVE:
-            landing = selected[None]
-            again += f" --stage readouts --method {LIVE}"
-            folder = kept_folder(LIVE, proxy, view, roster, len(rows.prompt_ids))
-            banks, blocks = kept_banks(folder, again)
-            heads = tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
-        else:
-            probes = kept_probes(folder, again)
-            heads = tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
+        folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
+        again = evaluation(method, proxy, view, roster, limit)
         held = kept_conditions(folder, again)
-        place = landing or max(selected[fold] for fold in range(FOLDS))
+        heads = _heads(method, rows, selected, folder, again)
+        place = max(selected[fold] for fold in range(FOLDS)) if method == METHOD else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
-        attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder)
+        attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder, method)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
-    return Enrolment(
-        name=name or "-".join((roster, *(() if landing else (METHOD,)), proxy, view)),
-        reader=f"{LIVE if landing else METHOD}/{proxy}/{view}",
+    enrolment = Enrolment(
+        name=name or "-".join((roster, *(() if method == LIVE else (method,)), proxy, view)),
+        reader=reader_id(method, proxy, view),
         proxy=proxy,
         view=view,
-        block="dc-ac",
+        block=block_of(method),
         sources=tuple(rows.sources),
         families=tuple(rows.families),
         heads=heads,
@@ -149,8 +144,32 @@ def enrolment_of(
             **made(),
         },
         attachments=attachments,
-        landing=landing,
+        landing=None if method == METHOD else selected[None],
+        width=rows.load(selected[None]).shape[1] // FINGERPRINT_MODES if reads_text(method) else None,
     )
+    if refit or method in (LIVE, WORDED):  # a bank is kept in the form that was evaluated
+        return enrolment
+    enrolment = as_stored(enrolment)
+    said = of_texts(enrolment, _responses(release, rows)) if reads_text(method) else of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, held[CLEAN], said, again)
+    print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
+    return enrolment
+
+
+def _heads(method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str) -> tuple[Head, ...]:
+    """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
+    if method == LIVE:
+        banks, blocks = kept_banks(folder, again)
+        return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
+    if method == WORDED:
+        worded, blocks = kept_worded(folder, again)
+        return tuple(Head(worded[fold], blocks, fold) for fold in range(FOLDS))
+    if method == METHOD:
+        probes = kept_probes(folder, again)
+        return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
+    if reads_text(method):
+        return text_heads(folder, again)
+    return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
 
 def enrolment_of_traces(
@@ -300,10 +319,18 @@ def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[st
     return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
 
 
-def _validation(folder: Path) -> dict[str, npt.NDArray[Any]]:
+def _responses(release: Release, rows: Slice) -> list[str]:
+    """Responses of a roster, row = source * P + prompt."""
+    records = release.records("agent500")
+    width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
+    return [records.traces[s * width + p].response for s in range(len(rows.sources)) for p in prompts]
+
+
+def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
     """Rows of the validation that the stage audit kept, as attachments; none where it has not run."""
     if not (folder / VALIDATION).exists():
-        print(f"No validation is attached: run python -m jobs evaluate --stage audit first ({folder.name})")
+        command = f"python -m jobs evaluate --stage audit --method {method}"
+        print(f"No validation is attached: run {command} first ({folder.name})")
         return {}
     with np.load(folder / VALIDATION, allow_pickle=False) as held:
         return {name: held[name] for name in held.files}

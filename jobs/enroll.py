@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from backend.audit.enrollable import ENROLLABLE, LIVE
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
@@ -24,7 +25,7 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
-from jobs._stages.readout_live import LIVE, live_blocks
+from jobs._stages.readout_live import live_blocks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--readout",
-        choices=(LIVE, METHOD),
-        help=f"what scores the traces of a roster or of the sample: {LIVE}, discriminants over several blocks (default "
-        f"for a roster), or {METHOD}, the paper's probe (default for the sample, whose few prompts give no more)",
+        choices=ENROLLABLE,
+        help=f"what scores the traces: {LIVE}, discriminants over several blocks (default for a roster), {METHOD}, the "
+        "paper's probe (default for the sample, whose few prompts give no more), or for a roster any other reader that "
+        "was evaluated on it and is linear in what it reads",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -67,6 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
             "It is not clear what to enrol", "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
         )
     if arguments.sample:
+        if arguments.readout not in (None, LIVE, METHOD):
+            raise AtlasError(
+                f"The sample is scored by {LIVE} or {METHOD}, and not by {arguments.readout}",
+                "Give --roster, whose evaluation the other readers are made of",
+            )
         proxy = proxy_key(arguments.proxy)
         blocks = live_blocks(proxy) if arguments.readout == LIVE else None
         made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import jobs.enroll
 from atlas.application import create_application
 from atlas.pages.attribute import question
 from backend.audit.ecosystems import Ecosystem
+from backend.audit.enrollable import ENROLLABLE, reader_id
 from tests.invented_atlas import publish_invented
 
 READS, SEES = "reader-paper/tiny/ur", "reader-paper/tiny/r"
@@ -48,7 +51,33 @@ def test_a_chosen_reader_that_scores_nothing_here_is_named_with_its_remedy() -> 
     assert told[1] == "python -m jobs enroll --readout reader-paper --proxy tiny --view r --roster 12-way"
     words = question.not_enrolled([BEST], {"reader": "ngram-word"})
     assert words is not None and words[0].startswith("Word n-grams, the reader in the header, is not enrolled here.")
-    assert words[1] == ""
+    assert words[1] == "python -m jobs enroll --readout ngram-word --roster 100-way"
+    assert question.not_enrolled([BEST, replace(BEST, reader="ngram-word")], {"reader": "ngram-word"}) is None
+
+
+@pytest.mark.usefixtures("served")
+def test_a_reader_that_cannot_score_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question.questions().__class__, "knows", lambda *_: True)
+    monkeypatch.setattr(question.questions().__class__, "reader_name", lambda *_: "It")
+    for reader, why in (
+        ("fused/tiny/ur", "a network takes part in it"),
+        ("network/tiny/ur", "a network takes part in it"),
+        ("lda/tiny/ur", "lda-live is what live attribution has of them"),
+        ("ngram-word-lengths", "ngram-word is its like"),
+        ("dct-q8/tiny/ur", "more of a response than the two modes"),
+        ("temporal-max/tiny/ur", "more of a response than the two modes"),
+        ("llmmap/mini/ur", "an encoder of its own"),
+        ("reader-mean4/ur", "not linear in the states of a proxy, nor in the n-grams"),
+    ):
+        told = question.not_enrolled([BEST], {"reader": reader, "roster": "12-way"})
+        assert told is not None and why in told[0] and told[0].endswith(".")
+        assert told[1] == ""
+    for method in ENROLLABLE:
+        told = question.not_enrolled([BEST], {"reader": reader_id(method, "slim", "ur"), "roster": "12-way"})
+        assert told is not None and told[1].startswith(f"python -m jobs enroll --readout {method} ")
+        parser = argparse.ArgumentParser()
+        jobs.enroll.configure(parser)
+        assert parser.parse_args(told[1].split()[4:]).readout == method
 
 
 @pytest.mark.usefixtures("served")
@@ -59,5 +88,7 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     # A reader that the generation does not know goes by its id; two enrolments of one wording are told apart by name.
     live = "Discriminants, live · prompt + response · tiny"
     assert labels[2:] == [f"{name} · {live}" for name in ("12-way-tiny-ur", "own", "twin")]
+    texts = question.ecosystem_options([replace(PROBE, reader="ngram-word")])
+    assert texts[0]["label"] == "12-way · Word n-grams · text of the response"
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]

@@ -11,15 +11,27 @@ import pytest
 
 from backend.audit.enrolment_files import load_enrolment, save_enrolment
 from backend.audit.fitted import shortened
+from backend.audit.matched import accuracy_of_one
+from backend.audit.windows import standardised
 from backend.baselines.texts import cut_responses
 from backend.errors import AtlasError
 from backend.readouts.stack import cells_of
 from backend.release import Release
+from backend.store.audit_queries import validation
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from jobs import _common
 from jobs._enrolments import enrolment_of
-from jobs._stages import Asked, attribution, baselines, readout_members, readouts
+from jobs._stages import (
+    Asked,
+    attribution,
+    audit,
+    baseline_methods,
+    baselines,
+    controls,
+    readout_members,
+    readouts,
+)
 from jobs._stages.kept import kept_folder
 from tests.fake_release import fake_release
 from tests.test_readouts_stage import tokenizer
@@ -107,6 +119,72 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     assert {"calibration", "calibration-t32", "unknown-t64", "stop", "domain-agent500"} < {
         name.partition(".")[0] for name in made.attachments
     }
+
+
+@pytest.mark.parametrize(
+    "method", ["reader-dc", "reader-ac", "pca-64", "pca-64-unscaled", "centroid-svd", "centroid-svd-unscaled"]
+)
+def test_controls_score_enrolled_prompts_as_their_evaluation_did(
+    world: Release, tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AtlasError, match=f"--roster 165-way --stage controls --method {method}[.]$"):
+        enrolment_of(world, "invented", "ur", "165-way", method=method)
+    with open_work(tmp_path / "work.duckdb") as connection:
+        controls.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=(method,)))
+    made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method=method), tmp_path / "made.npz")
+    assert "differ by" in capsys.readouterr().out
+    made = load_enrolment(tmp_path / "made.npz")
+    assert (made.name, made.reader) == (f"165-way-{method}-invented-ur", f"{method}/invented/ur")
+    assert (made.place_reader, made.landing) == ("reader-paper/invented/ur", made.place)
+    assert made.block == {"reader-dc": "dc", "reader-ac": "ac"}.get(method, "dc-ac")
+    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    folder = kept_folder(method, "invented", "ur", "165-way", 25)
+    kept = np.load(folder / "log_posteriors.npy")
+    for head in made.heads:
+        test = np.tile(rows.prompt_folds, len(rows.sources)) == head.fold
+        read = made.coordinates(head, {layer: rows.load(layer)[test] for layer in head.layers})
+        assert np.allclose(head.log_posterior(read, np.zeros(int(test.sum()), np.intp)), kept[test], atol=2e-3)
+    assert {"calibration", "unknown", "stop", "domain-agent500", "signatures"} == {
+        name.partition(".")[0] for name in made.attachments
+    }
+    assert standardised(rows.load(made.place), made).shape == (len(rows.labels), 6)
+    np.save(folder / "log_posteriors.npy", np.roll(kept, 1, axis=1))
+    with pytest.raises(AtlasError, match=f"{method}/invented/ur differ from .* Evaluate it again: python -m jobs"):
+        enrolment_of(world, "invented", "ur", "165-way", method=method)
+
+
+def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
+    world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (baselines, baseline_methods):
+        monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer, raising=False)
+        monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
+    command = "Run: python -m jobs evaluate --roster 165-way --stage baselines --method ngram-word[.]$"
+    with pytest.raises(AtlasError, match=command):
+        enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
+    with open_work(tmp_path / "work.duckdb") as connection:
+        baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        audit.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        parts = set(validation(connection, "ngram-word", "165-way")["part"])
+    assert parts == {"calibration", "unknown", "stop", "drift"}
+    made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method="ngram-word"), tmp_path / "made.npz")
+    made = load_enrolment(tmp_path / "made.npz")
+    assert (made.name, made.reader, made.block) == ("165-way-ngram-word-invented-ur", "ngram-word", "text")
+    assert (made.layers, made.hidden_size) == ([made.landing], 3)
+    assert accuracy_of_one(made) is not None
+    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    folder = kept_folder("ngram-word", None, None, "165-way", 25)
+    kept, traces = np.load(folder / "log_posteriors.npy"), world.records("agent500").traces
+    counts = made.counts([trace.response for trace in traces[: len(kept)]])
+    for head in made.heads:
+        test = np.flatnonzero(np.tile(rows.prompt_folds, len(rows.sources)) == head.fold)
+        assert np.allclose(head.log_posterior(counts[test], test), kept[test], atol=1e-5)
+    (folder / "ngrams.3.npz").unlink()
+    with pytest.raises(AtlasError, match=f"n-grams of fold 3 are missing .* {command}"):
+        enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
+    with open_work(tmp_path / "work.duckdb") as connection:
+        baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+    assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256
 
 
 def test_one_probe_on_everything(world: Release) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from backend.readouts.bank import make_bank
 from backend.readouts.coded_grams import BITS, KIND, LENGTHS, coded, counts_of
-from backend.readouts.grams import count_grams, gram_spans
 from backend.readouts.discriminant import fit_discriminant
+from backend.readouts.grams import count_grams, gram_spans
 from backend.readouts.moments import moments_of
 from backend.readouts.softmax import SoftmaxSettings, fit_grams
 from backend.readouts.stack import CELLS, Stack

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from backend.evaluations.compression import UNSCALED, centroid_axes, compressions, principal_axes
-from backend.evaluations.matched import matched_evidence
+from backend.evaluations.compression import UNSCALED, centroid_axes, collapsed, compressions, principal_axes
+from backend.evaluations.matched import matched_evidence, matched_probe
 from backend.probe import ProbeSettings, descend, fit_probe
 
 
@@ -74,3 +74,13 @@ def test_permuted_labels_give_chance_although_the_svd_uses_them():
         # A probe that standardises 64 principal components weighs the sixty noisy ones like the others.
         assert (told[method].argmax(1) == labels).mean() > (0.4 if method == "pca-64" else 0.9), method
         assert abs((blind[method].argmax(1) == shuffled).mean() - 0.25) < 0.06, method
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+@pytest.mark.parametrize("method", ["pca-64", "centroid-svd"])
+def test_a_projection_and_its_probe_are_one_linear_map(rows, method, unscaled):
+    labels = np.arange(300) % 7
+    projection, probe = matched_probe(rows, labels, 7, compressions()[method], unscaled=unscaled)
+    one = collapsed(projection, probe)
+    assert one.weight.shape == (20, 7)
+    np.testing.assert_allclose(one.log_posterior(rows), probe.log_posterior(projection(rows)), atol=2e-5)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from backend.audit.enrolment import BLOCKS, Enrolment
 from backend.audit.intake.model import whole
+from backend.baselines.ngram import Counts
 from backend.errors import AtlasError
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader
@@ -171,7 +172,8 @@ class Attributor:
             read = reader.read(encoded, enrolment.layers)
             known = enrolment.folds_of([trace.prompt for trace in batch])
             by_layer = {layer: read[layer, "full"] for layer in enrolment.layers}
-            scores.append(self._log_posteriors(by_layer, known, cells_of_traces(batch, encoded)))
+            counts = enrolment.counts([whole(trace.response) for trace in batch])
+            scores.append(self._log_posteriors(by_layer, known, cells_of_traces(batch, encoded), counts))
             tokens += [e.response_tokens for e in encoded]
             folds += known
             total_states += by_layer[place].sum(0, dtype=np.float64)
@@ -192,15 +194,16 @@ class Attributor:
         )
 
     def _log_posteriors(
-        self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None], cells: Ints
+        self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None], cells: Ints, counts: Counts
     ) -> Floats:
         out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
         numbers = np.array([-1 if fold is None else fold for fold in folds])
         for number in np.unique(numbers):
             rows = numbers == number
             here = {layer: fingerprints[rows] for layer, fingerprints in by_layer.items()}
+            texts = None if counts is None else counts[np.flatnonzero(rows)]
             heads = self.enrolment.heads_for(None if number < 0 else int(number))
-            parts = [head.log_posterior(self.enrolment.coordinates(head, here), cells[rows]) for head in heads]
+            parts = [head.log_posterior(self.enrolment.coordinates(head, here, texts), cells[rows]) for head in heads]
             out[rows] = np.mean(parts, axis=0)
         return out
 

@@ -1,9 +1,10 @@
 """An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
 Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
-from. A head is the paper's probe at one block, or a bank of discriminants over several blocks. Where there is one for
-every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt, and any other
-trace by the mean of the heads' log-posteriors.
+from. A head is a probe at one block, a bank of discriminants over several blocks, alone or with n-grams of the response
+beside it, or a classifier of the n-grams alone, where the proxy only says where traces lie among the sources. Where
+there is one for every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt,
+and any other trace by the mean of the heads' log-posteriors.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.baselines.coded_ngrams import PARTS as NGRAM_PARTS
+from backend.baselines.coded_ngrams import CodedNgrams, counted
+from backend.baselines.ngram import Counts, count
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
+from backend.readouts.coded_grams import counts_of
+from backend.readouts.worded import WordedBank
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
@@ -28,6 +35,8 @@ FORMATS = (1, 2)
 """1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
 PLACED_BY = "reader-paper"
 """Method whose maps and signatures stand for a block that is read beside those of the heads."""
+WHOLE = "dc-ac"
+"""Block of a whole fingerprint."""
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}
 """Modes of every spectral block that a probe may read."""
 
@@ -38,27 +47,52 @@ class Head:
 
     Attributes
     ----------
-    probe : LinearProbe or DiscriminantBank
+    probe : LinearProbe, DiscriminantBank, WordedBank or CodedNgrams
     layers : tuple of int
-        Blocks of the proxy, from 1, in the order of the coordinates.
+        Blocks of the proxy, from 1, in the order of the coordinates; none where the text is read.
     fold : int or None
         Prompt fold that it was not trained on; None for one fitted on everything.
     """
 
-    probe: LinearProbe | DiscriminantBank
+    probe: LinearProbe | DiscriminantBank | WordedBank | CodedNgrams
     layers: tuple[int, ...]
     fold: int | None = None
 
-    def log_posterior(self, rows: npt.NDArray[np.floating], cells: Ints) -> Floats:
-        """Log-posteriors (n, C) of coordinates (n, D), and cells of the texts (n,), which a probe does not ask for."""
-        if isinstance(self.probe, LinearProbe):
-            return self.probe.log_posterior(rows)
-        return self.probe.log_posterior(rows, cells)
+    def log_posterior(self, rows: Any, cells: Ints) -> Floats:
+        """Log-posteriors (n, C).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, D) or scipy.sparse.csr_matrix of shape (n, buckets)
+            Coordinates, or n-gram counts where the text is read; a pair of them where both are.
+        cells : ndarray of shape (n,)
+            Cells of the texts, which only a bank asks for.
+        """
+        if isinstance(self.probe, WordedBank):
+            states, counts = rows
+            return self.probe.log_posterior(states, counts, cells)
+        if isinstance(self.probe, DiscriminantBank):
+            return self.probe.log_posterior(rows, cells)
+        return self.probe.log_posterior(rows)
+
+    @property
+    def standardiser(self) -> tuple[Floats, Floats] | None:
+        """Mean and spread of the coordinates, each (D,); None where the text is read."""
+        probe = self.probe.bank if isinstance(self.probe, WordedBank) else self.probe
+        return None if isinstance(probe, CodedNgrams) else (probe.mean, probe.scale)
 
     def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
-        """Direction (D,) in standardised coordinates, and constant, of the log-odds of two sources."""
+        """Direction (D,) in standardised coordinates, and constant, of the log-odds of two sources, words aside.
+
+        Raises
+        ------
+        ValueError
+            If the head reads text.
+        """
         probe = self.probe
-        if isinstance(probe, DiscriminantBank):
+        if isinstance(probe, CodedNgrams):
+            raise ValueError("a head that reads text has no direction among states")
+        if isinstance(probe, DiscriminantBank | WordedBank):
             return probe.odds(cell, source, rival)
         direction: Doubles = probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]
         return direction, float(probe.bias[source]) - float(probe.bias[rival])
@@ -72,11 +106,11 @@ class Enrolment:
     ----------
     name : str
     reader : str
-        Reader id, ``reader-paper/smollm2-135m/ur``.
+        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy.
     proxy : str
     view : {'ur', 'r'}
     block : str
-        Spectral block that the heads read: dc, ac, dc-ac.
+        Spectral block that the heads read: dc, ac, dc-ac; 'text' where they read none.
     sources, families : tuple of str, length C
         In the order of the heads' columns.
     heads : tuple of Head
@@ -93,6 +127,8 @@ class Enrolment:
         nothing here reads them.
     landing : int or None
         Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
+    width : int or None
+        Dimension d of the proxy where no head reads its states.
     """
 
     name: str
@@ -109,6 +145,7 @@ class Enrolment:
     facts: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     landing: int | None = None
+    width: int | None = None
 
     @property
     def layers(self) -> list[int]:
@@ -129,8 +166,10 @@ class Enrolment:
     @property
     def hidden_size(self) -> int:
         """Dimension d of the proxy."""
-        first = self.heads[0]
-        return len(first.probe.mean) // (len(BLOCKS[self.block]) * len(first.layers))
+        read = self.heads[0].standardiser
+        if read is None:
+            return self.width or 0
+        return len(read[0]) // (len(BLOCKS[self.block]) * len(self.heads[0].layers))
 
     def folds_of(self, prompts: Sequence[str]) -> list[int | None]:
         """Fold of every prompt that was enrolled, None for others."""
@@ -150,10 +189,23 @@ class Enrolment:
         d, modes = fingerprints.shape[1] // 2, BLOCKS[self.block]
         return fingerprints[:, modes[0] * d : (modes[-1] + 1) * d]
 
-    def coordinates(self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]]) -> npt.NDArray[np.floating]:
-        """What a head reads, (n, D), out of fingerprints (n, 2 d) at every block; half precision becomes single."""
+    def counts(self, responses: Sequence[str]) -> Counts:
+        """N-gram counts (n, buckets) of responses without lone surrogates; None where no head reads text."""
+        probe = self.heads[0].probe
+        if isinstance(probe, WordedBank):
+            return counts_of(responses)
+        return count(responses, probe.settings) if isinstance(probe, CodedNgrams) else None
+
+    def coordinates(self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]], counts: Counts = None) -> Any:
+        """What a head reads, (n, D), out of fingerprints (n, 2 d) at every block, the counts of the texts, or both.
+
+        Half precision becomes single.
+        """
+        if isinstance(head.probe, CodedNgrams):
+            return counts
         rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
-        return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+        rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+        return (rows, counts) if isinstance(head.probe, WordedBank) else rows
 
     @property
     def sha256(self) -> str:
@@ -182,7 +234,7 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 
 def described(enrolment: Enrolment) -> dict[str, Any]:
     """What a file says in JSON; the facts are added there, and do not enter the hash."""
-    told = {
+    told: dict[str, Any] = {
         "name": enrolment.name,
         "reader": enrolment.reader,
         "proxy": enrolment.proxy,
@@ -195,19 +247,35 @@ def described(enrolment: Enrolment) -> dict[str, Any]:
     if simple and enrolment.landing is None:
         heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
         return told | {"format": 1, "heads": heads}
-    heads = [
-        {
-            "kind": "probe" if isinstance(head.probe, LinearProbe) else "bank",
-            "layers": list(head.layers),
-            "fold": head.fold,
-        }
-        for head in enrolment.heads
+    entries: list[dict[str, Any]] = [
+        {"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold} for head in enrolment.heads
     ]
-    return told | {"format": 2, "heads": heads, "landing": enrolment.landing}
+    for head, entry in zip(enrolment.heads, entries, strict=True):
+        if isinstance(head.probe, CodedNgrams):
+            entry["counts"] = counted(head.probe.method)
+    if enrolment.width is not None:
+        told["width"] = enrolment.width
+    return told | {"format": 2, "heads": entries, "landing": enrolment.landing}
 
 
 PROBE_PARTS = ("mean", "scale", "weight", "bias")
 BANK_PARTS = ("mean", "scale", "codes", "steps", "weight", "bias", "shares")
+
+
+WORD_PARTS = ("columns", "idf", "codes", "steps", "bias")
+WORDED_PARTS = (*(f"bank.{part}" for part in BANK_PARTS), *(f"words.{part}" for part in WORD_PARTS), "word_shares")
+KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
+    "probe": (LinearProbe, PROBE_PARTS),
+    "bank": (DiscriminantBank, BANK_PARTS),
+    "worded": (WordedBank, WORDED_PARTS),
+    "ngrams": (CodedNgrams, NGRAM_PARTS),
+}
+"""Kinds of heads in a file, and the arrays of each; a dot reaches inside."""
+
+
+def kind_of(head: Head) -> str:
+    """What a file calls a head."""
+    return next(kind for kind, (made, _) in KINDS.items() if isinstance(head.probe, made))
 
 
 def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
@@ -218,6 +286,5 @@ def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
         "folds": enrolment.folds,
     }
     for i, head in enumerate(enrolment.heads):
-        parts = PROBE_PARTS if isinstance(head.probe, LinearProbe) else BANK_PARTS
-        arrays |= {f"head{i}.{part}": getattr(head.probe, part) for part in parts}
+        arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
     return arrays

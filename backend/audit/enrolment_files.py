@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import TEXT
 from backend.audit.enrolment import (
-    BANK_PARTS,
     BLOCKS,
     FORMATS,
     PROBE_PARTS,
@@ -23,10 +23,14 @@ from backend.audit.enrolment import (
     arrays_of,
     described,
 )
+from backend.baselines.coded_ngrams import CodedNgrams, counted
+from backend.baselines.ngram import SETTINGS
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
+from backend.readouts.coded_grams import BITS, CodedGrams
 from backend.readouts.stack import CELLS
+from backend.readouts.worded import WordedBank
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
@@ -36,6 +40,13 @@ _REMEDY = "Make it again, or take another one from the data folder"
 _BANK_KINDS: Mapping[str, type[np.generic]] = {
     "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
     "bias": np.float32, "shares": np.float64,
+}  # fmt: skip
+_WORD_KINDS: Mapping[str, type[np.generic]] = {
+    "columns": np.int32, "idf": np.float32, "codes": np.int8, "steps": np.float32, "bias": np.float32,
+}  # fmt: skip
+_SHARE_KINDS: Mapping[str, type[np.generic]] = {"word_shares": np.float64}
+_NGRAM_KINDS: Mapping[str, type[np.generic]] = {
+    "columns": np.int32, "idf": np.float32, "codes": np.uint8, "step": np.float32, "bias": np.float32,
 }  # fmt: skip
 
 
@@ -48,6 +59,15 @@ def rounded(enrolment: Enrolment) -> Enrolment:
             head = replace(head, probe=replace(head.probe, weight=weight))
         heads.append(head)
     return replace(enrolment, heads=tuple(heads))
+
+
+def as_stored(enrolment: Enrolment) -> Enrolment:
+    """What a file will hold: weights of probes in half precision where single precision would take more than 2 MB."""
+    return rounded(enrolment) if _halved(enrolment) else enrolment
+
+
+def _halved(enrolment: Enrolment) -> bool:
+    return sum(array.nbytes for array in arrays_of(enrolment).values()) > SIZE_LIMIT
 
 
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
@@ -63,16 +83,14 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     -------
     Enrolment
         As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
-        Banks are stored as they are.
+        Banks and n-grams are stored as they are.
 
     Raises
     ------
     AtlasError
         If the folder cannot be written.
     """
-    bytes_single = sum(array.nbytes for array in arrays_of(enrolment).values())
-    half = bytes_single > SIZE_LIMIT
-    kept = rounded(enrolment) if half else enrolment
+    half, kept = _halved(enrolment), as_stored(enrolment)
     arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
     if half:
         arrays = {
@@ -132,6 +150,7 @@ def load_enrolment(path: Path) -> Enrolment:
             facts=dict(told["facts"]),
             attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
             landing=None if told.get("landing") is None else int(told["landing"]),
+            width=None if told.get("width") is None else int(told["width"]),
         )
         _check(enrolment)
     except FileNotFoundError as error:
@@ -183,40 +202,98 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str
     if told.get("kind", "probe") == "probe":
         single = (arrays[f"head{number}.{part}"].astype(np.float32) for part in PROBE_PARTS)
         return Head(LinearProbe(*single), layers, fold)
-    if told["kind"] != "bank":
+    if told["kind"] == "bank":
+        return Head(DiscriminantBank(**_parts(arrays, f"head{number}.", _BANK_KINDS)), layers, fold)
+    if told["kind"] == "worded":
+        bank = DiscriminantBank(**_parts(arrays, f"head{number}.bank.", _BANK_KINDS))
+        words = CodedGrams(**_parts(arrays, f"head{number}.words.", _WORD_KINDS))
+        return Head(WordedBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
+    if told["kind"] != "ngrams":
         raise ValueError(f"a head is a {str(told['kind'])[:20]}")
+    known = [method for method in SETTINGS if counted(method) == told["counts"]]
+    if not known or layers:
+        raise ValueError("a head counts n-grams in a way that is not known")
+    return Head(CodedNgrams(**_parts(arrays, f"head{number}.", _NGRAM_KINDS), method=known[0]), layers, fold)
+
+
+def _parts(
+    arrays: Mapping[str, npt.NDArray[Any]], prefix: str, kinds: Mapping[str, type[np.generic]]
+) -> dict[str, Any]:
     parts = {}
-    for part in BANK_PARTS:
-        parts[part] = arrays[f"head{number}.{part}"]
-        if parts[part].dtype != _BANK_KINDS[part]:
+    for part, kind in kinds.items():
+        parts[part] = arrays[f"{prefix}{part}"]
+        if parts[part].dtype != kind:
             raise ValueError(f"the {part} of a head have the wrong type")
-    return Head(DiscriminantBank(**parts), layers, fold)
+    return parts
 
 
 def _check(enrolment: Enrolment) -> None:
     c = len(enrolment.sources)
     if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
         raise ValueError("sources, families and probes do not belong together")
-    if any(not head.layers or min(head.layers) < 1 for head in enrolment.heads) or enrolment.layers[0] < 1:
+    if not enrolment.layers or enrolment.layers[0] < 1:
         raise ValueError("a probe has the wrong shape")
-    d = enrolment.hidden_size * len(BLOCKS[enrolment.block])
-    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
-    for head in enrolment.heads:
-        probe, width = head.probe, d * len(head.layers)
-        if isinstance(probe, LinearProbe):
-            shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
-            wanted: list[tuple[int, ...]] = [(width, c), (c,)]
-        else:
-            members, rank = probe.steps.shape
-            shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
-            wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
-            numbers += [probe.steps, probe.shares]
-        if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
-            raise ValueError("a probe has the wrong shape")
-        numbers += [probe.mean, probe.scale, probe.weight, probe.bias]
     if enrolment.log_prior.shape != (c,) or enrolment.prompts.shape != enrolment.folds.shape:
         raise ValueError("the prior or the prompts have the wrong shape")
-    if not all(np.isfinite(array).all() for array in numbers) or any(
-        (h.probe.scale <= 0).any() for h in enrolment.heads
+    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
+    for head in enrolment.heads:
+        if isinstance(head.probe, CodedNgrams):
+            _check_ngrams(head.probe, c)
+            numbers += [head.probe.idf, head.probe.step, head.probe.bias]
+        else:
+            numbers += _check_states(enrolment, head, c)
+    methods = {head.probe.method if isinstance(head.probe, CodedNgrams) else None for head in enrolment.heads}
+    worded = {isinstance(head.probe, WordedBank) for head in enrolment.heads}
+    if (
+        len(methods) > 1
+        or len(worded) > 1
+        or (methods == {None}) == (enrolment.block == TEXT)
+        or enrolment.hidden_size < 1
     ):
+        raise ValueError("the heads do not read the same")
+    if not all(np.isfinite(array).all() for array in numbers):
         raise ValueError("it holds numbers that are not finite")
+
+
+def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
+    """Shapes of a head that reads states; its numbers are given back."""
+    probe = head.probe.bank if isinstance(head.probe, WordedBank) else head.probe
+    if isinstance(probe, CodedNgrams) or not head.layers or min(head.layers) < 1:
+        raise ValueError("a probe has the wrong shape")
+    width = enrolment.hidden_size * len(BLOCKS[enrolment.block]) * len(head.layers)
+    numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
+    if isinstance(probe, LinearProbe):
+        shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
+        wanted: list[tuple[int, ...]] = [(width, c), (c,)]
+    else:
+        members, rank = probe.steps.shape
+        shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
+        wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+        numbers += [probe.steps, probe.shares]
+    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
+        raise ValueError("a probe has the wrong shape")
+    if (probe.scale <= 0).any():
+        raise ValueError("it holds numbers that are not finite")
+    if isinstance(head.probe, WordedBank):
+        words, f = head.probe.words, len(head.probe.words.columns)
+        shapes = [words.idf.shape, words.codes.shape, words.steps.shape, words.bias.shape, head.probe.word_shares.shape]
+        if shapes != [(f,), (f, c), (f,), (c,), (CELLS,)]:
+            raise ValueError("a classifier of n-grams has the wrong shape")
+        _check_columns(words.columns, 1 << BITS)
+        numbers += [words.idf, words.steps, words.bias, head.probe.word_shares]
+    return numbers
+
+
+def _check_ngrams(model: CodedNgrams, c: int) -> None:
+    f, buckets = len(model.columns), model.settings.buckets
+    shapes = [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape, model.bias.shape]
+    if shapes != [(f,), (f,), (2, f, c), (), (c,)]:
+        raise ValueError("a classifier of n-grams has the wrong shape")
+    _check_columns(model.columns, buckets)
+
+
+def _check_columns(columns: npt.NDArray[np.int32], buckets: int) -> None:
+    if columns.ndim != 1 or not len(columns):
+        raise ValueError("a classifier of n-grams has the wrong shape")
+    if columns[0] < 0 or columns[-1] >= buckets or (np.diff(columns) <= 0).any():
+        raise ValueError("the n-grams of a head are in no order")

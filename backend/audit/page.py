@@ -216,7 +216,8 @@ shows what others find.</p>{% endif %}
 {% for map in report.heat_maps %}
 <h2>Token evidence of trace {{ map.number }}</h2>
 <p class="small">Green speaks for {{ map.source }}, red for {{ map.rival }}. The tokens add up to
-{{ map.log_odds | number(4) }} nats ({{ map.stored | number(4) }} after the rounding of the stored fingerprint).</p>
+{{ map.log_odds | number(4) }} nats{% if map.stored != map.log_odds %} ({{ map.stored | number(4) }} after the rounding
+of the stored fingerprint){% endif %}.</p>
 <p class="small">Prompt: {{ map.prompt }}</p>
 {% set largest = map.pieces | map(attribute="value") | map("abs") | max %}
 <div class="heat">{% for piece in map.pieces %}<span title="{{ piece.value | number(4) }}"
@@ -280,7 +281,8 @@ unknown-source test or its stop are wrong has not been measured.</p>{% endif %}
 <table><tbody>
 <tr><td>File</td><td>{{ report.input.name }}, {{ "{:,}".format(report.input.size) }} bytes, {{ report.input.encoding }}
 <span class="mono">{{ report.input.sha256 }}</span></td></tr>
-<tr><td>Reader</td><td>{{ report.method.reader }}, block {{ report.method["layers"] | join(", ") }}, {{
+<tr><td>Reader</td><td>{{ report.method.reader }}, {{ "text of the responses, traces placed at " if report.method.block
+== "text" }}block {{ report.method["layers"] | join(", ") }}, {{
 report.method.probes }}
 probe(s), {{ report.method.engine }}</td></tr>
 <tr><td>Enrolment: probes, calibration, unknown-source reference, names</td>

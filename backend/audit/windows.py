@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.audit.drift import DriftTest, Method, drift_test
-from backend.audit.enrolment import Enrolment
+from backend.audit.enrolment import WHOLE, Enrolment
 from backend.audit.intake import Columns, Limits, Problem, inspect, walk
 from backend.errors import AtlasError
 
@@ -29,30 +29,40 @@ MOST = 1_000
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
     """Fingerprints (n, 2 d) at the block where the enrolment places traces, (n, D), as its heads see them.
 
-    Where no head reads that block, the spread of the enrolled domain stands in.
+    Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
 
     Raises
     ------
     AtlasError
         If there is neither.
     """
-    mean, scale = _standardiser(enrolment)
-    columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
+    if enrolment.landing is None:
+        mean, scale = _of_heads(enrolment) or _of_domain(enrolment)
+        columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
+    else:  # the validation compares whole fingerprints there, whatever part of them is scored
+        mean, scale = (_of_heads(enrolment) if enrolment.block == WHOLE else None) or _of_domain(enrolment)
+        columns = np.asarray(fingerprints, dtype=np.float64)
     out: Doubles = (columns - mean) / scale
     return out
 
 
-def _standardiser(enrolment: Enrolment) -> tuple[Floating, Floating]:
+def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
+    """Mean and spread by the first head that reads where traces are placed."""
     for head in enrolment.heads:
         if enrolment.place in head.layers:
-            width = len(head.probe.mean) // len(head.layers)
+            mean, scale = head.standardiser or (np.empty(0), np.empty(0))
+            width = len(mean) // len(head.layers)
             inside = slice(head.layers.index(enrolment.place) * width, (head.layers.index(enrolment.place) + 1) * width)
-            return head.probe.mean[inside], head.probe.scale[inside]
+            return mean[inside], scale[inside]
+    return None
+
+
+def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
+    """Mean and spread of the enrolled domain."""
     for name in sorted(enrolment.attachments):
         part, _, array = name.partition(".")
         if part.startswith("domain-") and array == "mean":
-            parts = (enrolment.attachments[f"{part}.{of}"] for of in ("mean", "scale"))
-            mean, scale = (enrolment.columns(np.asarray(one)[None])[0] for one in parts)
+            mean, scale = (np.asarray(enrolment.attachments[f"{part}.{of}"]) for of in ("mean", "scale"))
             return mean, scale
     raise AtlasError(
         f"The enrolment '{enrolment.name}' brings no spread at block {enrolment.place}", "Make it again with its domain"

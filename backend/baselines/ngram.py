@@ -107,7 +107,12 @@ def count(texts: Iterable[str], settings: NgramSettings) -> Counts:
     -------
     scipy.sparse.csr_matrix of shape (n, buckets), float32
     """
-    hasher = HashingVectorizer(
+    return vectorizer(settings).transform(texts)
+
+
+def vectorizer(settings: NgramSettings) -> HashingVectorizer:
+    """What takes a text apart into n-grams and hashes them."""
+    return HashingVectorizer(
         analyzer=settings.analyzer,
         ngram_range=(settings.shortest, settings.longest),
         token_pattern=settings.pattern,
@@ -117,7 +122,6 @@ def count(texts: Iterable[str], settings: NgramSettings) -> Counts:
         lowercase=False,
         dtype=np.float32,
     )
-    return hasher.transform(texts)
 
 
 def weigh(counts: Counts, idf: Floats) -> Counts:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.matched import Encode, Floats, Represent, Rows
-from backend.probe import standardiser
+from backend.probe import LinearProbe, standardiser
 
 DIMENSIONS = 64
 UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")
@@ -87,6 +87,27 @@ def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int =
     _, _, vectors = np.linalg.svd(centroids, full_matrices=False)
     kept = min(dimensions, len(present) - 1)
     return Projection(mean, scale, np.ascontiguousarray(vectors[:kept].T, dtype=np.float32))
+
+
+def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
+    """One linear map in place of a projection and the probe on its coordinates.
+
+    Parameters
+    ----------
+    projection : Projection
+        (n, D) to (n, E).
+    probe : LinearProbe
+        On the projected coordinates (n, E).
+
+    Returns
+    -------
+    LinearProbe
+        On rows (n, D); it says the same but for the rounding of float32.
+    """
+    weight = probe.weight.astype(np.float64) / probe.scale[:, None]
+    bias = probe.bias - probe.mean.astype(np.float64) @ weight
+    axes = projection.axes.astype(np.float64)
+    return LinearProbe(projection.mean, projection.scale, (axes @ weight).astype(np.float32), bias.astype(np.float32))
 
 
 def compressions() -> dict[str, Represent]:

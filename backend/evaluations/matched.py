@@ -67,13 +67,48 @@ def matched_evidence(
         rows, test = load(layer), folds == fold
         seen, unseen = rows[~test], rows[test]
         for name, represent in representations.items():
-            encode = represent(seen, labels[~test])
-            fit = _fit_unscaled if name in unscaled else fit_probe
-            probe = fit(encode(seen), labels[~test], classes, settings)
+            encode, probe = matched_probe(
+                seen, labels[~test], classes, represent, unscaled=name in unscaled, settings=settings
+            )
             out[name][test] = probe.log_posterior(encode(unseen))
             if progress:
                 progress(name)
     return out
+
+
+def matched_probe(
+    rows: Rows,
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    represent: Represent,
+    *,
+    unscaled: bool = False,
+    settings: ProbeSettings | None = None,
+) -> tuple[Encode, LinearProbe]:
+    """A representation and the probe on it, both fitted on the same rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, D)
+        Training rows.
+    labels : ndarray of shape (n,)
+    classes : int
+        Number of sources ``C``.
+    represent : callable
+    unscaled : bool
+        Features reach the probe as they are, not standardised.
+    settings : ProbeSettings, optional
+
+    Returns
+    -------
+    encode : callable
+        Rows (n, D) to features (n, E).
+    probe : LinearProbe
+        On the features.
+    """
+    encode = represent(rows, labels)
+    fit = _fit_unscaled if unscaled else fit_probe
+    return encode, fit(encode(rows), labels, classes, settings)
 
 
 def _fit_unscaled(

@@ -7,6 +7,7 @@ counts less each time, and its occurrences share alike.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -92,7 +93,7 @@ class CodedGrams:
         return np.cumsum(edges)[:-1], float(self.bias[source]) - float(self.bias[rival])
 
 
-def counts_of(texts: list[str]) -> Counts:
+def counts_of(texts: Sequence[str]) -> Counts:
     """Counts (n, buckets) of the word n-grams that the classifiers here know."""
     return count_grams(texts, KIND, LENGTHS, BITS)
 

@@ -1,14 +1,15 @@
 """What the evidence of an audit is worth: calibration, unknown sources, sequential stop and drift, cross-validated.
 
-Needs the kept out-of-fold log-posteriors of a readout, the paper's or that of live attribution; sources left out by
-refitting, and drift between fingerprints, need fingerprints as well. The rows go to ``audit_validation`` and, for the
-enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts and readouts can be asked for by name
-(``--method lda-live,calibration,refit``); the rows of the others stay.
+Needs the kept out-of-fold log-posteriors of a readout that can be enrolled; sources left out by refitting (of probes on
+spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
+``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts and
+readouts can be asked for by name (``--method lda-live,calibration,refit``); the rows of the others stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.audit.calibration import Calibration, held_out_groups
+from backend.audit.enrollable import ENROLLABLE, LIVE, WORDED, block_of, reader_id
 from backend.audit.fitted import WITH_BIAS, budgets_of
 from backend.audit.matched import CLEAN, SPACE, validation_arrays
 from backend.audit.open_set import LeftOut, unknown_frame
@@ -24,6 +26,7 @@ from backend.audit.power import drift_frame
 from backend.audit.unknown import Statistic, without_columns
 from backend.audit.validation import calibration_frame, fold_calibrations, stop_frame
 from backend.errors import AtlasError
+from backend.evaluations.components import block_columns
 from backend.evaluations.stress import LENGTHS, length_file
 from backend.probe import fit_probe, standardiser
 from backend.protocol import SPLIT_SEED
@@ -36,15 +39,16 @@ from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
-from jobs._stages.kept import kept_folder, kept_log_posteriors
-from jobs._stages.readout_live import LIVE, kept_banks
+from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_log_posteriors
+from jobs._stages.readout_live import kept_banks
 from jobs._stages.refits import HELD_OUT, Rediscriminated
 
 PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
-METHODS = (METHOD, LIVE)
+PROBED = (METHOD, "reader-dc", "reader-ac")
+"""Readers that are the paper's probe on a spectral block."""
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -54,9 +58,9 @@ Write = Callable[[pd.DataFrame, str, str], None]
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
     """Validate the audit's statistics for every asked view and roster."""
-    unknown = sorted(set(asked.methods) - {*PARTS, *METHODS})
+    unknown = sorted(set(asked.methods) - {*PARTS, *ENROLLABLE})
     if unknown:
-        choices = ", ".join((*PARTS, *METHODS))
+        choices = ", ".join((*PARTS, *ENROLLABLE))
         raise AtlasError(f"The audit has no part '{', '.join(unknown)}'", f"Choose from {choices}")
     parts = tuple(part for part in PARTS if part in asked.methods) or PARTS
     for view in asked.views:
@@ -66,11 +70,15 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
 
 
 def _methods(release: Release, asked: Asked, view: View, roster: str) -> list[str]:
-    """The readouts that were asked for; else the paper's, and that of live attribution where it is kept."""
-    named = [method for method in METHODS if method in asked.methods]
+    """The readouts that were asked for; else the paper's, and those of live attribution that are kept."""
+    named = [method for method in ENROLLABLE if method in asked.methods]
     prompts = len(_common.slice_of(release, "agent500", asked.proxy, view, roster, asked.limit).prompt_ids)
-    live = kept_folder(LIVE, asked.proxy, view, roster, prompts) / "log_posteriors.npy"
-    return named or [METHOD, *([LIVE] if live.exists() else [])]
+    live = [
+        method
+        for method in (LIVE, WORDED)
+        if (kept_folder(method, asked.proxy, view, roster, prompts) / "log_posteriors.npy").exists()
+    ]
+    return named or [METHOD, *live]
 
 
 def evaluate(
@@ -85,15 +93,21 @@ def evaluate(
 ) -> None:
     """Measure and write the asked parts of one reader and roster."""
     rows = _common.slice_of(release, "agent500", proxy, view, roster, limit)
-    reader, folder = f"{method}/{proxy}/{view}", kept_folder(method, proxy, view, roster, len(rows.prompt_ids))
-    again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
-    again += (f" --limit {limit}" if limit else "") + (f" --stage readouts --method {LIVE}" if method == LIVE else "")
+    reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
+    again = evaluation(method, proxy, view, roster, limit)
     log_posteriors = kept_conditions(folder, again)
     fingerprints = _fingerprints(connection, rows, f"{METHOD}/{proxy}/{view}", roster)
     refit = None
-    if method == LIVE and fingerprints is not None and "refit" in parts:
-        blocks = kept_banks(folder, again)[1]
-        refit = Rediscriminated.of([rows.load(block) for block in blocks], rows.prompt_folds)
+    if fingerprints is not None and "refit" in parts:
+        if method == LIVE:
+            blocks = kept_banks(folder, again)[1]
+            refit = Rediscriminated.of([rows.load(block) for block in blocks], rows.prompt_folds)
+        elif method in PROBED:
+            columns = block_columns(block_of(method), fingerprints.shape[1])
+            refit = partial(_refitted, fingerprints[:, columns], rows.prompt_folds)
+        else:
+            print(f"{reader} on {roster}: it is not refitted without some of its sources")
+            parts = tuple(part for part in parts if part != "refit")
     if fingerprints is None and {"refit", "drift"} & set(parts):
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
     identity = rows.store.identity()

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
+from backend.baselines.coded_ngrams import STEPS, code_ngrams, keep_ngrams, ngram_file
 from backend.baselines.embeddings import DEFAULT_ENCODER, EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
@@ -23,13 +24,16 @@ from backend.errors import AtlasError
 from backend.evaluations.baselines import CLEAN, Fit, Floats, Ints, Predict
 from backend.fingerprints import cache_folder
 from backend.probe import ProbeSettings, fit_probe
-from backend.protocol import SPLIT_SEED
+from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key
 from backend.traces import Trace, View, view_text
 
 METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
 QUICK = METHODS[:5]
 """What runs without being asked for: everything but fine-tuning."""
+
+CHECKPOINTS = "checkpoints"
+"""Subfolder that goes when a fold is done."""
 
 Notes = dict[str, float]
 """What a fit cost: fit_seconds, trainable_parameters, audit_parameters."""
@@ -74,7 +78,9 @@ class Method:
     model_hash : str or None
         Of the encoder's weights.
     prepare : callable
-        Texts, labels, number of classes, folder for checkpoints, and where to note costs, to a fit.
+        Texts, labels, number of classes, folder of the evaluation, and where to note costs, to a fit.
+    keeps : tuple of str
+        Files of fitted models in that folder, a fold each.
     """
 
     method: str
@@ -84,6 +90,7 @@ class Method:
     settings: str
     model_hash: str | None
     prepare: Prepare
+    keeps: tuple[str, ...] = ()
 
     @property
     def reader(self) -> str:
@@ -111,7 +118,10 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
         return [Method(name, None, None, "Random guessing", "uniform on the simplex", None, _random)]
     if name in SETTINGS:
         title = "Word n-grams" if name == "ngram-word" else "Character n-grams"
-        return [Method(name, None, None, f"{title} · logistic regression", repr(SETTINGS[name]), None, _ngrams(name))]
+        settings = f"{SETTINGS[name]!r}, {STEPS} steps"
+        keeps = tuple(ngram_file(fold) for fold in range(FOLDS))
+        title += " · logistic regression"
+        return [Method(name, None, None, title, settings, None, _ngrams(name), keeps)]
     if name == "deberta":
         return [_deberta(model or DEBERTA, view) for view in views]
     encoder = model or DEFAULT_ENCODER
@@ -165,9 +175,12 @@ def _ngrams(name: str) -> Prepare:
 
         def fit(rows: Ints, fold: int) -> Predict:
             started = time.perf_counter()
-            model = fit_ngrams(held[CLEAN][rows], labels[rows], classes, settings)
-            size = model.weight.size + model.bias.size
-            note(_costs(started, size, size) | {"iterations": model.iterations})
+            fitted = fit_ngrams(held[CLEAN][rows], labels[rows], classes, settings)
+            size = fitted.weight.size + fitted.bias.size
+            note(_costs(started, size, size) | {"iterations": fitted.iterations})
+            # A fit that ends before its minimum is not had again to the last digit: what is measured is kept.
+            model = code_ngrams(fitted, name)
+            keep_ngrams(folder / ngram_file(fold), model)
             return lambda panel, wanted: model.log_posterior(counts(panel, wanted))
 
         return fit
@@ -282,7 +295,7 @@ def _finetuned(model_name: str, view: View, settings: FinetuneSettings) -> Prepa
                     classes,
                     settings=settings,
                     seed=SPLIT_SEED + fold,
-                    checkpoint=folder / f"{fold}.safetensors",
+                    checkpoint=folder / CHECKPOINTS / f"{fold}.safetensors",
                     device="cuda" if torch.cuda.is_available() else "cpu",
                     progress=progress,
                 )

@@ -33,7 +33,7 @@ from backend.store.writers import write_reader
 from backend.traces import Trace
 from jobs import _common
 from jobs._stages import Asked
-from jobs._stages.baseline_methods import METHODS, QUICK, Method, Notes, method_of, truncation_tokenizer
+from jobs._stages.baseline_methods import CHECKPOINTS, METHODS, QUICK, Method, Notes, method_of, truncation_tokenizer
 from jobs._stages.kept import keep, kept_folder, write_attribution
 
 Floats = npt.NDArray[np.float32]
@@ -162,7 +162,7 @@ def _scores(
     cut = [f"t{limit}" for limit in LIMITS]
     files = {CLEAN: "log_posteriors.npy", MATH: "math100.npy"} | {name: f"log_posteriors.{name}.npy" for name in cut}
     identity = json.dumps([release.manifest_hash, method.settings, method.model_hash, proxy_hash(DEFAULT_PROXY)])
-    finished = _finished(folder, identity, list(files.values()))
+    finished = _finished(folder, identity, [*files.values(), *method.keeps])
     if finished is None:
         fit: Fit | None = None
         by_fold: dict[int, Mapping[str, Floats]] = {}
@@ -171,11 +171,11 @@ def _scores(
             kept = folder / "folds" / f"{fold}.npz"
             scores, note = _kept_fold(kept, identity)
             if scores is None:
-                fit = fit or method.prepare(material, labels, sources, folder / "checkpoints", notes.append)
+                fit = fit or method.prepare(material, labels, sources, folder, notes.append)
                 scores = score_fold(fit, folds, fold, cut, transfer)
                 note = notes.pop()
                 _keep_fold(kept, identity, scores, note)
-                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             by_fold[fold] = scores
             notes.append(note)
         for panel, array in assemble(by_fold, folds, transfer).items():

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import LIVE, PAPER, WORDED, reads_text
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames
 from backend.fingerprints import cache_folder
@@ -23,6 +24,25 @@ def kept_folder(method: str, proxy: str | None, view: str | None, roster: str, p
     """Folder of one reader's evaluation on a roster and a number of prompts."""
     parts = [part for part in (method, proxy, view) if part is not None]
     return cache_folder().joinpath("evaluations", *parts, f"{roster}.{prompts}")
+
+
+def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: int) -> Path:
+    """Folder of the evaluation behind an enrolment; one of texts is the same for every proxy."""
+    return kept_folder(method, *((None, None) if reads_text(method) else (proxy, view)), roster, prompts)
+
+
+def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
+    """The command that makes what an enrolment of a method is made of."""
+    stage = (
+        "baselines" if reads_text(method) else {LIVE: "readouts", WORDED: "readouts", PAPER: ""}.get(method, "controls")
+    )
+    return (
+        "python -m jobs evaluate"
+        + ("" if reads_text(method) else f" --proxy {proxy} --view {view}")
+        + f" --roster {roster}"
+        + (f" --limit {limit}" if limit else "")
+        + (f" --stage {stage} --method {method}" if stage else "")
+    )
 
 
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:

@@ -15,11 +15,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import LIVE, WORDED
 from backend.errors import AtlasError
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.readouts.bank import DiscriminantBank
+from backend.readouts.worded import WordedBank
 from backend.release import Release
 from backend.store.builds import recorded
 from backend.store.writers import write_reader
@@ -28,11 +30,10 @@ from jobs import _common
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer, loader, scorer_of
-from jobs._stages.readout_words import Words, words_of
+from jobs._stages.readout_words import Words, kept_words, words_of
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Ints = npt.NDArray[np.intp]
-LIVE, WORDED = "lda-live", "fused-live"
 NAMES = {LIVE: "Discriminants, live", WORDED: "Discriminants and word n-grams, live"}
 DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
@@ -158,3 +159,20 @@ def kept_banks(folder: Path, again: str) -> tuple[dict[int, DiscriminantBank], t
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {again}")
     return banks, blocks.pop()
+
+
+def kept_worded(folder: Path, again: str) -> tuple[dict[int, WordedBank], tuple[int, ...]]:
+    """Banks of all outer folds with their n-grams, and the blocks that they read.
+
+    Raises
+    ------
+    AtlasError
+        If a part of one is missing; ``again`` is the command that makes them.
+    """
+    banks, blocks = kept_banks(folder, again)
+    words = kept_words(folder, again)
+    found = {}
+    for fold, bank in banks.items():
+        with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as held:
+            found[fold] = WordedBank(bank, words[fold], held["word_shares"])
+    return found, blocks

@@ -55,13 +55,13 @@ def heat_map(evidence: Mapping[str, Any]) -> Component:
 
 def sum_words(evidence: Mapping[str, Any]) -> list[Component | str]:
     """The sum of the tokens beside the score that it must equal."""
-    total = float(frames.pieces(evidence)["log_odds"].sum())
+    total, odds, stored = float(frames.pieces(evidence)["log_odds"].sum()), evidence["log_odds"], evidence["stored"]
     return [
         f"The {len(evidence['pieces']):,} pieces of text add up to ",
         html.Span(f"{number(total, 4)} nats", className="count"),
         "; the score's difference is ",
-        html.Span(f"{number(float(evidence['log_odds']), 4)} nats", className="count"),
-        f" ({number(float(evidence['stored']), 4)} after the rounding of the stored fingerprint).",
+        html.Span(f"{number(float(odds), 4)} nats", className="count"),
+        "." if odds == stored else f" ({number(float(stored), 4)} after the rounding of the stored fingerprint).",
     ]
 
 

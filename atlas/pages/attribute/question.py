@@ -15,6 +15,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
+from backend.audit.enrollable import reads_text, why_not
 from backend.audit.intake import Columns
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
-ENROLLABLE = ("lda-live", "reader-paper")
-"""Methods that python -m jobs enroll makes heads of, for any proxy and view that was evaluated."""
 LONGEST = 300
 """Characters of a case or a question."""
 
@@ -266,13 +265,13 @@ def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple
     reader = wanted.get("reader") or ""
     if questions().problem() or not questions().knows(reader) or any(one.reader == reader for one in known):
         return None
-    method, _, read = reader.partition("/")
-    proxy, _, view = read.partition("/")
+    method, *read = reader.split("/")
     what = f"{questions().reader_name(reader)}, the reader in the header, is not enrolled here. "
-    if method not in ENROLLABLE or not view:
-        return what + "Traces are scored by readouts that are linear in the states of a proxy.", ""
-    roster = wanted.get("roster") or "100-way"
-    return what, f"python -m jobs enroll --readout {method} --proxy {proxy} --view {view} --roster {roster}"
+    reason = why_not(method)
+    if reason is not None:
+        return what + f"It cannot score traces: {reason}.", ""
+    options = f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else ""
+    return what, f"python -m jobs enroll --readout {method}{options} --roster {wanted.get('roster') or '100-way'}"
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
@@ -288,6 +287,8 @@ def _reader_words(one: Ecosystem) -> tuple[str, ...]:
     """Method, what is read, and proxy: the end is what a narrow field cuts off."""
     method, *_ = one.reader.partition("/")
     known = questions().problem() is None and questions().knows(one.reader)
+    if reads_text(method):
+        return METHOD_NAMES.get(method, method), "text of the response"
     proxy = questions().proxy_name(one.reader) if known else one.proxy
     return METHOD_NAMES.get(method, method), VIEW_READS.get(one.view, one.view), proxy
 
@@ -295,8 +296,8 @@ def _reader_words(one: Ecosystem) -> tuple[str, ...]:
 def told(one: Ecosystem, brings: Brought) -> str:
     """What an ecosystem is, and what its answers are worth, in sentences."""
     read = {"ur": "prompt and response", "r": "responses alone"}.get(one.view, one.view)
-    families = len(set(one.families))
-    what = f"{one.proxy} reads {read}; {len(one.sources)} sources of {families} families. "
+    who = "The text of responses is scored" if reads_text(one.reader) else f"{one.proxy} reads {read}"
+    what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "
     if not brings.calibrated:
         return what + "Nothing is calibrated here: no claim can be decided."
     many = f"Calibrated up to {brings.budgets[-1]:,} traces" if brings.budgets else "Calibrated"

@@ -14,6 +14,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
+from backend.audit.enrollable import TEXT
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
@@ -104,7 +105,7 @@ def made_of(report: Mapping[str, Any]) -> Component:
         "Date": report["created"].replace("T", " ")[:19] + " UTC",
         "Ecosystem": f"{report['reference']['enrolment']}, {len(report['reference']['sources'])} sources",
         "Enrolment": _hash(method["enrolment_sha256"]),
-        "Reader": f"{method['reader']}, block {', '.join(map(str, method['layers']))}, {method['probes']} probes",
+        "Reader": f"{method['reader']}, {_read(method)}, {method['probes']} probes",
         "Proxy": _hash(facts.get("proxy_hash")),
         "Data": _hash(facts.get("data_hash")),
         "File": _hash(report["input"]["sha256"]),
@@ -150,6 +151,12 @@ def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Compone
         **{"aria-label": "About this figure"},
         children=[*buttons, dcc.Download(id={"type": DOWNLOAD, "figure": name})],
     )
+
+
+def _read(method: Mapping[str, Any]) -> str:
+    """What the heads read, and where traces are placed when that is no block."""
+    blocks = f"block {', '.join(map(str, method['layers']))}"
+    return f"text of the responses (placed at {blocks})" if method["block"] == TEXT else blocks
 
 
 def _hash(value: object) -> Component | str:
