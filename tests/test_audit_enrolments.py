@@ -163,6 +163,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     with pytest.raises(AtlasError, match=command):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
+        _common.write_release_sources(connection, world)
         baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         audit.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         parts = set(validation(connection, "ngram-word", "165-way")["part"])
@@ -183,6 +184,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     with pytest.raises(AtlasError, match=f"n-grams of fold 3 are missing .* {command}"):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
+        _common.write_release_sources(connection, world)
         baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
     assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256
 
