@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from backend.audit.enrollable import WORDED
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
@@ -243,9 +244,9 @@ def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[I
     for proxy in proxies:
         for roster in rosters:
             wanted[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
-            for view in VIEWS:
-                command = f"{wanted[f'{roster}-{proxy}-ur']} --readout {METHOD} --view {view}"
-                wanted[f"{roster}-{METHOD}-{proxy}-{view}"] = command
+            for method, view in ((WORDED, "ur"), *((METHOD, view) for view in VIEWS)):
+                command = f"{wanted[f'{roster}-{proxy}-ur']} --readout {method} --view {view}"
+                wanted[f"{roster}-{method}-{proxy}-{view}"] = command
     for name, command in wanted.items():
         path = folder / "enrolments" / f"{name}.npz"
         made = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None) if path.exists() else None

@@ -31,6 +31,11 @@ TEXT = "text"
 ENROLLABLE = (*STATES, *TEXTS)
 """Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
 
+_ALONE: Mapping[str, str] = {
+    "dct-q2": "it is reader-paper at a block of its own, and its probes are not kept",
+    "temporal-mean": "it is reader-dc at a block of its own, and its probes are not kept",
+}
+"""Why single methods cannot score."""
 _REASONS: Mapping[str, str] = {
     "network|states|fused": "a network takes part in it, which no evidence can be split by exactly",
     "lda": "its discriminants are kept as scores only; lda-live is what live attribution has of them",
@@ -40,15 +45,17 @@ _REASONS: Mapping[str, str] = {
     "random": "it guesses",
     "mpt|phylolm": "it compares samples of models, and no single traces",
 }
-"""What names of methods begin with, and why they cannot score."""
+"""What names of methods begin with, and why all of these cannot score."""
 
 
 def why_not(method: str) -> str | None:
     """Why a method cannot score live traces, None for one that can."""
     if method in ENROLLABLE:
         return None
-    reasons = (why for names, why in _REASONS.items() if method.startswith(tuple(names.split("|"))))
-    return next(reasons, "it is not linear in the states of a proxy, nor in the n-grams of a response")
+    shared = (why for names, why in _REASONS.items() if method.startswith(tuple(names.split("|"))))
+    return _ALONE.get(method) or next(
+        shared, "it is not linear in the states of a proxy, nor in the n-grams of a response"
+    )
 
 
 def reads_text(method: str) -> bool:
