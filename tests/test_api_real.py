@@ -194,5 +194,6 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
         assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)
         results = report["results"]
         assert results["candidates"][0]["source"] == results["leader"], enrolment.name
-    measured = {"lda-live/smollm2-135m/ur", "reader-paper/smollm2-135m/ur", "reader-paper/smollm2-135m/r"}
+    measured = {f"{method}/smollm2-135m/ur" for method in ("fused-live", "lda-live", "reader-paper")}
+    measured.add("reader-paper/smollm2-135m/r")
     assert {one.reader for one in found} == measured
