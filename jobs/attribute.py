@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from backend.audit.attributor import Attributor, Progress
+from backend.audit.ecosystems import find_enrolment
 from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment
+from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.inquiry import audit, checked, others_of
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.audit.page import write_html
@@ -36,7 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
     parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are said to come from")
-    parser.add_argument("--enrolment", metavar="NAME", help="name of a published enrolment, or its file")
+    parser.add_argument(
+        "--enrolment",
+        metavar="NAME",
+        help="name of a published enrolment, or its file (default: of those that know the claim the one of most sources, "
+        "then the most accurate)",
+    )
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
     parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
     parser.add_argument("--case", default="Untitled case", help="name of the case")
@@ -97,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     with stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
         _say(layout)
+        print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         attributor, *beside = _attributors((enrolment, *others), arguments.device)
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
             inquiry = audit(

@@ -20,8 +20,9 @@ from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
 from backend.audit.companions import attached, companions_of
 from backend.audit.domains import fit_domain
+from backend.audit.ecosystems import Ecosystems, find_enrolment
 from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.enrolment_files import enrolments, find_enrolment, load_enrolment, save_enrolment
+from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
 from backend.audit.page import write_html
 from backend.audit.report import write_csv, write_json
 from backend.audit.sequential import StopRule
@@ -105,8 +106,11 @@ def test_an_enrolment_survives_its_file(enrolment: Enrolment, tmp_path: Path) ->
     assert {f"calibration.{n}" for n in ("budgets", "scale", "bias", "groups")} < set(again.attachments)
     assert "unknown.nulls" in again.attachments
     assert list(enrolments(tmp_path)) == ["tiny"]
-    assert find_enrolment(None, "shout", tmp_path).name == "tiny"
-    with pytest.raises(AtlasError, match="No enrolment knows"):
+    save_enrolment(replace(enrolment, name="again", attachments={}), tmp_path / "enrolments" / "again.npz")
+    assert find_enrolment("again", None, tmp_path).name == "again"
+    preferred = Ecosystems(tmp_path).all()[0].name  # what the page and the API take
+    assert find_enrolment(None, "shout", tmp_path).name == find_enrolment(None, None, tmp_path).name == preferred
+    with pytest.raises(AtlasError, match="No ecosystem knows"):
         find_enrolment(None, "zz", tmp_path)
     with pytest.raises(AtlasError, match="There is no enrolment"):
         find_enrolment("zz", None, tmp_path)

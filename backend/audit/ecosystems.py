@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import AtlasError
+from backend.store.database import default_data_folder
 
 if TYPE_CHECKING:
     from backend.audit.enrolment import Enrolment
@@ -96,7 +97,7 @@ class Ecosystems:
         if not fitting:
             raise AtlasError(
                 f"No ecosystem knows the source '{str(claimed)[:80]}'",
-                "Look at GET /api/ecosystems, or claim no source",
+                "Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
             )
         return max(fitting, key=lambda entry: entry[2].rank)[1]
 
@@ -125,6 +126,22 @@ class Ecosystems:
                     logging.getLogger(__name__).warning("%s", error)
             self._known = dict(found)
             return found
+
+
+def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
+    """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
+
+    Raises
+    ------
+    AtlasError
+        If there is none, or the file is damaged.
+    """
+    from backend.audit.enrolment_files import enrolments, load_enrolment  # brings torch, which takes seconds
+
+    data = data_folder or default_data_folder()
+    if name is None:
+        return Ecosystems(data).enrolment(None, claimed)
+    return load_enrolment(enrolments(data).get(name) or Path(name))
 
 
 def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:

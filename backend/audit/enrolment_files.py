@@ -172,30 +172,6 @@ def enrolments(data_folder: Path | None = None) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("[!.]*.npz"))}
 
 
-def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
-    """Load an enrolment by name or file; without a name the only one, or the only one that knows the claimed source.
-
-    Raises
-    ------
-    AtlasError
-        If there is none, or more than one would do.
-    """
-    known = enrolments(data_folder)
-    if name is not None:
-        return load_enrolment(known.get(name) or Path(name))
-    loaded = {key: load_enrolment(path) for key, path in known.items()}
-    fitting = [key for key, one in loaded.items() if claimed is None or claimed in one.sources]
-    if len(fitting) == 1:
-        return loaded[fitting[0]]
-    if not known:
-        raise AtlasError("No enrolment is published here", "Run: python -m jobs publish, or give --enrolment FILE")
-    if fitting:
-        raise AtlasError(f"{len(fitting)} enrolments would do", f"Give --enrolment, one of {', '.join(fitting)}")
-    raise AtlasError(
-        f"No enrolment knows the source '{claimed}'", f"Look at python -m jobs attribute --list ({', '.join(known)})"
-    )
-
-
 def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str, Any]) -> Head:
     fold = None if told["fold"] is None else int(told["fold"])
     layers = (int(told["layer"]),) if "layer" in told else tuple(int(layer) for layer in told["layers"])
