@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--enrolment",
         metavar="NAME",
-        help="name of a published enrolment, or its file (default: of those that know the claim the one of most sources, "
+        help="name of a published enrolment, or its file (default: of those that know the claim that of most sources, "
         "then the most accurate)",
     )
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")

@@ -467,7 +467,7 @@ def test_what_attribute_refuses(published: Path, capsys: pytest.CaptureFixture[s
     for wrong, words in (
         ([], "No file of traces"),
         ([str(published / "none.jsonl")], "cannot be read"),
-        ([str(traces), "--claimed", "zz"], "No enrolment knows"),
+        ([str(traces), "--claimed", "zz"], "No ecosystem knows"),
         ([str(traces), "--claimed", "zz", "--enrolment", "tiny"], "not enrolled"),
         ([str(traces), "--orders", "0"], "number of orders"),
         ([str(traces), "--prior", str(traces)], "prior"),
