@@ -39,6 +39,8 @@ def test_a_link_comes_before_the_header_and_the_header_before_the_best() -> None
     assert question.asked_for(known, {"reader": READS, "roster": "8-way"}) is SMALL
     assert question.asked_for(known, {"reader": READS, "roster": "50-way"}) is PROBE
     assert question.asked_for(known, {"ecosystem": "gone", "reader": SEES}) is None
+    assert question.asked_for(known, {"roster": "8-way"}) is SMALL
+    assert question.asked_for(known, {"roster": "50-way"}) is None
 
 
 @pytest.mark.usefixtures("served")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,21 @@ def test_cost_tells_machines_apart(asked: Questions, view: View) -> None:
     assert len(set(marks.marker.color)) == 2 and "2 million parameters" in " ".join(marks.hovertext)
     _, sentence = compare_proxies.costs(asked, view)
     assert "2 machines here" in told(sentence)
+
+
+def test_who_runs_nothing_has_no_place_on_a_log_scale(
+    asked: Questions, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = compare_proxies.cost_rows(asked, view)
+    guesses = found["reader"].eq(TINY)
+    monkeypatch.setattr(
+        compare_proxies,
+        "cost_rows",
+        lambda *_: found.assign(audit_parameters=found["audit_parameters"].mask(guesses, 0)),
+    )
+    figure = compare_proxies.cost(asked, view).figure
+    assert all(x > 0 for mark in drawn(figure).values() for x in mark.x)
+    assert all(math.isfinite(end) for end in figure["layout"]["xaxis"]["range"])
 
 
 def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def cost(asked: Questions, view: View) -> Drawn:
     """Accuracy against the parameters that an audit runs through."""
     frame = cost_rows(asked, view)
     frame = frame.dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
+    frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
     if frame.empty:
         return drawing.nothing(
             view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"

@@ -256,8 +256,10 @@ def asked_for(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> Ecosyste
     for one in known:
         if one.name == wanted.get("ecosystem"):
             return one
-    fitting = [one for one in known if one.reader == wanted.get("reader")]
-    return next((one for one in fitting if one.roster == wanted.get("roster")), fitting[0] if fitting else None)
+    reader, roster = wanted.get("reader"), wanted.get("roster")
+    fitting = [one for one in known if one.reader == (reader or one.reader)]
+    other = fitting[0] if reader and fitting else None
+    return next((one for one in fitting if roster and one.roster == roster), other)
 
 
 def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple[str, str] | None:

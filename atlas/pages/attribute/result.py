@@ -21,6 +21,7 @@ from atlas.pages.attribute.validated import validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
+from backend.audit.enrollable import WORDED, reads_text
 from backend.store import queries
 
 QUESTIONS = {
@@ -101,6 +102,13 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: fro
         className="small wide candidates",
         **{"aria-label": "The most probable sources"},
     )
+
+
+def _read_by(reader: str) -> str:
+    """What the log-odds of a reader are a sum over."""
+    states, words = "the proxy's states", "the weighed n-grams of the response"
+    method = reader.partition("/")[0]
+    return f"{states} and {words}" if method == WORDED else words if reads_text(method) else states
 
 
 def _share(value: float) -> str:
@@ -296,7 +304,7 @@ def tokens(report: Report, live: Component, made: Component) -> Component:
         "tokens",
         QUESTIONS["tokens"],
         [
-            "The probe is linear in the proxy's states, so the ",
+            f"What scores is linear in {_read_by(report['method']['reader'])}, so the ",
             shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
             " of two candidates split exactly over the words of a response. Hover a word for its share.",
         ],
