@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import jobs.attribute
 import jobs.verify
@@ -37,6 +35,7 @@ from backend.spectral import dct_weights
 from backend.traces import Trace
 from jobs.__main__ import main
 from jobs._enrolments import enrolment_of_traces, sample_enrolment
+from tests.damaged_enrolments import refuses_damage
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 PROMPTS = [f"How do I restart queue {i}?" for i in range(12)]
@@ -170,29 +169,8 @@ def test_large_weights_are_halved_and_agree_with_their_file(tmp_path: Path) -> N
     assert np.abs(kept.heads[0].probe.weight - probe.weight).max() < 1e-4
 
 
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_damaged_enrolments_are_refused(data: st.DataObject, enrolment_bytes: bytes, scratch: Path) -> None:
-    damaged = bytearray(enrolment_bytes)
-    for _ in range(data.draw(st.integers(1, 6))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    scratch.write_bytes(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
-    try:
-        load_enrolment(scratch)
-    except AtlasError as error:
-        assert scratch.name in str(error)
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("damaged") / "damaged.npz"
-
-
-@pytest.fixture(scope="module")
-def enrolment_bytes(enrolment: Enrolment, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("whole") / "whole.npz"
-    save_enrolment(enrolment, path)
-    return path.read_bytes()
+def test_damaged_enrolments_are_refused(enrolment: Enrolment, tmp_path: Path) -> None:
+    refuses_damage(enrolment, tmp_path)()
 
 
 def test_what_cannot_be_enrolled(reader: Reader) -> None:

@@ -29,6 +29,7 @@ from backend.proxies.registry import proxy_hash
 from backend.traces import Trace
 from jobs.__main__ import main
 from jobs._enrolments import enrolment_of_traces, sample_enrolment
+from tests.damaged_enrolments import refuses_damage
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 STYLES = {
@@ -205,29 +206,8 @@ def test_files_of_n_grams_that_do_not_fit_together_are_refused(enrolment: Enrolm
             load_enrolment(path)
 
 
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_damaged_files_of_n_grams_are_refused(data: st.DataObject, whole_file: bytes, scratch: Path) -> None:
-    damaged = bytearray(whole_file)
-    for _ in range(data.draw(st.integers(1, 6))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    scratch.write_bytes(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
-    try:
-        load_enrolment(scratch)
-    except AtlasError as error:
-        assert scratch.name in str(error)
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("damaged") / "damaged.npz"
-
-
-@pytest.fixture(scope="module")
-def whole_file(enrolment: Enrolment, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("whole") / "whole.npz"
-    save_enrolment(enrolment, path)
-    return path.read_bytes()
+def test_damaged_files_of_n_grams_are_refused(enrolment: Enrolment, tmp_path: Path) -> None:
+    refuses_damage(enrolment, tmp_path)()
 
 
 # Scores and evidence

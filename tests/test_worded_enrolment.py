@@ -23,6 +23,7 @@ from backend.readouts.stack import CELLS
 from backend.readouts.worded import WordedBank
 from backend.traces import Trace
 from jobs._enrolments import enrolment_of_traces
+from tests.damaged_enrolments import refuses_damage
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
@@ -74,6 +75,10 @@ def test_a_file_gives_the_same_enrolment_again(enrolment: Enrolment, tmp_path: P
     save_enrolment(replace(enrolment, heads=tuple(mixed)), path)
     with pytest.raises(AtlasError, match="do not read the same"):
         load_enrolment(path)
+
+
+def test_damaged_files_of_words_are_refused(enrolment: Enrolment, tmp_path: Path) -> None:
+    refuses_damage(enrolment, tmp_path)()
 
 
 def test_live_scores_are_those_of_both_parts(reader: Reader, enrolment: Enrolment) -> None:
