@@ -158,6 +158,27 @@ def test_autocast_leaves_weights_and_posteriors_in_float32(encoder):
     np.testing.assert_allclose(np.exp(log_posterior).sum(1), 1, atol=1e-5)
 
 
+def test_dropout_can_be_taken_out(encoder):
+    """Without it a step in training is the step in evaluation: two draws of the same batch say the same."""
+    trained = train(encoder, replace(FAST, kind="encoder", epochs=1, dropout=0.0))
+    usual = train(encoder, replace(FAST, kind="encoder", epochs=1))
+    inputs = torch.arange(5, 21).reshape(2, 8), torch.ones(2, 8, dtype=torch.int64)
+    for model, same in ((trained.model, True), (usual.model, False)):
+        assert torch.equal(model.train()(*inputs), model(*inputs)) is same
+
+
+def test_texts_that_are_the_same_to_the_model_are_read_once(encoder, monkeypatch):
+    trained = train(encoder, replace(FAST, kind="encoder", epochs=1, max_tokens=4))
+    long = ["the queue the queue the backup", "the queue the queue the sensor", "def value()", "the queue the queue"]
+    read: list[int] = []
+    forward = trained.model.forward
+    monkeypatch.setattr(trained.model, "forward", lambda ids, mask: read.append(len(ids)) or forward(ids, mask))
+    said = trained.log_posterior([*long, *long])
+    assert sum(read) == 2
+    for text, row in zip([*long, *long], said, strict=True):
+        np.testing.assert_allclose(row, trained.log_posterior([text])[0], atol=1e-5)
+
+
 def test_what_cannot_be_loaded_is_said_in_one_sentence(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(AtlasError, match="cannot be loaded as a classifier"):

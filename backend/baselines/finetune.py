@@ -54,6 +54,9 @@ class FinetuneSettings:
     bucket : int
         Batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
         epoch still holds every row once, in a random order of batches.
+    dropout : float or None
+        In place of the rates that the model was published with; None keeps those. Without dropout of attention, a step
+        of 192 tokens takes two thirds of the time on a processor.
     """
 
     kind: Literal["classifier", "encoder"] = "classifier"
@@ -68,6 +71,7 @@ class FinetuneSettings:
     autocast: bool = False
     checkpoint: int = 250
     bucket: int = 1
+    dropout: float | None = None
 
 
 CLASSIFIER = FinetuneSettings()
@@ -186,18 +190,21 @@ class TrainedClassifier:
 
     @torch.inference_mode()
     def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
-        """Log-posteriors of texts (n,): (n, C), float32."""
+        """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once."""
+        places: dict[tuple[int, ...], int] = {}
         ids = tokenise(self.tokenizer, texts, self.settings.max_tokens)
-        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        which = [places.setdefault(tuple(row), len(places)) for row in ids]
+        different = [list(row) for row in places]
+        order = sorted(range(len(different)), key=lambda i: -len(different[i]))
         parts = []
         for low in range(0, len(order), batch):
-            inputs = _batch([ids[i] for i in order[low : low + batch]], self.tokenizer, self.device)
+            inputs = _batch([different[i] for i in order[low : low + batch]], self.tokenizer, self.device)
             with _mixed(self.settings, self.device):
                 parts.append(torch.log_softmax(self.model(*inputs).float(), -1).cpu().numpy())
         scattered = np.concatenate(parts)
         out = np.empty_like(scattered)
         out[order] = scattered
-        return out
+        return out[which]
 
 
 def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
@@ -253,6 +260,9 @@ def fine_tune(
     """
     where = torch.device(device)
     model, tokenizer = load_classifier(name_or_path, classes, settings, seed)
+    for part in model.modules():
+        if isinstance(part, nn.Dropout) and settings.dropout is not None:
+            part.p = settings.dropout
     model.to(where).train()
     optimiser = torch.optim.AdamW(_groups(model, settings))
     steps = settings.epochs * math.ceil(len(texts) / settings.batch)
