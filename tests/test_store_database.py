@@ -363,7 +363,7 @@ def test_published_files_are_in_the_old_storage_format(tmp_path: Path) -> None:
     publish(sample_work(tmp_path / WORK_FILE), tmp_path)
     with Generation.open(tmp_path).cursor() as cursor:
         tags = cursor.execute("SELECT tags FROM duckdb_databases() WHERE NOT internal").fetchone()[0]
-    assert tags["storage_version"].startswith("v1.4.0")
+    assert tags["storage_version"].startswith("v1.5.0")
 
 
 def test_publishing_beside_an_open_connection_of_the_same_process(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ from backend.errors import AtlasError
 WORK_FILE = "atlas-work.duckdb"
 POINTER = "current.json"
 MIGRATIONS = Path(__file__).with_name("migrations")
-STORAGE_VERSION = "v1.4.0"
+STORAGE_VERSION = "v1.5.0"
 """Storage format of published files: the oldest DuckDB that can read them."""
 HASH_DIGITS = 8
-BLOCK_SIZE = 16_384
-"""Bytes a block of a published file: the smallest there is, because most columns here are short."""
+BLOCK_SIZE = 32_768
+"""Bytes a block of a published file: most columns here are short, and smaller blocks cannot hold packed integers."""
 _REMAKE = "Move it away, and run: python -m jobs all"
 _REPUBLISH = "Run: python -m jobs publish"
 
