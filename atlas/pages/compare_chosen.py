@@ -166,7 +166,7 @@ def curves(asked: Questions, view: View) -> Drawn:
     )
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     missing = len(drawn) - frame["reader"].nunique()
-    absent = f" {missing} of the readers have no such curve." if missing else ""
+    absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
     sentence = (
         f"{METRICS[view.metric]} on {DOMAIN_NAMES.get(view.domain, view.domain)}, "
         f"{CONDITION_NAMES.get(view.condition, view.condition)}; {how}; bands are one standard deviation. "

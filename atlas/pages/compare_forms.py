@@ -218,7 +218,10 @@ def depths(asked: Questions, view: View) -> Drawn:
     figure = compare.layer_curves(found, modal, drawn, theme=view.theme)
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
     missing = len(drawn) - len(found)
-    absent = f" {missing} of the readers have none: readers of words have no blocks, and not every scan was published."
+    absent = (
+        f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of several "
+        "blocks read at once, and not every scan was published."
+    )
     sentence = (
         "Accuracy on the inner validation folds along the blocks of each proxy; the ring is the block that most outer "
         f"folds chose, the band is their range. n = {fits:,} fits.{absent if missing else ''}"
