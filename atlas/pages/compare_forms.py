@@ -219,8 +219,8 @@ def depths(asked: Questions, view: View) -> Drawn:
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
     missing = len(drawn) - len(found)
     absent = (
-        f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of several "
-        "blocks read at once, and not every scan was published."
+        f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of "
+        "several blocks read at once, and not every scan was published."
     )
     sentence = (
         "Accuracy on the inner validation folds along the blocks of each proxy; the ring is the block that most outer "
