@@ -180,9 +180,14 @@ def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Releas
 
 
 def describe_proxy(connection: duckdb.DuckDBPyConnection, proxy: str) -> None:
-    """Write what the registry knows of a proxy; a folder or hub id that it does not list goes by its own name."""
+    """Write what the registry knows of a proxy, or of several that read together and are joined by '+'.
+
+    A folder or hub id that the registry does not list goes by its own name.
+    """
     known = registered().get(proxy)
-    row: dict[str, object] = {"proxy": proxy, "name": known.name if known else proxy}
+    parts = [registered().get(part) for part in proxy.split("+")]
+    name = " + ".join(part.name for part in parts if part) if all(parts) else proxy
+    row: dict[str, object] = {"proxy": proxy, "name": name}
     if known:
         row |= {"hub_id": known.hub_id, "package": known.package, "licence": known.licence}
         row |= {"depth": known.depth, "hidden_size": known.hidden_size, "causal": known.causal}

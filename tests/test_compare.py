@@ -80,6 +80,16 @@ def test_the_fused_readout_stands_beside_the_papers_best(asked: Questions, view:
     assert ("100 traces, Math100", "readout") in frame.index
 
 
+def test_names_of_proxies_are_cut_as_far_as_they_stay_apart() -> None:
+    small, other, third = "SmolLM2-135M-Instruct", "Gemma-3-270M", "SmolLM2-360M-Instruct"
+    assert compare_readouts.brief_names([small, f"{small} + {other}"]) == {
+        small: "SmolLM2",
+        f"{small} + {other}": "SmolLM2 + Gemma",
+    }
+    assert compare_readouts.brief_names([small, third]) == {small: "SmolLM2-135M", third: "SmolLM2-360M"}
+    assert compare_readouts.brief_names([]) == {}
+
+
 def test_the_aims_are_those_of_the_results() -> None:
     printed = {goal.aim for goal in GOALS if goal.aim < 1 and not goal.at_most}
     assert {aim.value for aim in compare_readouts.AIMS} == printed

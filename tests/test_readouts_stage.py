@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -72,14 +73,19 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
     ).fetchall()
     assert ("fused/invented/ur", "reader-paper/invented/ur") in compared
     assert ("lda/invented/ur", "fused/invented/ur") in compared
+    assert len(compared) == len(set(compared)) == 11, "six stacks with the paper's, five with the last"
     kept = np.load(next((cache_folder() / "evaluations" / "fused" / "invented").rglob("log_posteriors.npy")))
     assert np.allclose(np.exp(kept).sum(1), 1, atol=1e-4)
 
     # What is kept is not fitted again, and the stage stress leaves these readers alone.
     before = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     capsys.readouterr()
-    readouts.run(connection, release, asked)
+    readouts.run(connection, release, dataclasses.replace(asked, methods=["fused"]))
     assert "fit" not in capsys.readouterr().err
+    again = connection.execute(
+        "SELECT subject, reference FROM comparisons WHERE hypotheses = 'readouts/165-way' AND measure = 'accuracy@1'"
+    ).fetchall()
+    assert set(again) == set(compared), "all that is measured is compared, whatever was asked for"
     stress.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
     after = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     assert before == after

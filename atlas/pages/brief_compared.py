@@ -17,8 +17,8 @@ def _reached(asked: Questions, view: View) -> Plate | None:
     if drawn.absent is not None:
         return None
     caption = (
-        "Accuracy of the fused readout, a weighted sum of several readers that share one small proxy, beside the "
-        "paper's probe on that proxy, word n-grams, and the best that the paper prints of READER with far larger "
+        "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
+        "probe on such a proxy, word n-grams, and the best that the paper prints of READER with far larger "
         "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
         f"Filled marks were measured here, hollow ones are published. n = {brief_plates.words(asked, view)}."
     )

@@ -40,7 +40,7 @@ CHAPTERS = {
     "side": ("Side by side", "The readers chosen above."),
     "readouts": (
         "Readouts",
-        "Other ways to read the same traces with the small proxy, trained and tested on the paper's folds.",
+        "Other ways to read the same traces with small proxies, trained and tested on the paper's folds.",
     ),
     "conditions": ("Domains and lengths", "Probes trained on whole Agent500 responses, asked about something else."),
     "forms": ("What is read", "Which states of the proxy carry the source, all else alike."),

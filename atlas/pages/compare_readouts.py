@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ MEMBERS: Mapping[str, str] = {
     "ngram-char-lengths": "Character n-grams, every length",
     "encoder-lengths": "Fine-tuned encoder, every length",
     WORDS: "Word n-grams, whole responses",
-    PAPER_METHOD: "READER: one block, linear probe",
+    PAPER_METHOD: "READER: a probe at one block",
 }
 """Readouts and what they are, the whole before its parts, then what it is compared with."""
 LENGTHS: Mapping[str, Series] = {
@@ -88,10 +88,10 @@ AIMS = (
 
 
 def fused_reader(asked: Questions, view: View) -> str:
-    """The fused readout of a roster: that of the header's proxy, else the first; '' without one."""
+    """The fused readout of a roster, that of most proxies where there are several; '' without one."""
     readers = asked.ask(queries.readers)
-    held = readers[(readers["method"] == FUSED) & _on(readers, view.roster)]
-    return str(held["reader"].iloc[0]) if len(held) else ""
+    held = readers.loc[(readers["method"] == FUSED) & _on(readers, view.roster), "reader"]
+    return max(held, key=lambda reader: str(reader).count("+"), default="")
 
 
 def readouts(asked: Questions, view: View) -> pd.DataFrame:
@@ -107,11 +107,23 @@ def readouts(asked: Questions, view: View) -> pd.DataFrame:
     held = held.sort_values("method", key=lambda methods: methods.map(order), kind="stable")
     proxies = held["proxy_name"]
     several = held.groupby("method")["reader"].transform("count") > 1
+    short = brief_names(list(proxies.dropna().unique()))
     words = [
-        f"{MEMBERS[method]} · {proxy}" if many and isinstance(proxy, str) else MEMBERS[method]
+        f"{MEMBERS[method]} · {short[proxy]}" if many and isinstance(proxy, str) else MEMBERS[method]
         for method, proxy, many in zip(held["method"], proxies, several, strict=True)
     ]
     return held[["reader", "method"]].assign(words=words).reset_index(drop=True)
+
+
+def brief_names(proxies: Sequence[str]) -> dict[str, str]:
+    """Names of proxies, of several together too, cut to as many of their parts as tell single proxies apart."""
+    single = {name for names in proxies for name in names.split(" + ")}
+    cut = {name: name for name in single}
+    for parts in range(max((name.count("-") for name in single), default=0) + 1, 0, -1):
+        shorter = {name: "-".join(name.split("-")[:parts]) for name in single}
+        if len(set(shorter.values())) == len(single):
+            cut = shorter
+    return {names: " + ".join(cut[name] for name in names.split(" + ")) for names in proxies}
 
 
 def _on(readers: pd.DataFrame, roster: str) -> npt.NDArray[np.bool_]:
@@ -181,14 +193,14 @@ def reached(asked: Questions, view: View) -> Drawn:
         "The ",
         shell.term(
             "fused readout",
-            "A weighted sum of what several readers say: discriminants over several blocks of the small proxy, a "
+            "A weighted sum of what several readers say: discriminants over several blocks of small proxies, a "
             "network on the same blocks, and word n-grams. Its weights are chosen on prompts that neither its members "
             "nor the test have seen",
         ),
-        " reads with the small proxy that any machine has; the paper's best READER has 27 to 32 billion parameters. "
-        f"{said}{_calibration(asked, view)} Bars across: what was aimed for before; thick bars: 95 % intervals, where "
-        "they are stored. Filled: measured here; hollow: as the paper prints it. n = "
-        f"{view.roster.removesuffix('-way')} sources.",
+        f" reads with {asked.proxy_name(fused_reader(asked, view))}, which any machine can run; the paper's best "
+        f"READER has 27 to 32 billion parameters. {said}{_calibration(asked, view)} Bars across: what was aimed for "
+        "before; thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
+        f"it. n = {view.roster.removesuffix('-way')} sources.",
     ]
     return Drawn(goals.goal_rows(frame, names, theme=view.theme), sentence)
 

@@ -43,9 +43,9 @@ TERMS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             "Fused readout",
-            "A weighted sum of what several readers say of a trace: linear discriminants over five blocks of the "
-            "small proxy, a small network on them, and word n-grams. Its weights are chosen on prompts that neither "
-            "its members nor the test have seen. It stands beside READER and does not replace it.",
+            "A weighted sum of what several readers say of a trace: linear discriminants over five blocks of "
+            "one small proxy or two, a small network on each, and word n-grams. Its weights are chosen on prompts that "
+            "neither its members nor the test have seen. It stands beside READER and does not replace it.",
         ),
         (
             "Baselines",

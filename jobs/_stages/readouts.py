@@ -154,18 +154,20 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
     scorer.complete()
     cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
-    made = []
     for (method, proxy), (name, members) in stacks_of(plan).items():
         if asked.methods and method not in asked.methods:
             continue
         if proxy:
             _common.describe_proxy(connection, proxy)
-        view = READ if method == ENCODER else plan.view if proxy else None
+        view = _view(plan, method, proxy)
         reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
         folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
         _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
-        made.append((reader, folder))
-    _compare(connection, release, scorer, roster, made)
+    _compare(connection, release, scorer, roster)
+
+
+def _view(plan: Plan, method: str, proxy: str | None) -> View | None:
+    return READ if method == ENCODER else plan.view if proxy else None
 
 
 def _stack(
@@ -207,19 +209,29 @@ def _stack(
             details["math100"] = "not all blocks are read"
 
 
-def _compare(
-    connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str, made: list[tuple[str, Path]]
-) -> None:
-    """Paired comparisons of every stack with the paper's readout, and of the fused one with the others."""
-    rows = scorer.any_rows
-    proxy, view = next(iter(scorer.plan.blocks)), scorer.plan.view
+def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str) -> None:
+    """Paired comparisons of every stack that is measured with the paper's readout, and of the last one with the others.
+
+    Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
+    """
+    rows, plan = scorer.any_rows, scorer.plan
+    measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
+    held: dict[str, Path] = {}
+    for method, proxy in [*((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
+        parts = method, proxy, _view(plan, method, proxy)
+        reader = "/".join(part for part in parts if part)
+        folder = kept_folder(*parts, roster, len(rows.prompt_ids))
+        if reader in measured and (folder / "log_posteriors.npy").exists():
+            held.pop(reader, None)
+            held[reader] = folder
+    *others, best = held
+    pairs = [(reader, best) for reader in others]
+    proxy, view = next(iter(plan.blocks)), plan.view
     paper = f"{METHOD}/{proxy}/{view}"
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
-    pairs = [(reader, made[-1][0]) for reader, _ in made[:-1]]
-    held = dict(made)
     if (folder / "log_posteriors.npy").exists():
+        pairs = [(reader, paper) for reader in held] + pairs
         held[paper] = folder
-        pairs = [(reader, paper) for reader, _ in made] + pairs
     else:
         print(f"{roster}: no log-posteriors of {paper} are kept here; it is left out of the comparisons")
     if not pairs:
