@@ -224,8 +224,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
         if reader in measured and (folder / "log_posteriors.npy").exists():
             held.pop(reader, None)
             held[reader] = folder
-    *others, best = held
-    pairs = [(reader, best) for reader in others]
+    pairs = [(reader, list(held)[-1]) for reader in list(held)[:-1]]
     proxy, view = next(iter(plan.blocks)), plan.view
     paper = f"{METHOD}/{proxy}/{view}"
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
