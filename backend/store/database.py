@@ -486,7 +486,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _copy(work: duckdb.DuckDBPyConnection, target: Path) -> None:
-    """Copy the connected database into a new file that DuckDB 1.4 and later can read."""
+    """Copy the connected database into a new file that DuckDB 1.5 and later can read."""
     row = work.execute("SELECT current_database()").fetchone()
     assert row is not None
     literal = str(target).replace("'", "''")
