@@ -222,7 +222,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
         reader = "/".join(part for part in parts if part)
         folder = kept_folder(*parts, roster, len(rows.prompt_ids))
         if reader in measured and (folder / "log_posteriors.npy").exists():
-            held.pop(reader, None)
+            held.pop(reader, None)  # one of the plan's own stands in its order
             held[reader] = folder
     pairs = [(reader, list(held)[-1]) for reader in list(held)[:-1]]
     proxy, view = next(iter(plan.blocks)), plan.view
