@@ -104,7 +104,8 @@ def readouts(asked: Questions, view: View) -> pd.DataFrame:
         & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
     ]
     order = {method: place for place, method in enumerate(MEMBERS)}
-    held = held.sort_values("method", key=lambda methods: methods.map(order), kind="stable")
+    held = held.assign(place=held["method"].map(order), alone=~held["reader"].str.contains("+", regex=False))
+    held = held.sort_values(["place", "alone"], kind="stable")
     proxies = held["proxy_name"]
     several = held.groupby("method")["reader"].transform("count") > 1
     short = brief_names(list(proxies.dropna().unique()))
