@@ -131,10 +131,10 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     told: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names {100 * here[best]:.1f} % of the groups",
+        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups",
     ]
     if readers[0] in here.index and best != readers[0]:
-        told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f} %")
+        told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
     return [*told, "."]
 
 
