@@ -53,6 +53,9 @@ def violations(browser: Any, axe: str) -> list[str]:
 @pytest.mark.parametrize("path", PATHS)
 def test_axe_finds_nothing(browser: Any, axe: str, path: str, theme: str) -> None:
     browser.open(f"{path}?theme={theme}&roster=12-way&source=gpt_1&other=gpt_2&truth=gpt_1&answer=gpt_2&k=1")
+    # A grid stands before its header cells do.
+    rows = "[...document.querySelectorAll('.ag-header-row-column')].filter(row => row.offsetParent)"
+    browser.until(f"return {rows}.every(row => row.children.length)")
     assert violations(browser, axe) == []
 
 
