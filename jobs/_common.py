@@ -22,7 +22,8 @@ from backend.protocol import fold_of_prompts
 from backend.proxies.registry import registered
 from backend.release import BENCHMARKS, ROSTERS, Benchmark, Release, default_release
 from backend.store.builds import recorded
-from backend.store.database import InUseError, open_work
+from backend.store.continuation import begin_work
+from backend.store.database import WORK_FILE, InUseError, default_data_folder, open_work
 from backend.store.writers import write_proxies, write_sources
 from backend.traces import VIEWS, View
 
@@ -48,7 +49,13 @@ def add_work(parser: argparse.ArgumentParser) -> None:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """``--limit N``."""
-    parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the first N prompts, for a look")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=None,
+        metavar="N",
+        help="only the first N prompts: a look, in a work database and a data folder of its own",
+    )
 
 
 def release_of(arguments: argparse.Namespace) -> Release:
@@ -56,15 +63,37 @@ def release_of(arguments: argparse.Namespace) -> Release:
     return Release(arguments.release or default_release())
 
 
+def home(arguments: argparse.Namespace) -> Path:
+    """Folder of the work database: the cache folder, and ``look/`` in it for what only the first prompts are in."""
+    return cache_folder() / "look" if getattr(arguments, "limit", None) is not None else cache_folder()
+
+
+def work_path(arguments: argparse.Namespace) -> Path:
+    """File of the work database that the arguments name."""
+    return arguments.work or home(arguments) / WORK_FILE
+
+
+def data_of(arguments: argparse.Namespace) -> Path:
+    """Data folder that the arguments name; a look never gets into what is served, unless it is sent there."""
+    return arguments.to or (default_data_folder() if arguments.limit is None else home(arguments) / "data")
+
+
 def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
     """The work database that the arguments name, migrated; while another job holds it, this one waits.
+
+    The one in the cache folder begins with what is served, so that what is measured next stands beside it. One that is
+    named, and that of a look, begins empty.
 
     Raises
     ------
     InUseError
         If it is still held after :data:`PATIENCE`.
     """
-    path = arguments.work or cache_folder() / "atlas-work.duckdb"
+    path = work_path(arguments)
+    if arguments.work is None and home(arguments) == cache_folder():
+        begun = begin_work(path, default_data_folder())
+        if begun is not None:
+            print(f"The work database begins with what is served, generation {begun}.", flush=True)
     until, said = time.monotonic() + PATIENCE, False
     while True:
         try:

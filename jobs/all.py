@@ -2,7 +2,8 @@
 
 The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand. What needs the
 sentence encoder runs where it is installed (python -m jobs proxies install minilm-l6); `status` says what is missing.
-With --limit N everything is made of the first N prompts: a look, in which budgets above a fifth of N do not exist.
+With --limit N everything is made of the first N prompts: a look, in which budgets above a fifth of N do not exist. It
+has a work database and a data folder of its own, so that nothing of it gets into what is served.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     for name, command in plan(arguments):
         if name not in skipped:
             _stage(command)
+    if arguments.limit and not arguments.to:
+        print(f"\nA look at it: ATLAS_DATA={shlex.quote(str(_common.data_of(arguments)))} python app.py")
     return 0
 
 
@@ -66,7 +69,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
     release = ["--release", str(arguments.release)] if arguments.release else []
     limit = ["--limit", str(arguments.limit)] if arguments.limit else []
-    work = ["--work", str(arguments.work)] if arguments.work else []
+    work = ["--work", str(_common.work_path(arguments))] if arguments.work or arguments.limit else []
     tail = [*release, *limit, *work]
     proxy, on = ["--proxy", arguments.proxy], ["--roster", arguments.roster]
     encoder = installed(describe(ENCODER)) is not None
@@ -103,7 +106,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")
     yield "audit", evaluate("audit", "r", "--method", f"{METHOD},calibration,stop")
-    target = ["--to", str(arguments.to)] if arguments.to else []
+    target = ["--to", str(_common.data_of(arguments))] if arguments.to or arguments.limit else []
     yield "enroll", ["enroll", *proxy, *on, *tail, *target]
     yield "enroll", ["enroll", *proxy, *on, "--view", "ur,r", "--readout", METHOD, *tail, *target]
     if proxy_key(arguments.proxy) == DEFAULT_PROXY:

@@ -20,7 +20,6 @@ from backend.audit.intake import Columns
 from backend.audit.labelled import read_labelled
 from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key
-from backend.store.database import default_data_folder
 from jobs import _common
 from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
@@ -62,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Enrol, and write the file and the rows."""
-    folder = (arguments.to or default_data_folder()) / "enrolments"
+    folder = _common.data_of(arguments) / "enrolments"
     given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
     if sum(given) != 1:
         raise AtlasError(

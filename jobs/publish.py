@@ -1,6 +1,7 @@
 """Publish the work database as a new generation of the atlas.
 
-Running web processes pick it up by themselves; the generation before it stays where it is.
+Running web processes pick it up by themselves; the generation before it stays where it is. What is served and has no
+row in the work database would be gone: that is refused, unless --replace says that it is meant.
 """
 
 from __future__ import annotations
@@ -8,20 +9,33 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from backend.fingerprints import cache_folder
-from backend.store.database import WORK_FILE, default_data_folder, publish
+from backend.errors import AtlasError
+from backend.store.continuation import taken_out
+from backend.store.database import default_data_folder, publish
+from jobs import _common
+
+SHOWN = 3
+"""Readers that a refusal names."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument("--work", type=Path, metavar="PATH", help="work database (default: in the cache folder)")
+    _common.add_work(parser)
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
     parser.add_argument("--prune", action="store_true", help="remove the older generations")
+    parser.add_argument("--replace", action="store_true", help="publish even where that takes measured readers out")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish and say what was published."""
-    work = arguments.work or cache_folder() / WORK_FILE
-    path = publish(work, arguments.to or default_data_folder(), prune=arguments.prune)
+    work, data = _common.work_path(arguments), arguments.to or default_data_folder()
+    if work.exists() and not arguments.replace and (gone := taken_out(work, data)):
+        more = f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
+        raise AtlasError(
+            f"What is served in {data} has been measured, and {work} lacks it: {', '.join(gone[:SHOWN])}{more}",
+            "Move that work database away (a job begins the next one with what is served), publish to another folder "
+            "with --to, or give --replace to take them out",
+        )
+    path = publish(work, data, prune=arguments.prune)
     print(f"Published {path} ({path.stat().st_size / 1e6:.1f} MB).")
     return 0

@@ -13,9 +13,8 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
-from backend.fingerprints import cache_folder
 from backend.reference.tables import TABLES
-from backend.store.database import WORK_FILE, read_pointer
+from backend.store.database import read_pointer
 from backend.store.result_queries import open_reading, summary_rows
 from jobs import _common
 from jobs._results.audit import audit_sections
@@ -50,10 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the database and write the report in one step."""
     if arguments.data is not None and arguments.work is not None:
         raise AtlasError("--data and --work name two databases", "Give one of them")
-    if arguments.data is not None:
-        path = read_pointer(arguments.data)[1]
-    else:
-        path = arguments.work or cache_folder() / WORK_FILE
+    path = _common.work_path(arguments) if arguments.data is None else read_pointer(arguments.data)[1]
     with contextlib.closing(open_reading(path)) as cursor:
         text = "\n".join(report(cursor)).rstrip() + "\n"
     target: Path = arguments.to

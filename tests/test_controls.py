@@ -39,6 +39,7 @@ def measured(tmp_path_factory):
     release, proxy = fake_release(root / "release", sources=6, prompts=25), save_tiny(root / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATLAS_CACHE", str(root / "cache"))
+        patch.setenv("ATLAS_DATA", str(root / "data"))
         patch.setenv("ATLAS_COMPILE", "0")
         shared = ["--release", str(release), "--proxy", str(proxy), "--roster", "165-way"]
         read = ["extract", *shared, "--layers", "2-3", "--lengths", "full"]

@@ -210,6 +210,7 @@ def test_lengths_and_ranges():
 def job(tmp_path, monkeypatch):
     """The verb on an invented release with a tiny proxy in a folder."""
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     release = fake_release(tmp_path / "release", sources=6, prompts=10)
     proxy = save_tiny(tmp_path / "tiny")
@@ -273,7 +274,8 @@ def test_job_refuses_what_cannot_be(job, capsys, monkeypatch):
 
 
 def start(arguments: list[str], cache: Path) -> subprocess.Popen[str]:
-    environment = os.environ | {"ATLAS_CACHE": str(cache), "ATLAS_COMPILE": "0", "OMP_NUM_THREADS": "1"}
+    place = {"ATLAS_CACHE": str(cache), "ATLAS_DATA": str(cache / "data")}
+    environment = os.environ | place | {"ATLAS_COMPILE": "0", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "jobs", "extract", *arguments]
     return subprocess.Popen(
         command, cwd=REPOSITORY, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -283,6 +285,7 @@ def start(arguments: list[str], cache: Path) -> subprocess.Popen[str]:
 def alone(arguments: list[str], cache: Path, monkeypatch) -> None:
     """The same extraction in this process, with the one thread that processes of their own have."""
     monkeypatch.setenv("ATLAS_CACHE", str(cache))
+    monkeypatch.setenv("ATLAS_DATA", str(cache / "data"))
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

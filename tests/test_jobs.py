@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from backend.fingerprints import cache_folder
-from backend.store.database import Generation
+from backend.store.database import WORK_FILE, Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
 from jobs import all as everything
 from jobs.__main__ import main
@@ -30,6 +30,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def refused(tmp_path, monkeypatch, capsys):
     """Run a verb that must refuse: exit code 2 and one sentence, never a traceback."""
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
 
     def run(*arguments: str) -> str:
         assert main(list(arguments)) == 2
@@ -102,7 +103,8 @@ def test_newer_work_database_is_refused_with_both_versions(tmp_path, refused):
     assert "9999" in refused("evaluate", "--release", release, "--work", str(work))
 
 
-def test_a_look_runs_the_commands_of_the_real_thing_but_the_sweep(tmp_path, monkeypatch):
+def test_a_look_runs_the_commands_of_the_real_thing_in_a_place_of_its_own_but_the_sweep(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     release = fake_release(tmp_path / "release", prompts=2)
     monkeypatch.setattr(everything, "modal_layer", lambda arguments, roster: 9)
     parser = argparse.ArgumentParser()
@@ -116,9 +118,14 @@ def test_a_look_runs_the_commands_of_the_real_thing_but_the_sweep(tmp_path, monk
     whole, look = commands(), commands("--limit", "20")
     for command in whole:
         check(f"python -m jobs {shlex.join(command)}")
+    place = tmp_path / "cache" / "look"
+    extra = {"--limit", "20", "--work", str(place / WORK_FILE), "--to", str(place / "data")}
     assert [[word for word in command if word != "--sweep"] for command in whole] == [
-        [word for word in command if word not in ("--limit", "20")] for command in look
+        [word for word in command if word not in extra] for command in look
     ]
+    for verb, *words in look:
+        assert "--work" in words or "--sample" in words, words
+        assert verb not in ("enroll", "publish") or "--to" in words, words
     assert sum("--sweep" in command for command in whole) == 1
     assert not any("--limit" in command for command in whole)
 

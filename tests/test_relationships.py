@@ -281,6 +281,7 @@ def test_published_readouts_come_out_of_the_published_scores_of_every_pair(relea
 def job(tmp_path, monkeypatch):
     """``python -m jobs VERB`` on an invented release with a tiny decoder and a cache of its own."""
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     release = fake_release(tmp_path / "release", bench_models=8, bench_prompts=12)
     proxy = save_tiny(tmp_path / "tiny")

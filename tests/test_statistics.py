@@ -332,3 +332,12 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         assert low[0][0] < np.sum(naive_clusters(scores["invented"], folds, 5)[0]) / sizes[1] < high[0][0]
         origins = connection.execute("SELECT origin FROM builds WHERE stage = 'statistics' ORDER BY origin").fetchall()
         assert origins == [("measured",), ("measured",), ("published",)]
+
+        # A table that needs a reader whose log-posteriors are elsewhere is not written again without it.
+        before = {"subject": "reader-paper/gone/ur", "reference": names[2], "measure": "accuracy@1", "difference": 0.1}
+        earlier = pd.DataFrame([{**before, "p_value": 0.2, "p_holm": 0.2, "n": 9, "method": "earlier"}])
+        replace_rows(connection, "comparisons", earlier, {"hypotheses": names[0]}, "build")
+        statistics.run(connection, release, Asked("invented", ["ur"], ["50-way"]))
+        left = connection.execute("SELECT subject, method FROM comparisons WHERE hypotheses = ?", [names[0]]).fetchall()
+        assert left == [("reader-paper/gone/ur", "earlier")]
+        assert "endpoints/50-way: 1 of its comparisons need log-posteriors" in capsys.readouterr().out

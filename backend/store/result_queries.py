@@ -163,6 +163,12 @@ def comparison_sets(cursor: Cursor) -> list[str]:
     return [name for (name,) in rows]
 
 
+def compared_pairs(cursor: Cursor, hypotheses: str) -> set[tuple[str, str]]:
+    """Subject and reference of every paired comparison that is stored of a set of hypotheses."""
+    query = "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = ?"
+    return {(subject, reference) for subject, reference in cursor.execute(query, [hypotheses]).fetchall()}
+
+
 def count_rows(cursor: Cursor, table: str) -> int:
     """Rows of a table."""
     columns_of(cursor, table)

@@ -1,4 +1,4 @@
-"""Which readers were measured on a roster, and where each keeps its log-posteriors."""
+"""Which readers were measured on a roster, where each keeps its log-posteriors, and which comparisons need them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store.queries import made_by, readers
+from backend.store.result_queries import compared_pairs
 from jobs._stages.kept import kept_folder
 
 Floats = npt.NDArray[np.float32]
@@ -70,3 +71,21 @@ def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts
             folder = kept_folder(row["method"], proxy, view, roster, prompts)
             out.append(KeptReader(row["reader"], row["method"], proxy, view, folder))
     return out
+
+
+def comparable(connection: duckdb.DuckDBPyConnection, hypotheses: str, roster: str, prompts: int) -> bool:
+    """Whether a table of paired comparisons may be written again: log-posteriors of all its readers are kept here.
+
+    Holm's correction is over a whole table, so one that would lose pairs is left as it was measured. That happens where
+    the work goes on from a published generation, which has no log-posteriors. Readers that the store no longer knows
+    on the roster do not count.
+    """
+    measured = measured_readers(connection, roster, prompts)
+    gone = {reader.reader for reader in measured if not (reader.folder / "log_posteriors.npy").exists()}
+    lost = [pair for pair in compared_pairs(connection, hypotheses) if not gone.isdisjoint(pair)]
+    if lost:
+        print(
+            f"{hypotheses}: {len(lost)} of its comparisons need log-posteriors that are not kept here; the table stays "
+            "as it was measured"
+        )
+    return not lost

@@ -33,6 +33,7 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import kept_folder, kept_log_posteriors
+from jobs._stages.readers import comparable
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
@@ -233,7 +234,8 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
         held[paper] = folder
     else:
         print(f"{roster}: no log-posteriors of {paper} are kept here; it is left out of the comparisons")
-    if not pairs:
+    hypotheses = f"readouts/{roster}"
+    if not pairs or not comparable(connection, hypotheses, roster, len(rows.prompt_ids)):
         return
     hits = {
         reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
@@ -248,4 +250,4 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
         details={"readers": sorted(held)},
     ) as build:
         frame = compare_endpoints(hits, pairs)
-        replace_rows(connection, "comparisons", frame, {"hypotheses": f"readouts/{roster}"}, build)
+        replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)

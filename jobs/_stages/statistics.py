@@ -30,7 +30,7 @@ from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.baseline_methods import METHODS as BASELINES
 from jobs._stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
-from jobs._stages.readers import KeptReader, measured_readers
+from jobs._stages.readers import KeptReader, comparable, measured_readers
 
 PUBLISHED_ROSTER = "100-way"
 SIMPLE = "ngram-word"
@@ -59,6 +59,9 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
         return
     blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in held}
     tables = comparison_tables(held, roster, blocks)
+    stale = stale_tables(comparison_sets(connection), tables, held, roster)
+    prompts = len(rows.prompt_ids)
+    written = {name for name in (*tables, *stale) if comparable(connection, name, roster, prompts)}
     for reader in unmatched(held, blocks):
         print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
     details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
@@ -76,9 +79,11 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
             for metric, part in intervals.groupby("metric"):
                 key = {"reader": reader_id, "roster": roster, "benchmark": "agent500", "condition": "clean"}
                 replace_rows(connection, "attribution_metrics", part, {**key, "metric": metric}, build)
-        for hypotheses in stale_tables(comparison_sets(connection), tables, held, roster):
+        for hypotheses in written.intersection(stale):
             replace_rows(connection, "comparisons", compare_endpoints(hits, []), {"hypotheses": hypotheses}, build)
         for hypotheses, pairs in tables.items():
+            if hypotheses not in written:
+                continue
             frame = compare_endpoints(hits, pairs)
             replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
             _report(hypotheses, frame)

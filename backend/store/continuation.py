@@ -1,0 +1,79 @@
+"""Go on from what is served: a work database that begins with the published generation, and what it would take out.
+
+What the atlas ships was measured over days. Somebody who adds an ecosystem, or one more reader, has none of that in a
+new cache folder, and a publication of the little that is there would take all the rest away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from backend.errors import AtlasError
+from backend.store.database import read_pointer
+from backend.store.result_queries import holdings, open_reading
+
+
+def begin_work(path: Path, data_folder: Path) -> str | None:
+    """Copy the current generation to where there is no work database yet.
+
+    Parameters
+    ----------
+    path : Path
+        Work database; missing folders above it are made. Nothing happens where it is there already.
+    data_folder : Path
+        Folder of the generations.
+
+    Returns
+    -------
+    str or None
+        Name of the generation; None when nothing was copied, because the file is there or nothing is published.
+
+    Raises
+    ------
+    AtlasError
+        If the file cannot be written.
+    """
+    if path.exists():
+        return None
+    try:
+        name, served = read_pointer(data_folder)
+    except AtlasError:
+        return None
+    if not served.exists():
+        return None
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(served, scratch)
+        with contextlib.suppress(FileExistsError):  # another job was quicker
+            os.link(scratch, path)
+    except OSError as error:
+        raise AtlasError(
+            f"The work database {path} cannot be begun ({error.strerror})",
+            "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+    return name
+
+
+def taken_out(work: Path, data_folder: Path) -> list[str]:
+    """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
+
+    A generation that is not there, or that this code cannot read, holds nothing that could be lost to it.
+    """
+    try:
+        before = _measured(read_pointer(data_folder)[1])
+    except AtlasError:
+        return []
+    return sorted(before - _measured(work))
+
+
+def _measured(path: Path) -> set[str]:
+    with contextlib.closing(open_reading(path)) as cursor:
+        held = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["reader"]]
+    return {f"{reader} on {roster}" if roster else reader for reader, roster in held}
