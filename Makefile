@@ -1,6 +1,7 @@
 # Two commands: `make run` serves the shipped atlas at http://127.0.0.1:8050, `make test` checks everything.
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 # A machine without an NVIDIA driver gets the CPU build of torch and no CUDA package.
 TORCH ?= 2.13.0
@@ -11,8 +12,11 @@ TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
 run: install
 	$(BIN)/python app.py
 
+# Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
 test: install lint
-	$(BIN)/python -m pytest
+	for part in "not slow and not browser" "slow and not browser" browser; do \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$$part" || exit 1; \
+	done
 
 lint: install
 	$(BIN)/ruff check .

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from backend.audit.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
 from backend.release import Release
+from jobs._enrolments import Sample, sample_enrolment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -38,6 +40,12 @@ def smollm2() -> Reader:
         pytest.skip(f"the weights of smollm2-135m are missing: {error}")
 
 
+@pytest.fixture(scope="session")
+def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
+    """The ecosystem of the shipped samples as read here, and the responses that were left out of it."""
+    return sample_enrolment(smollm2)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, slow ones after them, a browser last: what is broken shows early.
 
@@ -51,6 +59,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return int(item.get_closest_marker("slow") is not None or not shared.isdisjoint(_of_module(item)))
 
     items.sort(key=late)
+    for item in items:
+        # A file is one worker's, but what reads the shipped samples waits for one that has read them.
+        group = "sample" if "sample" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def _of_module(item: pytest.Item) -> set[tuple[str, str]]:

@@ -28,7 +28,7 @@ from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._enrolments import enrolment_of_traces, sample_enrolment
+from jobs._enrolments import Sample, enrolment_of_traces
 from tests.damaged_enrolments import refuses_damage
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
@@ -285,8 +285,8 @@ def test_attribute_and_verify_by_n_grams(
 
 @pytest.mark.proxy
 @pytest.mark.slow
-def test_samples_are_told_apart_by_their_n_grams(smollm2: Reader) -> None:
-    made, rest = sample_enrolment(smollm2)
+def test_samples_are_told_apart_by_their_n_grams(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
+    made, rest = sample
     from backend.collection import sample_records
 
     records = sample_records()
