@@ -93,6 +93,7 @@ def chosen(browser: Browser, identity: str, words: str) -> None:
 
 
 def given(browser: Browser, path: Path, place: str = "#attr-drop") -> None:
+    browser.until("return document.querySelector(arguments[0]) !== null", f"{place} input[type=file]")
     browser.driver.find_element(By.CSS_SELECTOR, f"{place} input[type=file]").send_keys(str(path))
 
 

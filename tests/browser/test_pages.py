@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import urllib.parse
 from typing import Any
 
@@ -69,15 +71,15 @@ LANDMARKS = {
 
 
 @pytest.mark.slow
-def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: None) -> None:
+def test_pages_can_be_left_for_each_other_at_any_time(browser: Any, slow: None) -> None:
     """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
     browser.open("/?theme=dark&roster=12-way")
-    tour = [0]
-    for here in range(len(LANDMARKS)):  # from every page to all later ones and back
-        tour += [place for there in range(here + 1, len(LANDMARKS)) for place in (there, here)]
-        tour.append(here + 1)
-    paths = list(LANDMARKS)
-    for place in tour[1:-1]:
+    paths, half = list(LANDMARKS), len(LANDMARKS) // 2
+    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once.
+    zigzag = [0, *(step for far in range(1, half) for step in (far, -far)), half]
+    tour = [(first + step) % len(paths) for first in range(half) for step in zigzag]
+    assert len({frozenset(pair) for pair in itertools.pairwise(tour)}) == math.comb(len(paths), 2)
+    for place in tour[1:]:
         browser.click("#theme-toggle")
         browser.go(f"{paths[place]}?roster=12-way")
         browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[paths[place]])
