@@ -46,6 +46,7 @@ def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
     return sample_enrolment(smollm2)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, slow ones after them, a browser last: what is broken shows early.
 
