@@ -15,7 +15,7 @@ run: install
 # Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
 test: install lint
 	for part in "not slow and not browser" "slow and not browser" browser; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$$part" || exit 1; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$$part" || exit 1; \
 	done
 
 lint: install

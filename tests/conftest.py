@@ -46,7 +46,6 @@ def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
     return sample_enrolment(smollm2)
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, slow ones after them, a browser last: what is broken shows early.
 
@@ -60,10 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return int(item.get_closest_marker("slow") is not None or not shared.isdisjoint(_of_module(item)))
 
     items.sort(key=late)
-    for item in items:
-        # A file is one worker's, but what reads the shipped samples waits for one that has read them.
-        group = "sample" if "sample" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def _of_module(item: pytest.Item) -> set[tuple[str, str]]:
