@@ -19,6 +19,7 @@ from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.release import BENCHMARKS, Release, default_release
+from backend.store.continuation import served
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import holdings, made_rows, open_reading
 from backend.traces import VIEWS
@@ -113,15 +114,13 @@ def run(arguments: argparse.Namespace) -> int:
     rosters = _common.rosters_of(arguments.roster)
     work, data = _common.work_path(arguments), arguments.to or default_data_folder()
     begins = served(data) if arguments.work is None and not work.exists() else None
-    record = recorded_in(begins or work)
+    record = recorded_in(begins[1] if begins else work)
     release = Release(arguments.release or default_release())
     items = [*extracted(proxies, rosters, release), *measured(record, proxies, rosters)]
     items += [reference(record), *enrolled(data, proxies, rosters), published(record, data)]
     now = datetime.now(UTC).replace(tzinfo=None)
-    told = (
-        f" (there is none yet; it will begin with {begins.name}, which is shown)" if begins else " (there is none yet)"
-    )
-    print(f"Work database: {work}{'' if work.exists() else told}")
+    begun = f"; it will begin with {begins[0]}, which is shown" if begins else ""
+    print(f"Work database: {work}{'' if work.exists() else f' (there is none yet{begun})'}")
     for line in table(items, now):
         print(line)
     missing = [item for item in items if item.state != "done"]
@@ -129,14 +128,6 @@ def run(arguments: argparse.Namespace) -> int:
     for command in dict.fromkeys(item.command for item in missing):
         print(f"  {command}")
     return 0
-
-
-def served(folder: Path) -> Path | None:
-    """File of the generation that a data folder serves, None where there is none."""
-    with contextlib.suppress(AtlasError):
-        path = read_pointer(folder)[1]
-        return path if path.exists() else None
-    return None
 
 
 def recorded_in(work: Path) -> Record:

@@ -108,5 +108,5 @@ def test_publishing_less_than_is_served_is_refused_until_it_is_meant(
 def test_status_shows_what_the_work_will_begin_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--release", str(place / "none")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"there is none yet; it will begin with {read_pointer(place / 'data')[1].name}, which is shown" in lines[0]
+    assert f"there is none yet; it will begin with {read_pointer(place / 'data')[0]}, which is shown" in lines[0]
     assert not (place / "cache").exists(), "a look must leave nothing behind"

@@ -16,6 +16,14 @@ from backend.store.database import read_pointer
 from backend.store.result_queries import holdings, open_reading
 
 
+def served(data_folder: Path) -> tuple[str, Path] | None:
+    """Name and file of the current generation, None where there is none."""
+    with contextlib.suppress(AtlasError):
+        name, path = read_pointer(data_folder)
+        return (name, path) if path.exists() else None
+    return None
+
+
 def begin_work(path: Path, data_folder: Path) -> str | None:
     """Copy the current generation to where there is no work database yet.
 
@@ -36,18 +44,14 @@ def begin_work(path: Path, data_folder: Path) -> str | None:
     AtlasError
         If the file cannot be written.
     """
-    if path.exists():
+    found = served(data_folder)
+    if path.exists() or found is None:
         return None
-    try:
-        name, served = read_pointer(data_folder)
-    except AtlasError:
-        return None
-    if not served.exists():
-        return None
+    name, generation = found
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(served, scratch)
+        shutil.copyfile(generation, scratch)
         with contextlib.suppress(FileExistsError):  # another job was quicker
             os.link(scratch, path)
     except OSError as error:
@@ -66,8 +70,11 @@ def taken_out(work: Path, data_folder: Path) -> list[str]:
 
     A generation that is not there, or that this code cannot read, holds nothing that could be lost to it.
     """
+    found = served(data_folder)
+    if found is None:
+        return []
     try:
-        before = _measured(read_pointer(data_folder)[1])
+        before = _measured(found[1])
     except AtlasError:
         return []
     return sorted(before - _measured(work))
