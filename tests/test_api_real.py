@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,8 @@ from jobs._enrolments import Sample
 from tests.served_api import serve
 
 PROXY = "smollm2-135m"
-CASES, BUDGET = int(os.environ.get("ATLAS_CASES", "12")), 20
-"""Cases of traces; fifty are a thousand responses to read, which a processor without bfloat16 takes ten minutes for."""
-ALSO = 2
+CASES, BUDGET = 50, 20
+ALSO = 3
 """Cases that go by page and by command line too."""
 Sampled = tuple[FlaskClient, Enrolment, dict[str, list[Trace]], Path]
 
@@ -154,7 +152,7 @@ def answered_alike(
 def test_release_cases_have_the_accuracy_of_the_table(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cases of twenty held-out traces; some by page and command line too."""
+    """Fifty cases of twenty held-out traces; some by page and command line too."""
     roster, data = "100-way", default_data_folder()
     enrolled(roster)
     preferred = next(one.name for one in Ecosystems(data).all() if one.roster == roster and one.proxy == PROXY)
@@ -192,7 +190,6 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
     monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
     found = enrolled(roster)
     source, traces = held_out_cases(release, found[0].sources)[0]
-    traces = traces[:10]
     for enrolment in found:
         report = answered_alike(server.test_client(), service, enrolment, (source, traces), tmp_path)
         assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)

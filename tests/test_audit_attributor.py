@@ -513,12 +513,12 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 
 @pytest.mark.proxy
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [None, (6, 9, 12)])
+@pytest.mark.parametrize("blocks", [None, (9, 15, 21)])
 def test_samples_are_told_apart(
     smollm2: Reader, sample: tuple[Enrolment, list[Sample]], blocks: tuple[int, ...] | None
 ) -> None:
     made, rest = sample_enrolment(smollm2, blocks=blocks) if blocks else sample
-    assert made.layers == ([6, 9, 12] if blocks else [12])
+    assert made.layers == ([9, 12, 15, 21] if blocks else [12])
     attributor = Attributor(smollm2, made, proxy_hash("smollm2-135m"))
     right = 0
     for source in made.sources:

@@ -263,7 +263,7 @@ def test_the_sample_ecosystem_with_a_real_proxy(
     monkeypatch.setattr(jobs.enroll, "proxy_hash", lambda proxy: proxy_hash("smollm2-135m"))
     monkeypatch.setattr("backend.fingerprints.cache_folder", lambda: tmp_path / "cache")
     work = tmp_path / "work.duckdb"
-    asked = ["enroll", str(SAMPLES / "responses.jsonl"), "--name", "small models", "--layer", "6", "--access", "local"]
+    asked = ["enroll", str(SAMPLES / "responses.jsonl"), "--name", "small models", "--layer", "12", "--access", "local"]
     assert main([*asked, "--work", str(work)]) == 0
     (path,) = (tmp_path / "data" / "enrolments").glob("small-models-*.npz")
     made = load_enrolment(path)
