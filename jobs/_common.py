@@ -19,7 +19,7 @@ from backend.errors import AtlasError
 from backend.extraction import Shard, grid_shards
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.protocol import fold_of_prompts
-from backend.proxies.registry import registered
+from backend.proxies.registry import proxy_key, registered
 from backend.release import BENCHMARKS, ROSTERS, Benchmark, Release, default_release
 from backend.store.builds import recorded
 from backend.store.continuation import begin_work
@@ -30,6 +30,8 @@ from backend.traces import VIEWS, View
 Half = npt.NDArray[np.float16]
 METHOD = "reader-paper"
 """The paper's own readout, to which every other is compared."""
+DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
+"""Where in a proxy the blocks lie that members of a stack read: 3, 9, 15, 21 and 24 of 30."""
 PATIENCE = 6 * 3600.0
 """Seconds that a job waits for another one to let go of the work database; evaluations hold it for an hour or more."""
 LOOK_AGAIN = 2.0
@@ -180,6 +182,16 @@ class Slice:
     def prompt_folds(self) -> npt.NDArray[np.intp]:
         """Outer fold of every prompt."""
         return fold_of_prompts(self.prompt_ids)
+
+
+def blocks_at(depth: int) -> tuple[int, ...]:
+    """Blocks of a proxy so deep whose discriminants are members."""
+    return tuple(sorted({max(1, round(share * depth)) for share in DEPTHS}))
+
+
+def proxies_key(text: str) -> str:
+    """Short name of a proxy, or of several that read together and are joined by '+'."""
+    return "+".join(proxy_key(part) for part in text.split("+"))
 
 
 def slice_of(

@@ -15,12 +15,28 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.enrollable import LIVE, WORDED, block_of, reader_id, reads_text
+from backend.audit.enrollable import (
+    ENCODED,
+    LIVE,
+    LLMMAP,
+    ONE_BLOCK,
+    SEVERAL,
+    STACKED,
+    STATES,
+    TEXT,
+    WORDED,
+    WRITTEN,
+    block_of,
+    reader_id,
+)
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.enrolment_files import as_stored
 from backend.audit.fitted import fit_attachments
 from backend.audit.labelled import SMALLEST
 from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
+from backend.baselines.embedded import PAIR, reads_of
+from backend.baselines.embeddings import SentenceEncoder
+from backend.baselines.texts import count_tokens
 from backend.collection import SAMPLES, sample_records
 from backend.errors import AtlasError
 from backend.evaluations.attribution import out_of_fold
@@ -29,20 +45,36 @@ from backend.probe import fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
+from backend.readouts.ensemble import Ensemble
+from backend.readouts.gram_kinds import GRAMS
 from backend.release import Release
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
-from jobs._heads import checked, control_heads, of_states, of_texts, text_heads
+from jobs._heads import (
+    checked,
+    control_heads,
+    encoded_heads,
+    of_members,
+    of_states,
+    of_texts,
+    stacked_heads,
+    text_heads,
+)
 from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_probes
 from jobs._stages.readout_live import kept_banks, kept_worded
-from jobs._stages.readout_members import count_tokens
 from jobs._stages.refits import Rediscriminated
 
+BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN)
+"""Methods that ask how long a text is, in tokens of the default proxy."""
+CHECKED = 400
+"""Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
+PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
+"""Proxy and input view by which traces are placed whose reader has an encoder of its own."""
 LOOKED_AT = 25
 """Responses of a source whose lengths are looked at."""
 
@@ -74,20 +106,22 @@ def enrolment_of(
     ----------
     release : Release
     proxy : str
+        That of the reader; several are joined by '+', and an encoder stands in its place.
     view : {'ur', 'r'}
     roster : str
     refit : bool
         One probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
         new prompts, and nothing held out is left to validate it.
     layer : int, optional
-        Block of the refitted probe; by default the modal one of the layer selection.
+        Block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
+        selection.
     limit : int, optional
         Only the first prompts.
     name : str, optional
         By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
     method : str
         One of :data:`backend.audit.enrollable.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
-        whatever scores them.
+        whatever scores them: those of the first of several proxies, or of the default one where an encoder reads.
 
     Returns
     -------
@@ -98,12 +132,13 @@ def enrolment_of(
     AtlasError
         If fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was evaluated.
     """
-    rows = slice_of(release, "agent500", proxy, view, roster, limit)
+    by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
+    rows = slice_of(release, "agent500", by, read, roster, limit)
     identity = rows.store.identity()
-    again = evaluation(METHOD, proxy, view, roster, limit)
-    folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
+    again = evaluation(METHOD, by, read, roster, limit)
+    folder = kept_folder(METHOD, by, read, roster, len(rows.prompt_ids))
     if identity is None:
-        raise AtlasError(f"There are no fingerprints of {proxy} in view {view}", f"Run: {again}")
+        raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {again}")
     selected = {None: layer} if refit and layer is not None else _selected(folder, identity.records, again)
     attachments: dict[str, npt.NDArray[Any]] = {}
     if refit:
@@ -114,17 +149,24 @@ def enrolment_of(
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
         again = evaluation(method, proxy, view, roster, limit)
         held = kept_conditions(folder, again)
-        heads = _heads(method, rows, selected, folder, again)
+        if method in ONE_BLOCK:
+            selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
+        heads = _heads(method, rows, selected, folder, again, by, reads_of(proxy, PAIR if method == LLMMAP else view))
         place = max(selected[fold] for fold in range(FOLDS)) if method == METHOD else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
         attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder, method)
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
+    beside = {
+        member.reads.partition(":")[0]
+        for head in heads[:1]
+        for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
+    } - {by, *GRAMS}
     enrolment = Enrolment(
         name=name or "-".join((roster, *(() if method == LIVE else (method,)), proxy, view)),
         reader=reader_id(method, proxy, view),
-        proxy=proxy,
-        view=view,
+        proxy=by,
+        view=read,
         block=block_of(method),
         sources=tuple(rows.sources),
         families=tuple(rows.families),
@@ -140,24 +182,40 @@ def enrolment_of(
             "records": len(rows.labels),
             "roster": roster,
             "benchmark": "agent500",
+            **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
+            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(beside)}} if beside else {}),
             **_lengths(release, rows),
             **made(),
         },
         attachments=attachments,
         landing=None if method == METHOD else selected[None],
-        width=rows.load(selected[None]).shape[1] // FINGERPRINT_MODES if reads_text(method) else None,
+        width=None if method in STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
     )
     if refit or method in (LIVE, WORDED):  # a bank is kept in the form that was evaluated
         return enrolment
-    enrolment = as_stored(enrolment)
-    said = of_texts(enrolment, _responses(release, rows)) if reads_text(method) else of_states(enrolment, rows)
-    furthest = checked(enrolment, rows, held[CLEAN], said, again)
+    enrolment, some = as_stored(enrolment), None
+    if block_of(method) == TEXT:
+        said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
+    elif block_of(method) == SEVERAL:
+        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in (by, *sorted(beside))}
+        others = {one: SentenceEncoder(one) for one in beside if method in ENCODED}
+        said = of_members(enrolment, {} if method in ENCODED else known, _traces(release, rows), others)
+        some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
+    else:
+        said = of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, held[CLEAN], said, again, some)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
 
-def _heads(method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str) -> tuple[Head, ...]:
+def _heads(
+    method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str, by: str, embedded: str
+) -> tuple[Head, ...]:
     """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
+    if method in ENCODED:
+        return encoded_heads(folder, embedded, again)
+    if block_of(method) == SEVERAL:
+        return stacked_heads(folder, by, again)
     if method == LIVE:
         banks, blocks = kept_banks(folder, again)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
@@ -167,7 +225,7 @@ def _heads(method: str, rows: Slice, selected: Mapping[int | None, int], folder:
     if method == METHOD:
         probes = kept_probes(folder, again)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
-    if reads_text(method):
+    if block_of(method) == TEXT:
         return text_heads(folder, again)
     return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
@@ -319,11 +377,11 @@ def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[st
     return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
 
 
-def _responses(release: Release, rows: Slice) -> list[str]:
-    """Responses of a roster, row = source * P + prompt."""
+def _traces(release: Release, rows: Slice) -> list[Trace]:
+    """Traces of a roster, row = source * P + prompt."""
     records = release.records("agent500")
     width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
-    return [records.traces[s * width + p].response for s in range(len(rows.sources)) for p in prompts]
+    return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]
 
 
 def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:

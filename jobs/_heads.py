@@ -11,56 +11,146 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from backend.audit.enrollable import STATES
+from backend.audit.beside import Others, read_beside
+from backend.audit.enrollable import SEVERAL, STATES
 from backend.audit.enrolment import Enrolment, Head
+from backend.audit.forms import FORMS, Form
 from backend.audit.intake.model import whole
 from backend.baselines.coded_ngrams import ngram_file, read_ngrams
+from backend.baselines.texts import count_tokens
 from backend.errors import AtlasError
-from backend.evaluations.components import block_columns
 from backend.evaluations.compression import UNSCALED, Projection, collapsed, compressions
 from backend.evaluations.matched import Represent, fixed, matched_probe
+from backend.evaluations.pooling import FISHER_SHARE, fisher_weights, weighted_mean
+from backend.evaluations.temporal import MIXTURES, MODES, descend_mixture, spread
+from backend.probe import LinearProbe, ProbeSettings, fit_probe, standardiser
 from backend.protocol import FOLDS
+from backend.readouts.ensemble import Ensemble, Member
+from backend.readouts.stack import CELLS, cells_of
+from backend.spectral import POSITIONS
+from backend.traces import Trace
 from jobs._common import Slice
+from jobs._stages.baseline_methods import truncation_tokenizer
+from jobs._stages.kept_models import kept_models, kept_stacks
 
 Floats = npt.NDArray[np.float32]
 Said = Callable[[Head, npt.NDArray[np.bool_]], Floats]
 """What a head says of the chosen rows (n,), as (m, C)."""
 ROUNDING = 5e-3
 """Nats by which a log-posterior of an enrolment may lie beside the kept one: float32, half precision, codes."""
+HALVED = 2.0**-8
+"""Share of a log-posterior by which one of an ensemble may: its evaluation keeps members' scores in half precision."""
 
 
 def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) -> tuple[Head, ...]:
-    """Heads of a component or a compression, a fold each, fitted as the stage controls does.
+    """Heads of a control, a fold each, fitted as the stage controls does.
 
     Parameters
     ----------
     method : str
         One of :data:`backend.audit.enrollable.STATES`.
     rows : Slice
-        Fingerprints of whole responses.
+        Stored rows of whole responses.
     layer_of_fold : mapping of int to int
         Block of every outer fold.
 
     Returns
     -------
     tuple of Head
-        Compressions are collapsed with their probes into one linear map.
+        Compressions, mixtures and weighted means are collapsed with their probes into one linear map.
+
+    Raises
+    ------
+    AtlasError
+        If the block has no rows of the kind that the control reads.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    represent: Represent = compressions().get(method) or fixed(lambda part: part.astype(np.float32))
+    form = FORMS[STATES[method]]
     heads = []
     for fold in range(FOLDS):
-        held = rows.load(layer_of_fold[fold])
-        train = folds != fold
-        seen = held[train][:, block_columns(STATES[method], held.shape[1])]
-        encode, probe = matched_probe(
-            seen, rows.labels[train], len(rows.sources), represent, unscaled=method in UNSCALED
-        )
-        if isinstance(encode, Projection):
-            probe = collapsed(encode, probe)
-        heads.append(Head(probe, (layer_of_fold[fold],), fold))
+        layer, train = layer_of_fold[fold], folds != fold
+        if layer not in rows.layers(form.variant):
+            raise AtlasError(
+                f"The '{form.variant}' arrays of block {layer} are not on disk",
+                f"Extract them with --{form.variant} {layer}, or name a block that has them with --layer",
+            )
+        seen = rows.load(layer, form.variant)[train]
+        fitted = _fitted(method, form, seen, rows.labels[train], len(rows.sources))
+        heads.append(Head(fitted, (layer,), fold))
     return tuple(heads)
+
+
+def _fitted(
+    method: str, form: Form, rows: npt.NDArray[np.float16], labels: npt.NDArray[np.intp], classes: int
+) -> LinearProbe:
+    """The linear map of a control on stored rows (n, V d)."""
+    if method in MIXTURES:
+        part = form.columns(rows).astype(np.float32)
+        mean, scale = standardiser(part)
+        x, y = torch.from_numpy((part - mean) / scale), torch.from_numpy(labels.astype(np.int64))
+        mixture, weight, bias = descend_mixture(x, y, classes, MIXTURES[method], MODES, ProbeSettings())
+        return LinearProbe(mean, scale, spread(mixture, weight).numpy(), bias.numpy())
+    if len(form.vectors) == POSITIONS and form.variant == "positions":
+        share = FISHER_SHARE.get(method, 0.0)
+        weights = np.full(POSITIONS, (1 - share) / POSITIONS)
+        if share:
+            weights += share * fisher_weights(rows, labels)
+        probe = fit_probe(weighted_mean(rows, weights), labels, classes)
+        by_position = weights.astype(np.float32)[:, None, None] * probe.weight
+        return LinearProbe(
+            np.tile(probe.mean, POSITIONS), np.tile(probe.scale, POSITIONS),
+            by_position.reshape(-1, classes), probe.bias,
+        )  # fmt: skip
+    represent: Represent = compressions().get(method) or fixed(lambda part: part.astype(np.float32))
+    encode, probe = matched_probe(form.columns(rows), labels, classes, represent, unscaled=method in UNSCALED)
+    return collapsed(encode, probe) if isinstance(encode, Projection) else probe
+
+
+def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
+    """Heads of a stacked reader, a fold each, as its evaluation kept the members and their weights.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the evaluation.
+    proxy : str
+        The one that traces are placed by; of the others the heads read beside it.
+    again : str
+        Command that makes them.
+
+    Raises
+    ------
+    AtlasError
+        If something is missing.
+    """
+    members, shares = kept_stacks(folder, again)
+    models = [kept_models(member.folder, again) for member in members]
+    own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
+    return tuple(
+        Head(
+            Ensemble(
+                tuple(Member(one.reads, one.layers, held[fold]) for one, held in zip(members, models, strict=True)),
+                shares[fold],
+            ),
+            own,
+            fold,
+        )
+        for fold in range(FOLDS)
+    )
+
+
+def encoded_heads(folder: Path, reads: str, again: str) -> tuple[Head, ...]:
+    """Heads that read embeddings, a fold each, as their evaluation kept them.
+
+    Raises
+    ------
+    AtlasError
+        If one is missing; ``again`` is the command that makes them.
+    """
+    models, alone = kept_models(folder, again), np.ones((CELLS, 1))
+    return tuple(Head(Ensemble((Member(reads, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
 
 
 def text_heads(folder: Path, again: str) -> tuple[Head, ...]:
@@ -80,7 +170,9 @@ def text_heads(folder: Path, again: str) -> tuple[Head, ...]:
     return tuple(heads)
 
 
-def checked(enrolment: Enrolment, rows: Slice, kept: Floats, said: Said, again: str) -> float:
+def checked(
+    enrolment: Enrolment, rows: Slice, kept: Floats, said: Said, again: str, some: npt.NDArray[np.intp] | None = None
+) -> float:
     """Largest difference between what the heads say of enrolled prompts and what the evaluation kept, in nats.
 
     Parameters
@@ -93,18 +185,25 @@ def checked(enrolment: Enrolment, rows: Slice, kept: Floats, said: Said, again: 
     said : callable
     again : str
         Command that evaluates the reader.
+    some : ndarray of shape (m,), optional
+        Rows that are looked at; all by default.
 
     Raises
     ------
     AtlasError
-        If it is more than rounding.
+        If it is more than rounding, which for an ensemble is that of its members' scores in half precision.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    furthest = 0.0
+    looked = np.isin(np.arange(len(folds)), np.arange(len(folds)) if some is None else some)
+    furthest, allowed = 0.0, True
     for head in enrolment.heads:
-        test = folds == head.fold
-        furthest = max(furthest, float(np.abs(said(head, test) - kept[test]).max()))
-    if not furthest <= ROUNDING:
+        test = (folds == head.fold) & looked
+        if not test.any():
+            continue
+        apart = np.abs(said(head, test) - kept[test])
+        rounding = ROUNDING + HALVED * np.abs(kept[test]) if enrolment.block == SEVERAL else ROUNDING
+        furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= rounding).all())
+    if not allowed:
         raise AtlasError(
             f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, by "
             f"{furthest:.2g} nats: they were fitted on something else",
@@ -117,7 +216,8 @@ def of_states(enrolment: Enrolment, rows: Slice) -> Said:
     """What heads say of stored fingerprints of whole responses."""
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> Floats:
-        by_layer = {layer: rows.load(layer)[chosen] for layer in head.layers}
+        variant = enrolment.form.variant if enrolment.form else "full"
+        by_layer = {layer: rows.load(layer, variant)[chosen] for layer in head.layers}
         cells = np.zeros(int(chosen.sum()), dtype=np.intp)
         return head.log_posterior(enrolment.coordinates(head, by_layer), cells)
 
@@ -128,3 +228,29 @@ def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
     """What heads say of whole responses, length n in the order of the rows."""
     counts = enrolment.counts([whole(response) for response in responses])
     return lambda head, chosen: head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp))
+
+
+def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:
+    """What ensembles say of stored fingerprints, and of texts and embeddings as they are read live.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    rows : mapping of str to Slice
+        Of every proxy.
+    traces : sequence of Trace, length n
+        Whole responses, in the order of the rows.
+    others : mapping of str to SentenceEncoder
+        Encoders that members read with.
+    """
+
+    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> Floats:
+        asked = [traces[row] for row in np.flatnonzero(chosen)]
+        read = read_beside(enrolment, asked, others)
+        for name, part in rows.items():
+            layers = head.layers if name == enrolment.proxy else enrolment.beside.get(name, ())
+            read[name] = {layer: part.load(layer)[chosen] for layer in layers}
+        cells = cells_of(count_tokens(truncation_tokenizer(), asked), [whole(trace.response) for trace in asked])
+        return head.log_posterior(read, cells)
+
+    return said

@@ -21,7 +21,6 @@ from jobs import __main__ as verbs
 from jobs import _common
 from jobs._blocks import modal_block
 from jobs._common import METHOD
-from jobs._stages.readouts import blocks_at
 from jobs.extract import blocks_of
 from jobs.relate import ENCODER
 
@@ -133,7 +132,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
 def member_blocks(arguments: argparse.Namespace) -> list[int]:
     """Blocks whose discriminants are fused: the asked ones, or the default ones of the readout."""
     depth = describe(arguments.proxy).depth
-    return list(blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
+    return list(_common.blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
 
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:

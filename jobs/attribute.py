@@ -10,24 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from backend.audit.attributor import Attributor, Progress
+from backend.audit.attributor import Progress
 from backend.audit.ecosystems import find_enrolment
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.inquiry import audit, checked, others_of
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
+from backend.audit.loaded import Models
 from backend.audit.page import write_html
 from backend.audit.report import write_csv, write_json
 from backend.audit.scores import ORDERS, SEED
 from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
-from backend.proxies.registry import load_reader, proxy_hash
 from backend.store.builds import portable
 from jobs._audit import stop_on_interrupt, write_beside
 from jobs._common import command_line
@@ -104,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
         _say(layout)
         print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
-        attributor, *beside = _attributors((enrolment, *others), arguments.device)
+        models = Models.on(arguments.device)
+        attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
             inquiry = audit(
                 stream,
@@ -125,12 +125,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_beside(page, write_html(report))
         print(f"Written: {page}, {page.with_suffix('.json').name} and {page.with_suffix('.csv').name}.")
     return 0
-
-
-def _attributors(held: Sequence[Enrolment], device: str) -> list[Attributor]:
-    """Every enrolment with its proxy, each of which is loaded once."""
-    loaded = {proxy: (load_reader(proxy, device), proxy_hash(proxy)) for proxy in {one.proxy for one in held}}
-    return [Attributor(loaded[one.proxy][0], one, loaded[one.proxy][1]) for one in held]
 
 
 def _prior(path: Path | None) -> dict[str, float] | None:

@@ -33,7 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="of the ecosystem")
     parser.add_argument("--roster", help="rosters of the release, comma separated, from their kept evaluation")
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
-    parser.add_argument("--proxy", default=DEFAULT_PROXY, help="proxy that reads the traces (default: %(default)s)")
+    parser.add_argument(
+        "--proxy",
+        default=DEFAULT_PROXY,
+        help="proxy that reads the traces; several joined by '+'; the encoder of dna and llmmap (default: %(default)s)",
+    )
     parser.add_argument(
         "--view", default="ur", help="input view, ur or r; for rosters also both, ur,r (default: %(default)s)"
     )
@@ -42,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=ENROLLABLE,
         help=f"what scores the traces: {LIVE}, discriminants over several blocks (default for a roster), {METHOD}, the "
         "paper's probe (default for the sample, whose few prompts give no more), or for a roster any other reader that "
-        "was evaluated on it and is linear in what it reads",
+        "was evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -79,11 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
         _write(made, folder)
         print(f"{len(left)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
-        release, proxy = _common.release_of(arguments), proxy_key(arguments.proxy)
+        release, proxy = _common.release_of(arguments), _common.proxies_key(arguments.proxy)
         method = arguments.readout or LIVE
         for roster in _common.rosters_of(arguments.roster):
             for view in _common.views_of(arguments.view):
-                _write(enrolment_of(release, proxy, view, roster, limit=arguments.limit, method=method), folder)
+                made = enrolment_of(
+                    release, proxy, view, roster, layer=arguments.layer, limit=arguments.limit, method=method
+                )
+                _write(made, folder)
     else:
         _ecosystem(arguments, folder)
     return 0

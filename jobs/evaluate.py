@@ -11,7 +11,6 @@ import contextlib
 import importlib
 
 from backend.errors import AtlasError
-from backend.proxies.registry import proxy_key
 from jobs import _common
 from jobs._stages import STAGES, Asked
 
@@ -43,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the asked stages in their order, and write the results to the work database."""
     asked = Asked(
-        proxy=proxy_key(arguments.proxy),
+        proxy=_common.proxies_key(arguments.proxy),
         views=_common.views_of(arguments.view),
         rosters=_common.rosters_of(arguments.roster),
         layers=arguments.layers,

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.audit.attributor import Attributor
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.inquiry import audit
 from backend.audit.intake import COMMAND_LINE, inspect
+from backend.audit.loaded import Models
 from backend.audit.verification import alterations, compared, fitting, read_report, selection_for, settings_of
 from backend.errors import AtlasError
-from backend.proxies.registry import load_reader, proxy_hash
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +82,9 @@ def recomputed(
     with stream:
         settings = fitting(settings, stream, traces.name, COMMAND_LINE)
         layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE)
+        models = Models.on(device)
         attributor, *others = (
-            Attributor(load_reader(one.proxy, device), one, proxy_hash(one.proxy))
-            for one in (enrolment, *(here[sha256] for sha256 in settings.also))
+            models.attributor(one) for one in (enrolment, *(here[sha256] for sha256 in settings.also))
         )
         return audit(stream, layout, attributor, settings, selection_for(report), others=others).report
 

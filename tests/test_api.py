@@ -14,7 +14,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 import atlas.api.attribution
-import jobs.attribute
+import backend.audit.loaded
 from atlas.api import authorised
 from atlas.api.openapi import document
 from backend.audit.enrolment import Enrolment
@@ -84,8 +84,8 @@ def test_json_gives_what_the_command_line_gives(
     (tmp_path / "prior.json").write_text(json.dumps(body["prior"]))
     (tmp_path / "traces.jsonl").write_bytes(lines_of("shout", 40))
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(jobs.attribute, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: HASH)
     page = tmp_path / "out.html"
     asked = ["attribute", str(tmp_path / "traces.jsonl"), "--claimed", "shout", "--prior", str(tmp_path / "prior.json")]
     assert main([*asked, "--orders", "20", "--report", str(page)]) == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-import jobs.attribute
+import backend.audit.loaded
 from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
@@ -73,8 +73,7 @@ def test_samples_by_rest_by_command_line_and_verified(
     assert report["method"]["proxy"] == PROXY
 
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    for module in (jobs.attribute, jobs.verify):
-        monkeypatch.setattr(module, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: smollm2)
     lines = [json.dumps({"prompt": t.prompt, "response": t.response}) for t in fresh[source]]
     (tmp_path / "t.jsonl").write_text("\n".join(lines), "utf-8")
     page = tmp_path / "out.html"
@@ -164,7 +163,7 @@ def test_release_cases_have_the_accuracy_of_the_table(
         )  # fmt: skip
     stated, right = float(rows["value"].iloc[0]), 0
     server, service = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
-    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: smollm2)
     client = server.test_client()
     for number, case in enumerate(held_out_cases(release, enrolment.sources)):
         if number < ALSO:
@@ -187,7 +186,7 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roster: str
 ) -> None:
     server, service = serve(default_data_folder(), tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
-    monkeypatch.setattr(jobs.attribute, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: smollm2)
     found = enrolled(roster)
     source, traces = held_out_cases(release, found[0].sources)[0]
     for enrolment in found:

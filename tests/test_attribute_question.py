@@ -62,17 +62,12 @@ def test_a_reader_that_cannot_score_says_why(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(question.questions().__class__, "knows", lambda *_: True)
     monkeypatch.setattr(question.questions().__class__, "reader_name", lambda *_: "It")
     for reader, why in (
-        ("fused/tiny/ur", "a network takes part in it"),
-        ("network/tiny/ur", "a network takes part in it"),
-        ("lda/tiny/ur", "lda-live is what live attribution has of them"),
-        ("ngram-word-lengths", "ngram-word is its like"),
-        ("dct-q8/tiny/ur", "more of a response than the two modes"),
-        ("dct-q2/tiny/ur", "reader-paper at a block of its own"),
-        ("temporal-mean/tiny/ur", "reader-dc at a block of its own"),
-        ("temporal-mean-max/tiny/ur", "more of a response than the two modes"),
-        ("temporal-max/tiny/ur", "more of a response than the two modes"),
-        ("llmmap/mini/ur", "an encoder of its own"),
-        ("reader-mean4/ur", "not linear in the states of a proxy, nor in the n-grams"),
+        ("encoder-lengths/mini/r", "of that only scores are kept"),
+        ("encoder/mini/ur", "fine-tuned fold by fold"),
+        ("deberta", "fine-tuned fold by fold"),
+        ("random", "it guesses"),
+        ("phylolm", "no single traces"),
+        ("reader-mean4/ur", "it was not measured here"),
     ):
         told = question.not_enrolled([BEST], {"reader": reader, "roster": "12-way"})
         assert told is not None and why in told[0] and told[0].endswith(".")

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jobs.attribute
-import jobs.verify
+import backend.audit.loaded
 from backend.audit.attributor import BATCHES, Attributor, Progress, cells_of_traces
 from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
@@ -371,9 +370,8 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
-    for module in (jobs.attribute, jobs.verify):
-        monkeypatch.setattr(module, "load_reader", lambda proxy, device: reader)
-        monkeypatch.setattr(module, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: "f" * 64)
     return tmp_path
 
 

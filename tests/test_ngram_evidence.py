@@ -11,8 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import jobs.attribute
-import jobs.verify
+import backend.audit.loaded
 from backend.audit.attributor import Attributor
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.enrolment_files import load_enrolment, save_enrolment
@@ -266,9 +265,8 @@ def test_attribute_and_verify_by_n_grams(
 ) -> None:
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "texts.npz")
-    for module in (jobs.attribute, jobs.verify):
-        monkeypatch.setattr(module, "load_reader", lambda proxy, device: reader)
-        monkeypatch.setattr(module, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: "f" * 64)
     traces, page = tmp_path / "t.jsonl", tmp_path / "out.html"
     lines = [json.dumps({"prompt": f"New {i}?", "response": STYLES["shout"].format(i=i)}) for i in range(12)]
     traces.write_text("\n".join(lines), "utf-8")

@@ -10,17 +10,22 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrolment import BLOCKS, Enrolment
+from backend.audit.beside import Others, check_others, read_beside, some_of
+from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import whole
 from backend.baselines.ngram import Counts
+from backend.baselines.texts import count_tokens
 from backend.errors import AtlasError
 from backend.proxies.encoding import Encoded
-from backend.proxies.reader import Reader
+from backend.proxies.reader import Reader, Readout
+from backend.proxies.registry import tokenizer_of
 from backend.readouts.stack import cells_of
+from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]
@@ -87,7 +92,7 @@ class Scored:
     def signature(self) -> Doubles:
         """The mean fingerprint with DC and AC each of length 1: where the traces lie among the sources, (2 d,)."""
         out = self.mean.copy()
-        for block in np.split(out, len(BLOCKS["dc-ac"])):
+        for block in np.split(out, FINGERPRINT_MODES):
             block /= np.linalg.norm(block) or 1.0
         return out
 
@@ -101,14 +106,18 @@ class Attributor:
     enrolment : Enrolment
     proxy_hash : str, optional
         Of the weights that were loaded; compared with the enrolment's where both are known.
+    others : mapping of str to Reader or SentenceEncoder, optional
+        Further proxies and encoders that its members read with.
 
     Raises
     ------
     AtlasError
-        If the proxy is another one than that of the enrolment.
+        If the proxy is another one than that of the enrolment, or a further one is missing.
     """
 
-    def __init__(self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None) -> None:
+    def __init__(
+        self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None, others: Others | None = None
+    ) -> None:
         expected = enrolment.facts.get("proxy_hash")
         if reader.hidden_size != enrolment.hidden_size or reader.depth < enrolment.layers[-1]:
             raise AtlasError(
@@ -121,8 +130,10 @@ class Attributor:
                 f"with ({proxy_hash[:12]} and {str(expected)[:12]})",
                 f"Run: python -m jobs proxies install {enrolment.proxy}, or make the enrolment again",
             )
+        check_others(enrolment, others or {})
         self.reader = reader
         self.enrolment = enrolment
+        self.others: Others = others or {}
 
     def score(
         self,
@@ -169,16 +180,19 @@ class Attributor:
             if batch is None:
                 break
             encoded = reader.encode(batch, enrolment.view)
-            read = reader.read(encoded, enrolment.layers)
+            read = reader.read(encoded, enrolment.layers, readout_of(enrolment))
             known = enrolment.folds_of([trace.prompt for trace in batch])
-            by_layer = {layer: read[layer, "full"] for layer in enrolment.layers}
+            variant = enrolment.form.variant if enrolment.form else "full"
+            by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
             counts = enrolment.counts([whole(trace.response) for trace in batch])
-            scores.append(self._log_posteriors(by_layer, known, cells_of_traces(batch, encoded), counts))
+            beside = read_beside(enrolment, batch, self.others)
+            cells = cells_of_traces(batch, encoded, enrolment.cells_by)
+            scores.append(self._log_posteriors(by_layer, known, cells, counts, beside))
             tokens += [e.response_tokens for e in encoded]
             folds += known
-            total_states += by_layer[place].sum(0, dtype=np.float64)
+            total_states += read[place, "full"].sum(0, dtype=np.float64)
             if keep_fingerprints:
-                kept.append(by_layer[place])
+                kept.append(read[place, "full"])
             if progress is not None:
                 progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
@@ -194,7 +208,12 @@ class Attributor:
         )
 
     def _log_posteriors(
-        self, by_layer: dict[int, npt.NDArray[np.float16]], folds: list[int | None], cells: Ints, counts: Counts
+        self,
+        by_layer: dict[int, npt.NDArray[np.float16]],
+        folds: list[int | None],
+        cells: Ints,
+        counts: Counts,
+        beside: dict[str, Any],
     ) -> Floats:
         out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
         numbers = np.array([-1 if fold is None else fold for fold in folds])
@@ -202,16 +221,35 @@ class Attributor:
             rows = numbers == number
             here = {layer: fingerprints[rows] for layer, fingerprints in by_layer.items()}
             texts = None if counts is None else counts[np.flatnonzero(rows)]
+            more = some_of(beside, rows)
             heads = self.enrolment.heads_for(None if number < 0 else int(number))
-            parts = [head.log_posterior(self.enrolment.coordinates(head, here, texts), cells[rows]) for head in heads]
+            parts = [
+                head.log_posterior(self.enrolment.coordinates(head, here, texts, more), cells[rows]) for head in heads
+            ]
             out[rows] = np.mean(parts, axis=0)
         return out
 
 
-def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded]) -> Ints:
-    """Cell of every trace (n,), by the response tokens that the proxy read and how the response ends."""
-    tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
-    return cells_of(tokens, [whole(trace.response) for trace in traces])
+def readout_of(enrolment: Enrolment) -> Readout:
+    """What the pass has to keep of every trajectory for the heads."""
+    layers = tuple(sorted({layer for head in enrolment.heads for layer in head.layers}))
+    variant = enrolment.form.variant if enrolment.form else "full"
+    return Readout(temporal=layers if variant == "temporal" else (), positions=layers if variant == "positions" else ())
+
+
+def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
+    """Cell of every trace (n,), by its response tokens and how the response ends.
+
+    Parameters
+    ----------
+    traces : sequence of Trace, length n
+    encoded : sequence of Encoded, length n
+        As the proxy reads them.
+    by : str, optional
+        Registered proxy whose tokens are counted in place of those.
+    """
+    read = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])
 
 
 def _batches(traces: Iterable[Trace]) -> Iterator[list[Trace]]:

@@ -15,24 +15,14 @@ from backend.audit.case import source_number
 from backend.audit.enrolment import Enrolment
 from backend.audit.inquiry import Inquiry, audit, checked
 from backend.audit.intake import Columns, Layout, Limits, Problem, inspect, walk
+from backend.audit.loaded import Loaded, Models
 from backend.audit.progress import Job, Running
 from backend.audit.report import heat_map
 from backend.audit.tokens import token_evidence
 from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
-from backend.proxies.reader import Reader
-from backend.proxies.registry import load_reader, proxy_hash
 from backend.store.builds import code_version
 from backend.traces import Trace
-
-PROXIES = 2
-"""Proxies that are in memory at a time."""
-Loaded = tuple[Reader, str | None]
-
-
-def from_registry(proxy: str) -> Loaded:
-    """A registered proxy and the hash of its weights."""
-    return load_reader(proxy), proxy_hash(proxy)
 
 
 @dataclass
@@ -50,7 +40,7 @@ class Engine:
     limits: Limits
 
     def __post_init__(self) -> None:
-        self._loaded: dict[str, Loaded] = {}
+        self._models = Models(self.load)
 
     @cached_property
     def version(self) -> str:
@@ -58,18 +48,14 @@ class Engine:
         return code_version()
 
     def attributor(self, enrolment: Enrolment) -> Attributor:
-        """The enrolment with its proxy; what was used longest ago makes room.
+        """The enrolment with all that it reads with.
 
         Raises
         ------
         AtlasError
             If the weights are not here, or are others.
         """
-        held = self._loaded.pop(enrolment.proxy, None) or self.load(enrolment.proxy)
-        self._loaded[enrolment.proxy] = held
-        while len(self._loaded) > PROXIES:
-            self._loaded.pop(next(iter(self._loaded)))
-        return Attributor(held[0], enrolment, held[1])
+        return self._models.attributor(enrolment)
 
     def warm(self, enrolment: Enrolment) -> None:
         """Load the proxy and read a few lines with it, so that the first trace of a person does not pay for it.
@@ -134,7 +120,8 @@ class Engine:
         pair = source_number(enrolment, source), source_number(enrolment, rival)
         if pair[0] == pair[1]:
             raise AtlasError("The source and its rival are the same", "Choose two sources")
-        evidence = token_evidence(self.attributor(enrolment).reader, enrolment, trace, *pair)
+        attributor = self.attributor(enrolment)
+        evidence = token_evidence(attributor.reader, enrolment, trace, *pair, attributor.others)
         return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}
 
 

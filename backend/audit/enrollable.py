@@ -1,8 +1,7 @@
 """Which measured readers can score live traces, what their heads read, and why the others cannot.
 
 The verb that makes enrolments and the page that names its command ask here, so that neither promises what the other
-does not keep. Evidence is split exactly over what is read, so that a reader has to be linear in it: in the spectral
-modes of a proxy's states, or in the weighed n-grams of a response.
+does not keep. Whatever is measured of single traces can be enrolled, each in the form that was measured.
 """
 
 from __future__ import annotations
@@ -12,6 +11,16 @@ from collections.abc import Mapping
 LIVE, WORDED = "lda-live", "fused-live"
 """Made for this: discriminants over few blocks, and the same with word n-grams beside them."""
 PAPER = "reader-paper"
+ONE_BLOCK: Mapping[str, str] = {
+    "temporal-mean": "dc",
+    "dct-q2": "dc-ac",
+    **{name: name for name in ("dct-q4", "dct-q8")},
+    **{f"temporal-{name}": f"temporal-{name}" for name in ("final", "max", "mean-final", "mean-max", "final-max")},
+    **dict.fromkeys(("mixture-1", "mixture-2"), "dct-q8"),
+    **dict.fromkeys(("positions-16", "positions-fisher", "positions-fisher25"), "positions-16"),
+    **{f"positions-{name}": f"positions-{name}" for name in ("32", "64", "stride4", "stride4-32")},
+}
+"""Probes on other forms of a trajectory, all at one block, and what they read of it."""
 STATES: Mapping[str, str] = {
     LIVE: "dc-ac",
     WORDED: "dc-ac",
@@ -22,26 +31,27 @@ STATES: Mapping[str, str] = {
     "pca-64-unscaled": "dc-ac",
     "centroid-svd": "dc-ac",
     "centroid-svd-unscaled": "dc-ac",
+    **ONE_BLOCK,
 }
-"""Readers of a proxy's states, some beside text, and the spectral block that their heads read."""
+"""Readers of a proxy's states, some beside text, and what their heads read of a block."""
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
-TEXT = "text"
-"""Stands for a block where the heads read the response itself."""
-ENROLLABLE = (*STATES, *TEXTS)
+STACKED = ("lda", "lda-full", "network", "states", "fused-states", "fused-untuned", "fused")
+"""Stacks of members over the blocks of one or several proxies, some beside text."""
+NETWORKS = ("network", "states", "fused-states", "fused-untuned", "fused")
+"""Those of them in which a network takes part."""
+WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text")
+"""Stacks of members that read the response's text alone."""
+LLMMAP = "llmmap"
+ENCODED = ("dna", LLMMAP)
+"""Readers with a sentence encoder of their own."""
+TEXT, SEVERAL = "text", "several"
+"""Stand for a block where the heads read the response itself, and where their members read different things."""
+ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
 """Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
 
-_ALONE: Mapping[str, str] = {
-    "dct-q2": "it is reader-paper at a block of its own, and its probes are not kept",
-    "temporal-mean": "it is reader-dc at a block of its own, and its probes are not kept",
-}
-"""Why single methods cannot score."""
 _REASONS: Mapping[str, str] = {
-    "network|states|fused": "a network takes part in it, which no evidence can be split by exactly",
-    "lda": "its discriminants are kept as scores only; lda-live is what live attribution has of them",
-    "ngram": "its weights are kept as scores only; ngram-word is its like on whole responses",
-    "dct|temporal|mixture|positions": "it needs more of a response than the two modes that are read live",
-    "dna|llmmap|deberta|encoder": "it reads with an encoder of its own",
+    "encoder|deberta": "its encoder is fine-tuned fold by fold, and of that only scores are kept",
     "random": "it guesses",
     "mpt|phylolm": "it compares samples of models, and no single traces",
 }
@@ -53,19 +63,22 @@ def why_not(method: str) -> str | None:
     if method in ENROLLABLE:
         return None
     shared = (why for names, why in _REASONS.items() if method.startswith(tuple(names.split("|"))))
-    return _ALONE.get(method) or next(
-        shared, "it is not linear in the states of a proxy, nor in the n-grams of a response"
-    )
+    return next(shared, "it was not measured here")
 
 
 def reads_text(method: str) -> bool:
     """Whether the heads of a method read the text of a response, and no state of a proxy."""
-    return method in TEXTS
+    return method in TEXTS or method in WRITTEN
+
+
+def places_only(method: str) -> bool:
+    """Whether the proxy of a method's enrolment only says where traces lie among the sources."""
+    return reads_text(method) or method in ENCODED
 
 
 def block_of(method: str) -> str:
-    """Spectral block that the heads of a method read, or :data:`TEXT`."""
-    return STATES.get(method, TEXT)
+    """What the heads of a method read of a block, :data:`TEXT`, or :data:`SEVERAL`."""
+    return STATES.get(method) or (TEXT if method in TEXTS else SEVERAL)
 
 
 def reader_id(method: str, proxy: str, view: str) -> str:

@@ -2,9 +2,10 @@
 
 Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
 from. A head is a probe at one block, a bank of discriminants over several blocks, alone or with n-grams of the response
-beside it, or a classifier of the n-grams alone, where the proxy only says where traces lie among the sources. Where
-there is one for every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt,
-and any other trace by the mean of the heads' log-posteriors.
+beside it, an ensemble of members that read different things, or a classifier of the n-grams alone. Where no head reads
+its states, the proxy only says where traces lie among the sources. Where there is one for every prompt fold, a trace
+whose prompt was enrolled is scored by the head that never saw that prompt, and any other trace by the mean of their
+log-posteriors.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import SEVERAL, TEXT
+from backend.audit.forms import FORMS, Form
 from backend.baselines.coded_ngrams import PARTS as NGRAM_PARTS
 from backend.baselines.coded_ngrams import CodedNgrams, counted
 from backend.baselines.ngram import Counts, count
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
 from backend.readouts.coded_grams import counts_of
+from backend.readouts.ensemble import Ensemble
 from backend.readouts.worded import WordedBank
 from backend.traces import View
 
@@ -37,24 +41,22 @@ PLACED_BY = "reader-paper"
 """Method whose maps and signatures stand for a block that is read beside those of the heads."""
 WHOLE = "dc-ac"
 """Block of a whole fingerprint."""
-BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}
-"""Modes of every spectral block that a probe may read."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """One fitted linear map and where it reads.
+    """What was fitted, and where it reads.
 
     Attributes
     ----------
-    probe : LinearProbe, DiscriminantBank, WordedBank or CodedNgrams
+    probe : LinearProbe, DiscriminantBank, WordedBank, CodedNgrams or Ensemble
     layers : tuple of int
-        Blocks of the proxy, from 1, in the order of the coordinates; none where the text is read.
+        Blocks of the proxy, from 1, in the order of the coordinates; none where its states are not read.
     fold : int or None
         Prompt fold that it was not trained on; None for one fitted on everything.
     """
 
-    probe: LinearProbe | DiscriminantBank | WordedBank | CodedNgrams
+    probe: LinearProbe | DiscriminantBank | WordedBank | CodedNgrams | Ensemble
     layers: tuple[int, ...]
     fold: int | None = None
 
@@ -64,10 +66,13 @@ class Head:
         Parameters
         ----------
         rows : ndarray of shape (n, D) or scipy.sparse.csr_matrix of shape (n, buckets)
-            Coordinates, or n-gram counts where the text is read; a pair of them where both are.
+            Coordinates, or n-gram counts where the text is read; a pair of them where both are, and for an ensemble a
+            mapping (:data:`backend.readouts.ensemble.Material`).
         cells : ndarray of shape (n,)
-            Cells of the texts, which only a bank asks for.
+            Cells of the texts, which only banks and ensembles ask for.
         """
+        if isinstance(self.probe, Ensemble):
+            return self.probe.log_posterior(rows, cells)
         if isinstance(self.probe, WordedBank):
             states, counts = rows
             return self.probe.log_posterior(states, counts, cells)
@@ -77,9 +82,9 @@ class Head:
 
     @property
     def standardiser(self) -> tuple[Floats, Floats] | None:
-        """Mean and spread of the coordinates, each (D,); None where the text is read."""
+        """Mean and spread of the coordinates, each (D,); None where the text is read, or members have their own."""
         probe = self.probe.bank if isinstance(self.probe, WordedBank) else self.probe
-        return None if isinstance(probe, CodedNgrams) else (probe.mean, probe.scale)
+        return None if isinstance(probe, CodedNgrams | Ensemble) else (probe.mean, probe.scale)
 
     def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
         """Direction (D,) in standardised coordinates, and constant, of the log-odds of two sources, words aside.
@@ -87,11 +92,11 @@ class Head:
         Raises
         ------
         ValueError
-            If the head reads text.
+            If the head reads text, or is an ensemble, whose members have directions of their own.
         """
         probe = self.probe
-        if isinstance(probe, CodedNgrams):
-            raise ValueError("a head that reads text has no direction among states")
+        if isinstance(probe, CodedNgrams | Ensemble):
+            raise ValueError("this head has no direction among states")
         if isinstance(probe, DiscriminantBank | WordedBank):
             return probe.odds(cell, source, rival)
         direction: Doubles = probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]
@@ -106,11 +111,13 @@ class Enrolment:
     ----------
     name : str
     reader : str
-        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy.
+        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
+        encoder names the encoder.
     proxy : str
     view : {'ur', 'r'}
     block : str
-        Spectral block that the heads read: dc, ac, dc-ac; 'text' where they read none.
+        What the heads read of a block, a name of :data:`backend.audit.forms.FORMS`; 'text' where they read no states,
+        'several' where members read different things.
     sources, families : tuple of str, length C
         In the order of the heads' columns.
     heads : tuple of Head
@@ -128,7 +135,7 @@ class Enrolment:
     landing : int or None
         Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     width : int or None
-        Dimension d of the proxy where no head reads its states.
+        Dimension d of the proxy where no linear head tells it.
     """
 
     name: str
@@ -167,9 +174,29 @@ class Enrolment:
     def hidden_size(self) -> int:
         """Dimension d of the proxy."""
         read = self.heads[0].standardiser
-        if read is None:
+        if read is None or self.form is None:
             return self.width or 0
-        return len(read[0]) // (len(BLOCKS[self.block]) * len(self.heads[0].layers))
+        return len(read[0]) // (len(self.form.vectors) * len(self.heads[0].layers))
+
+    @property
+    def form(self) -> Form | None:
+        """What linear heads read of a block; None where they read no states, or members read different things."""
+        return None if self.block in (TEXT, SEVERAL) else FORMS[self.block]
+
+    @property
+    def cells_by(self) -> str | None:
+        """Proxy whose tokens say how long a text is where that is not the enrolment's own."""
+        told = self.facts.get("cells_by")
+        return told if isinstance(told, str) else None
+
+    @property
+    def beside(self) -> dict[str, tuple[int, ...]]:
+        """What members read besides the proxy: names as :mod:`backend.readouts.ensemble` has them, to blocks."""
+        out: dict[str, set[int]] = {}
+        for head in self.heads:
+            for member in head.probe.members if isinstance(head.probe, Ensemble) else ():
+                out.setdefault(member.reads, set()).update(member.layers)
+        return {reads: tuple(sorted(layers)) for reads, layers in out.items() if reads != self.proxy}
 
     def folds_of(self, prompts: Sequence[str]) -> list[int | None]:
         """Fold of every prompt that was enrolled, None for others."""
@@ -184,10 +211,9 @@ class Enrolment:
         unseen = tuple(head for head in self.heads if fold is not None and head.fold == fold)
         return unseen or self.heads
 
-    def columns(self, fingerprints: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """The part of fingerprints (n, 2 d) at a block that the heads read."""
-        d, modes = fingerprints.shape[1] // 2, BLOCKS[self.block]
-        return fingerprints[:, modes[0] * d : (modes[-1] + 1) * d]
+    def columns(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """The part of stored rows at a block, of the variant that the heads read, that they read."""
+        return rows if self.form is None else self.form.columns(rows)
 
     def counts(self, responses: Sequence[str]) -> Counts:
         """N-gram counts (n, buckets) of responses without lone surrogates; None where no head reads text."""
@@ -196,13 +222,21 @@ class Enrolment:
             return counts_of(responses)
         return count(responses, probe.settings) if isinstance(probe, CodedNgrams) else None
 
-    def coordinates(self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]], counts: Counts = None) -> Any:
-        """What a head reads, (n, D), out of fingerprints (n, 2 d) at every block, the counts of the texts, or both.
+    def coordinates(
+        self,
+        head: Head,
+        by_layer: Mapping[int, npt.NDArray[np.floating]],
+        counts: Counts = None,
+        beside: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What a head reads, (n, D), out of stored rows (n, V d) at every block, the counts of the texts, or both.
 
-        Half precision becomes single.
+        Half precision becomes single. An ensemble gets all of it, and what was read ``beside`` the proxy.
         """
         if isinstance(head.probe, CodedNgrams):
             return counts
+        if isinstance(head.probe, Ensemble):
+            return {self.proxy: by_layer, **(beside or {})}
         rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
         rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
         return (rows, counts) if isinstance(head.probe, WordedBank) else rows
@@ -253,6 +287,8 @@ def described(enrolment: Enrolment) -> dict[str, Any]:
     for head, entry in zip(enrolment.heads, entries, strict=True):
         if isinstance(head.probe, CodedNgrams):
             entry["counts"] = counted(head.probe.method)
+        if isinstance(head.probe, Ensemble):
+            entry["members"] = head.probe.described()
     if enrolment.width is not None:
         told["width"] = enrolment.width
     return told | {"format": 2, "heads": entries, "landing": enrolment.landing}
@@ -269,6 +305,7 @@ KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "bank": (DiscriminantBank, BANK_PARTS),
     "worded": (WordedBank, WORDED_PARTS),
     "ngrams": (CodedNgrams, NGRAM_PARTS),
+    "ensemble": (Ensemble, ()),
 }
 """Kinds of heads in a file, and the arrays of each; a dot reaches inside."""
 
@@ -287,4 +324,6 @@ def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     }
     for i, head in enumerate(enrolment.heads):
         arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
+        if isinstance(head.probe, Ensemble):
+            arrays |= {f"head{i}.{name}": array for name, array in head.probe.arrays().items()}
     return arrays

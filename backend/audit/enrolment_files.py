@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrollable import TEXT
+from backend.audit.enrollable import SEVERAL, TEXT
 from backend.audit.enrolment import (
-    BLOCKS,
     FORMATS,
     PROBE_PARTS,
     Enrolment,
@@ -29,8 +28,12 @@ from backend.errors import AtlasError
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
 from backend.readouts.coded_grams import BITS, CodedGrams
+from backend.readouts.ensemble import Ensemble, sources_of, width_of
+from backend.readouts.gram_kinds import GRAMS
+from backend.readouts.softmax import GramReadout
 from backend.readouts.stack import CELLS
 from backend.readouts.worded import WordedBank
+from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
@@ -83,7 +86,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     -------
     Enrolment
         As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
-        Banks and n-grams are stored as they are.
+        Banks, n-grams and ensembles are stored as they are.
 
     Raises
     ------
@@ -93,9 +96,8 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     half, kept = _halved(enrolment), as_stored(enrolment)
     arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
     if half:
-        arrays = {
-            name: array.astype(np.float16) if name.endswith(".weight") else array for name, array in arrays.items()
-        }
+        probes = {f"head{i}.weight" for i, head in enumerate(kept.heads) if isinstance(head.probe, LinearProbe)}
+        arrays = {name: array.astype(np.float16) if name in probes else array for name, array in arrays.items()}
     text = json.dumps(described(kept) | {"facts": dict(kept.facts)}, sort_keys=True, ensure_ascii=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,6 +186,10 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str
         bank = DiscriminantBank(**_parts(arrays, f"head{number}.bank.", _BANK_KINDS))
         words = CodedGrams(**_parts(arrays, f"head{number}.words.", _WORD_KINDS))
         return Head(WordedBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
+    if told["kind"] == "ensemble":
+        start = f"head{number}."
+        held = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        return Head(Ensemble.of(told["members"], held), layers, fold)
     if told["kind"] != "ngrams":
         raise ValueError(f"a head is a {str(told['kind'])[:20]}")
     known = [method for method in SETTINGS if counted(method) == told["counts"]]
@@ -216,14 +222,18 @@ def _check(enrolment: Enrolment) -> None:
         if isinstance(head.probe, CodedNgrams):
             _check_ngrams(head.probe, c)
             numbers += [head.probe.idf, head.probe.step, head.probe.bias]
+        elif isinstance(head.probe, Ensemble):
+            _check_ensemble(enrolment, head, c)
+            numbers += [array for array in head.probe.arrays().values() if array.dtype.kind == "f"]
         else:
             numbers += _check_states(enrolment, head, c)
     methods = {head.probe.method if isinstance(head.probe, CodedNgrams) else None for head in enrolment.heads}
-    worded = {isinstance(head.probe, WordedBank) for head in enrolment.heads}
+    kinds = {type(head.probe) for head in enrolment.heads}
     if (
         len(methods) > 1
-        or len(worded) > 1
+        or len(kinds) > 1
         or (methods == {None}) == (enrolment.block == TEXT)
+        or (kinds == {Ensemble}) != (enrolment.block == SEVERAL)
         or enrolment.hidden_size < 1
     ):
         raise ValueError("the heads do not read the same")
@@ -234,9 +244,9 @@ def _check(enrolment: Enrolment) -> None:
 def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
     """Shapes of a head that reads states; its numbers are given back."""
     probe = head.probe.bank if isinstance(head.probe, WordedBank) else head.probe
-    if isinstance(probe, CodedNgrams) or not head.layers or min(head.layers) < 1:
+    if isinstance(probe, CodedNgrams | Ensemble) or not enrolment.form or not head.layers or min(head.layers) < 1:
         raise ValueError("a probe has the wrong shape")
-    width = enrolment.hidden_size * len(BLOCKS[enrolment.block]) * len(head.layers)
+    width = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers)
     numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
     if isinstance(probe, LinearProbe):
         shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
@@ -260,6 +270,28 @@ def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[
     return numbers
 
 
+def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
+    """See that the members know the sources, and read what there is."""
+    ensemble, own = head.probe, set[int]()
+    if not isinstance(ensemble, Ensemble) or ensemble.shares.shape != (CELLS, len(ensemble.members)):
+        raise ValueError("the members of a head have the wrong weights")
+    for member in ensemble.members:
+        if sources_of(member.model) != c or (min(member.layers, default=1) < 1):
+            raise ValueError("a member of a head has the wrong shape")
+        if isinstance(member.model, GramReadout):
+            if member.reads not in GRAMS or member.layers or member.model.weight.shape != (width_of(member.model), c):
+                raise ValueError("a member of a head counts n-grams in a way that is not known")
+            _check_columns(member.model.columns, 1 << GRAMS[member.reads].bits)
+        elif member.reads == enrolment.proxy:
+            own.update(member.layers)
+            if width_of(member.model) != FINGERPRINT_MODES * enrolment.hidden_size * len(member.layers):
+                raise ValueError("a member of a head has the wrong shape")
+        elif bool(member.layers) == (":" in member.reads):
+            raise ValueError("a member of a head reads in a way that is not known")
+    if own != set(head.layers):
+        raise ValueError("a head does not read the blocks that its members do")
+
+
 def _check_ngrams(model: CodedNgrams, c: int) -> None:
     f, buckets = len(model.columns), model.settings.buckets
     shapes = [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape, model.bias.shape]
@@ -268,7 +300,7 @@ def _check_ngrams(model: CodedNgrams, c: int) -> None:
     _check_columns(model.columns, buckets)
 
 
-def _check_columns(columns: npt.NDArray[np.int32], buckets: int) -> None:
+def _check_columns(columns: npt.NDArray[np.integer], buckets: int) -> None:
     if columns.ndim != 1 or not len(columns):
         raise ValueError("a classifier of n-grams has the wrong shape")
     if columns[0] < 0 or columns[-1] >= buckets or (np.diff(columns) <= 0).any():

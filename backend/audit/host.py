@@ -15,7 +15,8 @@ from backend.audit.worker import Worker
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
-    from backend.audit.engine import Engine, Loaded
+    from backend.audit.engine import Engine
+    from backend.audit.loaded import Loaded
 
 CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 """Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
@@ -104,7 +105,8 @@ class Host:
     def engine(self) -> Engine:
         """Made in the worker's thread, because it brings torch and transformers."""
         if self._made is None:
-            from backend.audit.engine import Engine, from_registry
+            from backend.audit.engine import Engine
+            from backend.audit.loaded import from_registry
 
             self._made = Engine(self._load or from_registry, self._limits)
         return self._made

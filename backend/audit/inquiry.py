@@ -158,7 +158,7 @@ def audit(
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
         trace, against = selection.texts[row], findings.rival if rival is None else rival
-        evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against)
+        evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against, attributor.others)
         maps.append((int(row) + 1, trace.prompt, evidence))
     report = build_report(
         Question(settings.case, settings.asked, settings.stated),

@@ -13,6 +13,8 @@ ROWS = 500
 CANDIDATES = 12
 FACTS = {
     "proxy_hash": "Weights of the proxy (sha256)",
+    "hashes_beside": "Weights of what else reads (sha256)",
+    "cells_by": "Lengths counted in tokens of",
     "data_hash": "Enrolled data (sha256)",
     "engine": "Engine of the enrolment",
     "max_tokens": "Tokens that the proxy reads",
@@ -282,8 +284,8 @@ unknown-source test or its stop are wrong has not been measured.</p>{% endif %}
 <tr><td>File</td><td>{{ report.input.name }}, {{ "{:,}".format(report.input.size) }} bytes, {{ report.input.encoding }}
 <span class="mono">{{ report.input.sha256 }}</span></td></tr>
 <tr><td>Reader</td><td>{{ report.method.reader }}, {{ "text of the responses, traces placed at " if report.method.block
-== "text" }}block {{ report.method["layers"] | join(", ") }}, {{
-report.method.probes }}
+== "text" else "members of several kinds, " if report.method.block == "several" }}block {{
+report.method["layers"] | join(", ") }}, {{ report.method.probes }}
 probe(s), {{ report.method.engine }}</td></tr>
 <tr><td>Enrolment: probes, calibration, unknown-source reference, names</td>
 <td class="mono">{{ report.method.enrolment_sha256 }}</td></tr>

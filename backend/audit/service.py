@@ -26,8 +26,8 @@ from backend.store.signature_queries import signatures
 
 if TYPE_CHECKING:
     from backend.audit.companions import Brought
-    from backend.audit.engine import Loaded
     from backend.audit.enrolment import Enrolment
+    from backend.audit.loaded import Loaded
 
 TOKEN_SECONDS = 120
 """For which token evidence is waited for."""

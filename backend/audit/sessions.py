@@ -26,8 +26,8 @@ from backend.audit.uploads import LIFETIME, BusyError, MissingError, Preview, Up
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
-    from backend.audit.engine import Loaded
     from backend.audit.enrolment import Enrolment
+    from backend.audit.loaded import Loaded
     from backend.audit.selection import Selection
 
 SESSION_JOBS = 4

@@ -6,12 +6,16 @@ kept token, so that a method without that tokenizer reads exactly what the proxy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from backend.proxies.encoding import MAX_TOKENS
 from backend.traces import Trace, view_text
 
+Ints = npt.NDArray[np.intp]
 LIMITS = (128, 64, 32)
 
 
@@ -45,6 +49,20 @@ def cut_responses(
         A response of no more tokens than the limit stays as it is.
     """
     out: dict[int, list[Trace]] = {limit: [] for limit in limits}
+    for trace, ends in _token_ends(tokenizer, traces, chunk):
+        for limit in limits:
+            short = trace.response[: ends[limit - 1]] if len(ends) > limit else trace.response
+            out[limit].append(Trace(trace.prompt, short))
+    return out
+
+
+def count_tokens(tokenizer: Any, traces: Sequence[Trace], chunk: int = 1000) -> Ints:
+    """Response tokens of traces that a proxy keeps in view ``ur``; shape (n,)."""
+    return np.array([len(ends) for _, ends in _token_ends(tokenizer, traces, chunk)], dtype=np.intp)
+
+
+def _token_ends(tokenizer: Any, traces: Sequence[Trace], chunk: int) -> Iterator[tuple[Trace, list[int]]]:
+    """Every trace as it can be written, and where its response tokens end in the response."""
     for low in range(0, len(traces), chunk):
         part = [Trace(whole_text(t.prompt), whole_text(t.response)) for t in traces[low : low + chunk]]
         pairs = [view_text(trace, "ur") for trace in part]
@@ -57,8 +75,4 @@ def cut_responses(
             return_attention_mask=False,
         )["offset_mapping"]
         for trace, (prefix, _), offsets in zip(part, pairs, found, strict=True):
-            ends = [end - len(prefix) for _, end in offsets if end > len(prefix)]
-            for limit in limits:
-                short = trace.response[: ends[limit - 1]] if len(ends) > limit else trace.response
-                out[limit].append(Trace(trace.prompt, short))
-    return out
+            yield trace, [end - len(prefix) for _, end in offsets if end > len(prefix)]

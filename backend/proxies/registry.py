@@ -108,6 +108,20 @@ class Proxy:
         return self.wheels[0].package if self.wheels else None
 
 
+@functools.lru_cache(maxsize=2)
+def tokenizer_of(name_or_path: str) -> Any:
+    """The tokenizer of a proxy, without its weights.
+
+    Raises
+    ------
+    AtlasError
+        If it is not here.
+    """
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(locate(describe(name_or_path)), local_files_only=True)
+
+
 @functools.cache
 def registered() -> dict[str, Proxy]:
     """The proxies of ``proxies.toml``, in its order."""

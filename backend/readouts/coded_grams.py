@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
-from backend.readouts.grams import Kind, count_grams, gram_spans
-from backend.readouts.softmax import GramReadout, weighed
+from backend.readouts.grams import Kind, count_grams
+from backend.readouts.softmax import GramReadout, spread, weighed
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -62,35 +62,8 @@ class CodedGrams:
         return out
 
     def spread(self, text: str, source: int, rival: int) -> tuple[Doubles, float]:
-        """Log-odds of two candidates, spread over the characters of a text.
-
-        Parameters
-        ----------
-        text : str
-            Without lone surrogates.
-        source, rival : int
-            Columns of the classifier.
-
-        Returns
-        -------
-        values : ndarray of shape (len(text),), float64
-            In nats; what an n-gram says is shared evenly by the characters that it covers.
-        constant : float
-            What belongs to no character; together with the values it is the log-odds.
-        """
-        starts, stops, buckets = gram_spans(text, KIND, LENGTHS, BITS)
-        place = np.minimum(np.searchsorted(self.columns, buckets), len(self.columns) - 1)
-        known = self.columns[place] == buckets
-        starts, stops, place = starts[known], stops[known], place[known]
-        found, at, times = np.unique(place, return_inverse=True, return_counts=True)
-        share = (1 + np.log(times)) * self.idf[found].astype(np.float64)
-        share /= np.sqrt((share**2).sum()) or 1.0
-        odds = self.weight[found, source].astype(np.float64) - self.weight[found, rival]
-        each = (share * odds / times)[at] / (stops - starts)
-        edges = np.zeros(len(text) + 1)
-        np.add.at(edges, starts, each)
-        np.add.at(edges, stops, -each)
-        return np.cumsum(edges)[:-1], float(self.bias[source]) - float(self.bias[rival])
+        """Log-odds of two candidates over the characters of a text, by :func:`backend.readouts.softmax.spread`."""
+        return spread(self, text, KIND, LENGTHS, BITS, source, rival)
 
 
 def counts_of(texts: Sequence[str]) -> Counts:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import ndtr
 from torch import nn
 
 from backend.probe import standardiser
 from backend.proxies.reader import best_dtype
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Half = npt.NDArray[np.float16]
 LIMIT = 6.0
@@ -81,6 +83,38 @@ class NetworkReadout:
             out: Floats = torch.log_softmax(logits, 1).numpy()
         return out
 
+    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """The plane through the log-odds of two sources at a row and at the mean of the training rows.
+
+        Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
+        and at the row, which is what integrated gradients along the line between them give for one hidden layer.
+
+        Parameters
+        ----------
+        row : ndarray of shape (D,)
+        source, rival : int
+
+        Returns
+        -------
+        centre, direction : ndarray of shape (D,), float64
+            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
+        constant : float
+            The log-odds at the mean.
+        """
+        parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
+        mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
+        standard = (np.asarray(row, dtype=np.float64) - mean) / scale
+        held = np.clip(standard, -LIMIT, LIMIT)
+        moved = first @ held
+        at_mean = _gelu(inner)
+        near = np.abs(moved) < 1e-6
+        steep = np.where(near, ndtr(inner) + inner * np.exp(-(inner**2) / 2) / np.sqrt(2 * np.pi), 0.0)
+        slope = np.where(near, steep, (_gelu(inner + moved) - at_mean) / np.where(near, 1.0, moved))
+        apart = last[source] - last[rival]
+        kept = np.where(np.abs(standard) > LIMIT, held / np.where(standard == 0, 1.0, standard), 1.0)
+        direction = ((apart * slope) @ first) * kept / scale
+        return mean, direction, float(apart @ at_mean + outer[source] - outer[rival])
+
     @property
     def _first(self) -> tuple[Floats, Floats]:
         return self.hidden_weight, self.hidden_bias
@@ -137,6 +171,11 @@ def fit_network(
     assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
     arrays = [part.detach().numpy() for part in (first.weight, first.bias, last.weight, last.bias)]
     return NetworkReadout(mean, scale, *arrays)
+
+
+def _gelu(x: Doubles) -> Doubles:
+    out: Doubles = x * ndtr(x)
+    return out
 
 
 def _standard(rows: npt.NDArray[np.floating], mean: Floats, scale: Floats) -> torch.Tensor:

@@ -6,14 +6,18 @@ decaying rate comes as far on other prompts within ten, and stops early enough t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
+from backend.readouts.grams import Kind, gram_spans
+
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Counts = Any
 FEWEST_ROWS = 3
@@ -79,6 +83,63 @@ def weighed(counts: Counts, idf: Floats) -> Counts:
     norms = np.sqrt(np.bincount(owner, rows.data.astype(np.float64) ** 2, minlength=rows.shape[0]))
     rows.data = (rows.data / norms[owner]).astype(np.float32)
     return rows
+
+
+class Weighed(Protocol):
+    """Any classifier of hashed counts; see :class:`GramReadout`."""
+
+    @property
+    def columns(self) -> npt.NDArray[np.integer]:
+        """Buckets in use, ascending."""
+
+    @property
+    def idf(self) -> Floats:
+        """Their inverse document frequencies."""
+
+    @property
+    def weight(self) -> Floats:
+        """Their weights, (F, C)."""
+
+    @property
+    def bias(self) -> Floats:
+        """Biases, (C,)."""
+
+
+def spread(
+    model: Weighed, text: str, kind: Kind, lengths: Sequence[int], bits: int, source: int, rival: int
+) -> tuple[Doubles, float]:
+    """Log-odds of two candidates, spread over the characters of a text.
+
+    Parameters
+    ----------
+    model : GramReadout or alike
+    text : str
+        Without lone surrogates.
+    kind, lengths, bits
+        What the classifier counts, as in :func:`backend.readouts.grams.count_grams`.
+    source, rival : int
+        Columns of the classifier.
+
+    Returns
+    -------
+    values : ndarray of shape (len(text),), float64
+        In nats; what an n-gram says is shared evenly by the characters that it covers.
+    constant : float
+        What belongs to no character; together with the values it is the log-odds.
+    """
+    starts, stops, buckets = gram_spans(text, kind, lengths, bits)
+    place = np.minimum(np.searchsorted(model.columns, buckets), len(model.columns) - 1)
+    known = model.columns[place] == buckets
+    starts, stops, place = starts[known], stops[known], place[known]
+    found, at, times = np.unique(place, return_inverse=True, return_counts=True)
+    share = (1 + np.log(times)) * model.idf[found].astype(np.float64)
+    share /= np.sqrt((share**2).sum()) or 1.0
+    odds = model.weight[found, source].astype(np.float64) - model.weight[found, rival]
+    each = (share * odds / times)[at] / (stops - starts)
+    edges = np.zeros(len(text) + 1)
+    np.add.at(edges, starts, each)
+    np.add.at(edges, stops, -each)
+    return np.cumsum(edges)[:-1], float(model.bias[source]) - float(model.bias[rival])
 
 
 def fit_grams(

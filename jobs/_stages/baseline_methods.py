@@ -15,6 +15,7 @@ import torch
 from tqdm import tqdm
 
 from backend.baselines.coded_ngrams import STEPS, code_ngrams, keep_ngrams, ngram_file
+from backend.baselines.embedded import beginning
 from backend.baselines.embeddings import DEFAULT_ENCODER, EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
@@ -25,13 +26,15 @@ from backend.evaluations.baselines import CLEAN, Fit, Floats, Ints, Predict
 from backend.fingerprints import cache_folder
 from backend.probe import ProbeSettings, fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED
-from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key
+from backend.proxies.registry import DEFAULT_PROXY, proxy_hash, proxy_key, tokenizer_of
 from backend.traces import Trace, View, view_text
+from jobs._stages.kept_models import keep_model, model_file
 
 METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
 QUICK = METHODS[:5]
 """What runs without being asked for: everything but fine-tuning."""
 
+MODELS = tuple(model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"
 """Subfolder that goes when a fold is done."""
 
@@ -128,10 +131,11 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
     key, weights = proxy_key(encoder), proxy_hash(encoder)
     if name == "llmmap":
         settings = f"{LLMmapSettings()}, {RESPONSE_CHARACTERS} characters"
-        return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder))]
+        return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder), MODELS)]
     if name == "dna":
+        told = repr(ProbeSettings())
         return [
-            Method(name, key, view, f"LLM-DNA · {key} · {view}", repr(ProbeSettings()), weights, _dna(encoder, view))
+            Method(name, key, view, f"LLM-DNA · {key} · {view}", told, weights, _dna(encoder, view), MODELS)
             for view in views
         ]
     tuned = affordable(ENCODER)
@@ -143,9 +147,7 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
 
 def truncation_tokenizer() -> Any:
     """Tokenizer of the default proxy, in whose tokens responses are cut."""
-    import transformers
-
-    return transformers.AutoTokenizer.from_pretrained(locate(describe(DEFAULT_PROXY)), local_files_only=True)
+    return tokenizer_of(DEFAULT_PROXY)
 
 
 def _random(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
@@ -199,6 +201,7 @@ def _dna(encoder_name: str, view: View) -> Prepare:
             probe = fit_probe(clean[rows], labels[rows], classes)
             size = probe.weight.size + probe.bias.size
             note(_costs(started, size, size + encoder.parameters))
+            keep_model(folder / model_file(fold), probe)
             return lambda panel, wanted: probe.log_posterior(take(panel, wanted))
 
         return fit
@@ -210,7 +213,7 @@ def _llmmap(encoder_name: str) -> Prepare:
     def prepare(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
         encoder = SentenceEncoder(encoder_name)
         kind = f"response{RESPONSE_CHARACTERS}"
-        responses = _embedded(encoder, texts, kind, lambda trace: trace.response[:RESPONSE_CHARACTERS])
+        responses = _embedded(encoder, texts, kind, beginning)
         prompts: dict[str, Floats] = {}
 
         def pairs(panel: str, rows: Ints) -> Floats:
@@ -225,6 +228,7 @@ def _llmmap(encoder_name: str) -> Prepare:
             started = time.perf_counter()
             model = fit_llmmap(clean[rows], labels[rows], classes, seed=SPLIT_SEED + fold, device=encoder.device)
             note(_costs(started, model.parameters, model.parameters + encoder.parameters))
+            keep_model(folder / model_file(fold), model)
             return lambda panel, wanted: model.log_posterior(pairs(panel, wanted))
 
         return fit

@@ -9,13 +9,15 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrollable import LIVE, PAPER, WORDED, reads_text
+from backend.audit.enrollable import ENCODED, LIVE, PAPER, STACKED, WORDED, WRITTEN, reads_text
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames
 from backend.fingerprints import cache_folder
 from backend.probe import LinearProbe
 from backend.protocol import FOLDS
+from backend.proxies.registry import describe
 from backend.store.writers import replace_rows
+from jobs import _common
 
 Floats = npt.NDArray[np.float32]
 
@@ -33,16 +35,23 @@ def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: in
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
     """The command that makes what an enrolment of a method is made of."""
-    stage = (
-        "baselines" if reads_text(method) else {LIVE: "readouts", WORDED: "readouts", PAPER: ""}.get(method, "controls")
-    )
+    stage = {PAPER: ""} | dict.fromkeys((LIVE, WORDED, *STACKED, *WRITTEN), "readouts")
+    read = "" if reads_text(method) else f" --proxy {proxy.partition('+')[0]} --view {view}"
+    if method in ENCODED:
+        read = f" --model {proxy} --view {view}"
+    named = stage.get(method, "baselines" if reads_text(method) or method in ENCODED else "controls")
     return (
-        "python -m jobs evaluate"
-        + ("" if reads_text(method) else f" --proxy {proxy} --view {view}")
-        + f" --roster {roster}"
+        f"python -m jobs evaluate{read} --roster {roster}"
         + (f" --limit {limit}" if limit else "")
-        + (f" --stage {stage} --method {method}" if stage else "")
+        + (f" --stage {named} --method {method}" if named else "")
+        + (f" --members {members_of(proxy)}" if "+" in proxy else "")
     )
+
+
+def members_of(proxies: str) -> str:
+    """Usual members of a stack of several proxies, as ``--members`` takes them."""
+    blocks = {key: "+".join(map(str, _common.blocks_at(describe(key).depth))) for key in proxies.split("+")}
+    return ",".join([*(f"{key}:{named}" for key, named in blocks.items()), "network", "word"])
 
 
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:

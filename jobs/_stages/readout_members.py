@@ -1,8 +1,8 @@
 """What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
 
 A member is fitted once a response length; what it says of every row under every condition is kept as float16 arrays of
-shape (3, n, C), so that another stack of the same members fits nothing again. An interrupted run goes on with the
-first member and length that is not there.
+shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds beside
+them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from backend.baselines.texts import whole_text
+from backend.baselines.texts import count_tokens, whole_text
 from backend.errors import AtlasError
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
@@ -35,16 +34,16 @@ from backend.evaluations.readouts import MODELS
 from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
-from backend.readouts.grams import count_grams
+from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings
-from backend.readouts.softmax import SoftmaxSettings
 from backend.readouts.stack import cells_of
 from backend.release import Release
-from backend.traces import Trace, View, view_text
+from backend.traces import View
 from jobs import _common
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.baselines import MATH, Material
 from jobs._stages.kept import kept_folder
+from jobs._stages.kept_models import KeptMember, holds_models, keep_model, model_file
 from jobs._stages.readout_networks import complete_networks
 from jobs._stages.readout_tuned import complete_tuned, tuned_settings
 
@@ -59,22 +58,6 @@ POOLED, NETWORK, TUNED, FUSED = "pooled", "network", "tuned", "fused"
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
-
-
-@dataclass(frozen=True)
-class GramKind:
-    """N-grams of one kind."""
-
-    kind: Any
-    lengths: tuple[int, ...]
-    bits: int
-    settings: SoftmaxSettings
-
-
-GRAMS: Mapping[str, GramKind] = {
-    "word": GramKind("word", (1, 2, 3), 22, SoftmaxSettings()),
-    "char": GramKind("char", (2, 3, 4), 21, SoftmaxSettings()),
-}
 
 
 @dataclass(frozen=True)
@@ -194,6 +177,15 @@ class Scorer:
         for proxy in self.plan.blocks if self.plan.network else ():
             self._networks(proxy)
 
+    def models(self, member: str) -> Path:
+        """Folder of a member's fitted models."""
+        return self._path(CLEAN, member).parent / "models"
+
+    def kept(self, member: str) -> KeptMember:
+        """What a member reads, and where its models lie."""
+        bank = member.rpartition("@")[0]
+        return KeptMember(bank, self.plan.blocks.get(bank, ()), self.models(member))
+
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
         return cells_of(self.tokens(condition), self.texts(condition))
@@ -205,7 +197,10 @@ class Scorer:
     def _discriminants(self, proxy: str) -> None:
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         wanted = {
-            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)] for length in TRAINED
+            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)]
+            if holds_models(self.models(f"{proxy}@{length}"))
+            else conditions
+            for length in TRAINED
         }
         if not any(wanted.values()):
             return
@@ -214,7 +209,10 @@ class Scorer:
             started = time.perf_counter()
             load, width = self._load(self.rows[proxy], proxy, length)
             moments = fold_moments(load, width, self.labels, self.folds, self.classes)
-            bank[f"{proxy}@{length}"] = fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+            name = f"{proxy}@{length}"
+            bank[name] = fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+            for fold in range(FOLDS):
+                keep_model(self.models(name) / model_file(fold), bank[name][fold])
             self.costs[f"{proxy}@{length}"] = round(time.perf_counter() - started, 1)
         for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
             names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
@@ -233,11 +231,11 @@ class Scorer:
     def _grams(self, kind: str) -> None:
         conditions = [*LENGTHS, MATH]
         name = f"{kind}@{POOLED}"
-        if all(self._done(condition, name, kind) for condition in conditions):
+        if holds_models(self.models(name)) and all(self._done(condition, name, kind) for condition in conditions):
             return
         held = GRAMS[kind]
         counts = {
-            condition: count_grams(self.texts(condition), held.kind, held.lengths, held.bits)
+            condition: held.counts(self.texts(condition))
             for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
         }
         out = {condition: self._empty(condition) for condition in conditions}
@@ -248,6 +246,7 @@ class Scorer:
             for condition in LENGTHS:
                 score_grams(counts[condition], self.folds, model, readout, out[condition])
             if model < FOLDS:
+                keep_model(self.models(name) / model_file(model), readout)
                 out[MATH][model] = readout.log_posterior(counts[MATH])
         self.costs[name] = round(time.perf_counter() - started, 1)
         for condition in conditions:
@@ -257,7 +256,7 @@ class Scorer:
         assert self.plan.network
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         name = f"{proxy}@{NETWORK}"
-        if all(self._done(condition, name, proxy) for condition in conditions):
+        if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
         self.costs[name] = complete_networks(
@@ -269,7 +268,7 @@ class Scorer:
             {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
             out,
             self.plan.network,
-            self._path(CLEAN, name).parent / "models",
+            self.models(name),
             self._identity(proxy, name),
         )
         for condition in conditions:
@@ -291,7 +290,7 @@ class Scorer:
             self.texts(MATH),
             out,
             tuned_settings(),
-            self._path(CLEAN, name).parent / "models",
+            self.models(name),
             self._identity(bank, name),
         )
         for condition in conditions:
@@ -402,21 +401,3 @@ def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Callable[[Ints],
         return out
 
     return load, int(edges[-1])
-
-
-def count_tokens(tokenizer: Any, traces: list[Trace], chunk: int = 1000) -> Ints:
-    """Response tokens of traces that a proxy keeps in view ``ur``; shape (n,)."""
-    out: list[int] = []
-    for low in range(0, len(traces), chunk):
-        part = [Trace(whole_text(t.prompt), whole_text(t.response)) for t in traces[low : low + chunk]]
-        pairs = [view_text(trace, "ur") for trace in part]
-        found = tokenizer(
-            [text for _, text in pairs],
-            add_special_tokens=False,
-            truncation=True,
-            max_length=MAX_TOKENS,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-        )["offset_mapping"]
-        out += [sum(end > len(prefix) for _, end in offsets) for (prefix, _), offsets in zip(pairs, found, strict=True)]
-    return np.array(out, dtype=np.intp)

@@ -15,6 +15,7 @@ from backend.evaluations.readout_members import score_network
 from backend.evaluations.readouts import MODELS, training_folds
 from backend.protocol import FOLDS
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
+from jobs._stages.kept_models import keep_model, model_file
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -65,7 +66,7 @@ def complete_networks(
         path = folder / f"{model}.npz"
         asked = [*loads, *(transfer if model < FOLDS else ())]
         parts = kept_model(path, identity, asked)
-        if parts is None:
+        if parts is None or (model < FOLDS and not (folder / model_file(model)).exists()):
             if not copies:
                 every = np.arange(len(labels))
                 copies = [_half(loads[length], every) for length in trained]
@@ -76,6 +77,8 @@ def complete_networks(
             parts = _score(network, model, loads, folds, transfer if model < FOLDS else {})
             parts["seconds"] = np.array(took)
             folder.mkdir(parents=True, exist_ok=True)
+            if model < FOLDS:
+                keep_model(folder / model_file(model), network)
             scratch = path.with_suffix(".partial.npz")
             np.savez(scratch, identity=np.array(identity), **parts)
             scratch.replace(path)

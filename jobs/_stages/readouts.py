@@ -22,6 +22,7 @@ from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import fuse, transfer
 from backend.protocol import SPLIT_SEED
 from backend.proxies.registry import describe, proxy_key
+from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings
 from backend.readouts.stack import CELLS
 from backend.release import Release
@@ -33,6 +34,7 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import kept_folder, kept_log_posteriors
+from jobs._stages.kept_models import keep_stacks
 from jobs._stages.readers import comparable
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
@@ -40,7 +42,6 @@ from jobs._stages.readout_members import (
     CLEAN,
     ELSEWHERE,
     FUSED,
-    GRAMS,
     LENGTHS,
     NETWORK,
     TRAINED,
@@ -52,8 +53,6 @@ from jobs._stages.readout_members import (
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
-DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
-"""Where in a proxy the blocks lie whose discriminants are members: 3, 9, 15, 21 and 24 of 30."""
 ENCODER, UNTUNED = "encoder-lengths", "fused-untuned"
 READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
@@ -87,7 +86,7 @@ def plan_of(asked: Asked) -> Plan:
         If the list of members cannot be read.
     """
     if not asked.members:
-        blocks = {asked.proxy: blocks_at(describe(asked.proxy).depth)}
+        blocks = {asked.proxy: _common.blocks_at(describe(asked.proxy).depth)}
         return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings())
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
@@ -111,11 +110,6 @@ def plan_of(asked: Asked) -> Plan:
     if not blocks:
         raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
     return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned)
-
-
-def blocks_at(depth: int) -> tuple[int, ...]:
-    """Blocks of a proxy so deep whose discriminants are members."""
-    return tuple(sorted({max(1, round(share * depth)) for share in DEPTHS}))
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
@@ -197,6 +191,8 @@ def _stack(
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
+        if not any(member.startswith(f"{TUNED}-") for member in members):  # of a tuned encoder only scores are kept
+            keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
         clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):

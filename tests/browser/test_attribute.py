@@ -18,8 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-import backend.audit.engine
-import jobs.verify
+import backend.audit.loaded
 from atlas.application import create_application
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
 from backend.collection import sample_records
@@ -53,8 +52,7 @@ def place(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     patch = pytest.MonkeyPatch()
     loaded = smollm2, proxy_hash("smollm2-135m")
-    patch.setattr(backend.audit.engine, "from_registry", lambda _: loaded)
-    patch.setattr(jobs.verify, "load_reader", lambda *_: smollm2)
+    patch.setattr(backend.audit.loaded, "from_registry", lambda *_: loaded)
     patch.setenv("ATLAS_DATA", str(folder / "data"))
     app = create_application(folder / "data", folder / "cache")
     server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)

@@ -15,7 +15,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import reads_text, why_not
+from backend.audit.enrollable import ENCODED, reads_text, why_not
 from backend.audit.intake import Columns
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
@@ -23,6 +23,7 @@ from backend.errors import AtlasError
 if TYPE_CHECKING:
     from backend.audit.companions import Brought
 
+VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
 LONGEST = 300
@@ -291,14 +292,22 @@ def _reader_words(one: Ecosystem) -> tuple[str, ...]:
     known = questions().problem() is None and questions().knows(one.reader)
     if reads_text(method):
         return METHOD_NAMES.get(method, method), "text of the response"
+    if method in ENCODED:
+        _, encoder, view = one.reader.split("/")
+        return METHOD_NAMES.get(method, method), VIEW_READS.get(view, view), encoder
     proxy = questions().proxy_name(one.reader) if known else one.proxy
     return METHOD_NAMES.get(method, method), VIEW_READS.get(one.view, one.view), proxy
 
 
 def told(one: Ecosystem, brings: Brought) -> str:
     """What an ecosystem is, and what its answers are worth, in sentences."""
-    read = {"ur": "prompt and response", "r": "responses alone"}.get(one.view, one.view)
-    who = "The text of responses is scored" if reads_text(one.reader) else f"{one.proxy} reads {read}"
+    read = VIEW_TOLD.get(one.view, one.view)
+    method, *rest = one.reader.split("/")
+    who = "The text of responses is scored" if reads_text(method) else f"{one.proxy} reads {read}"
+    if method in ENCODED:
+        who = f"{rest[0]} embeds {VIEW_TOLD.get(rest[1], rest[1])}"
+    elif rest and "+" in rest[0]:
+        who = f"{rest[0].replace('+', ' and ')} read {read}"
     what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "
     if not brings.calibrated:
         return what + "Nothing is calibrated here: no claim can be decided."

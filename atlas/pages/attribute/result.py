@@ -21,7 +21,7 @@ from atlas.pages.attribute.validated import validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
-from backend.audit.enrollable import WORDED, reads_text
+from backend.audit.enrollable import ENCODED, NETWORKS, WORDED, reads_text
 from backend.store import queries
 
 QUESTIONS = {
@@ -104,11 +104,22 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: fro
     )
 
 
-def _read_by(reader: str) -> str:
-    """What the log-odds of a reader are a sum over."""
-    states, words = "the proxy's states", "the weighed n-grams of the response"
-    method = reader.partition("/")[0]
-    return f"{states} and {words}" if method == WORDED else words if reads_text(method) else states
+def _split(reader: str) -> str:
+    """How the log-odds of a reader split over a response, as the beginning of a sentence."""
+    method, _, rest = reader.partition("/")
+    states = "the states of the proxies" if "+" in rest else "the proxy's states"
+    words = "the weighed n-grams of the response"
+    if method in ENCODED:
+        return "What scores is an embedding of the whole text, so that its share of the "
+    if reads_text(method):
+        return f"What scores is linear in {words}, so the "
+    if method in NETWORKS:
+        also = f" and {words}" if method in ("fused", "fused-untuned") else ""
+        return (
+            f"What scores reads {states}{also}; its network is replaced by the plane through this response and an "
+            "average one, and with that the "
+        )
+    return f"What scores is linear in {f'{states} and {words}' if method == WORDED else states}, so the "
 
 
 def _share(value: float) -> str:
@@ -304,9 +315,11 @@ def tokens(report: Report, live: Component, made: Component) -> Component:
         "tokens",
         QUESTIONS["tokens"],
         [
-            f"What scores is linear in {_read_by(report['method']['reader'])}, so the ",
+            _split(report["method"]["reader"]),
             shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
-            " of two candidates split exactly over the words of a response. Hover a word for its share.",
+            " of two candidates belongs to no word; it is spread evenly."
+            if report["method"]["reader"].partition("/")[0] in ENCODED
+            else " of two candidates split exactly over the words of a response. Hover a word for its share.",
         ],
         dcc.Loading(
             html.Div(

@@ -14,7 +14,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from backend.audit.enrollable import TEXT
+from backend.audit.enrollable import SEVERAL, TEXT
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
@@ -156,7 +156,8 @@ def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Compone
 def _read(method: Mapping[str, Any]) -> str:
     """What the heads read, and where traces are placed when that is no block."""
     blocks = f"block {', '.join(map(str, method['layers']))}"
-    return f"text of the responses (placed at {blocks})" if method["block"] == TEXT else blocks
+    said = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
+    return said.get(method["block"], blocks)
 
 
 def _hash(value: object) -> Component | str:

@@ -1,0 +1,80 @@
+"""What the members of an enrolment read besides its proxy: other proxies, n-grams, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.enrolment import Enrolment
+from backend.audit.intake.model import whole
+from backend.baselines.embedded import embed
+from backend.baselines.embeddings import SentenceEncoder
+from backend.errors import AtlasError
+from backend.proxies.reader import Reader
+from backend.readouts.gram_kinds import GRAMS
+from backend.traces import Trace
+
+Others = Mapping[str, Reader | SentenceEncoder]
+"""Further proxies and encoders by name."""
+
+
+def models_beside(enrolment: Enrolment) -> dict[str, bool]:
+    """Names of the further proxies and encoders that an enrolment asks for; True for an encoder."""
+    return {reads.partition(":")[0]: ":" in reads for reads in enrolment.beside if reads not in GRAMS}
+
+
+def check_others(enrolment: Enrolment, others: Others) -> None:
+    """See that everything is here that the members read.
+
+    Raises
+    ------
+    AtlasError
+        If a proxy or an encoder is missing, or is another one.
+    """
+    for name, encodes in models_beside(enrolment).items():
+        held = others.get(name)
+        if not isinstance(held, SentenceEncoder if encodes else Reader):
+            raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
+        layers = enrolment.beside.get(name, ())
+        if isinstance(held, Reader) and layers and held.depth < layers[-1]:
+            raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
+
+
+def read_beside(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
+    """What members ask for, by name: see :data:`backend.readouts.ensemble.Material`.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    traces : sequence of Trace, length n
+    others : mapping of str to Reader or SentenceEncoder
+
+    Returns
+    -------
+    dict
+        Empty where only the proxy is read.
+    """
+    out: dict[str, Any] = {}
+    for reads, layers in enrolment.beside.items():
+        name, _, what = reads.partition(":")
+        held = others.get(name)
+        if reads in GRAMS:
+            out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
+        elif isinstance(held, Reader):
+            read = held.read(held.encode(traces, enrolment.view), layers)
+            out[reads] = {layer: read[layer, "full"] for layer in layers}
+        elif isinstance(held, SentenceEncoder):
+            out[reads] = embed(held, what, [Trace(whole(t.prompt), whole(t.response)) for t in traces])
+    return out
+
+
+def some_of(material: Mapping[str, Any], rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The same for some of the traces."""
+    place = np.flatnonzero(rows)
+    return {
+        name: {layer: part[place] for layer, part in held.items()} if isinstance(held, Mapping) else held[place]
+        for name, held in material.items()
+    }
