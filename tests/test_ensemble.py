@@ -204,7 +204,7 @@ def test_embeddings_are_those_of_the_evaluation(monkeypatch: pytest.MonkeyPatch)
     traces = [Trace("Same prompt", "e" * 700), Trace("Same prompt", "short"), Trace("Else", "")]
     pairs = embed(Letters(), PAIR, traces)  # type: ignore[arg-type]
     assert pairs.tolist() == [[11, 1, 650, 650], [11, 1, 5, 0], [4, 1, 0, 0]]
-    assert embed(Letters(), "r", traces)[:, 0].tolist() == [700, 5, 0]  # type: ignore[arg-type]
+    assert embed(Letters(), "r", traces)[:, 0].tolist() == [700, 5, 1]  # type: ignore[arg-type]
     assert (beginning(traces[0]), reads_of("minilm-l6", PAIR)) == ("e" * 650, "minilm-l6:pair")
     with pytest.raises(ValueError, match="not embedded"):
         embed(Letters(), "whole", traces)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from backend.audit.attributor import Attributor
 from backend.audit.beside import models_beside
@@ -13,8 +14,9 @@ from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader, proxy_hash
 
-PROXIES = 2
-"""Models that are in memory at a time, unless an enrolment asks for more."""
+MODELS = 2
+"""Proxies, and encoders, that are in memory at a time, unless an enrolment asks for more."""
+Model = TypeVar("Model")
 Loaded = tuple[Reader, str | None]
 
 
@@ -42,7 +44,8 @@ class Models:
 
     load: Callable[[str], Loaded] = from_registry
     encode: Callable[[str], tuple[SentenceEncoder, str | None]] = encoder_from_registry
-    _held: dict[tuple[str, bool], tuple[Reader | SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
+    _readers: dict[str, Loaded] = field(default_factory=dict, repr=False)
+    _encoders: dict[str, tuple[SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def on(cls, device: str) -> Models:
@@ -57,24 +60,30 @@ class Models:
         AtlasError
             If weights are not here, or are others.
         """
-        beside = models_beside(enrolment)
         known = enrolment.facts.get("hashes_beside") or {}
-        others = {}
-        for name, encodes in beside.items():
-            others[name], found = self._one(name, encodes)
+        others: dict[str, Reader | SentenceEncoder] = {}
+        asked = models_beside(enrolment)
+        for name, encodes in asked.items():
+            held, found = _taken(name, self._encoders, self.encode) if encodes else self._reader(name)
             if found and known.get(name) and found != known[name]:
                 raise AtlasError(
                     f"The weights of {name} here are not those that the enrolment '{enrolment.name}' was made with "
                     f"({found[:12]} and {str(known[name])[:12]})",
                     f"Run: python -m jobs proxies install {name}, or make the enrolment again",
                 )
-        reader, found = self._one(enrolment.proxy, False)
-        assert isinstance(reader, Reader)
-        while len(self._held) > max(PROXIES, 1 + len(beside)):
-            self._held.pop(next(iter(self._held)))
+            others[name] = held
+        reader, found = self._reader(enrolment.proxy)
+        for cache, needed in ((self._readers, 1 + len(asked)), (self._encoders, len(asked))):
+            while len(cache) > max(MODELS, needed):
+                cache.pop(next(iter(cache)))
         return Attributor(reader, enrolment, found, others)
 
-    def _one(self, name: str, encodes: bool) -> tuple[Reader | SentenceEncoder, str | None]:
-        held = self._held.pop((name, encodes), None) or (self.encode if encodes else self.load)(name)
-        self._held[name, encodes] = held
-        return held
+    def _reader(self, name: str) -> Loaded:
+        return _taken(name, self._readers, self.load)
+
+
+def _taken(name: str, cache: dict[str, Model], load: Callable[[str], Model]) -> Model:
+    """The model of a name, loaded where it is not held; the last one that was asked for stands last."""
+    held = cache.pop(name) if name in cache else load(name)
+    cache[name] = held
+    return held
