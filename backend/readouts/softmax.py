@@ -161,8 +161,8 @@ def fit_grams(
     GramReadout
     """
     documents = np.bincount(counts.indices, minlength=counts.shape[1])
-    columns = np.argsort(-documents, kind="stable")[: settings.features]
-    columns = np.sort(columns[documents[columns] >= min(FEWEST_ROWS, counts.shape[0])])
+    frequent = np.flatnonzero(documents >= max(1, min(FEWEST_ROWS, counts.shape[0])))
+    columns = np.sort(frequent[np.argsort(-documents[frequent], kind="stable")[: settings.features]])
     idf = (np.log((1 + counts.shape[0]) / (1 + documents[columns])) + 1).astype(np.float32)
     weight, bias = _descend(weighed(counts[:, columns], idf), np.asarray(labels), classes, settings, seed)
     return GramReadout(columns, idf, weight, bias)
