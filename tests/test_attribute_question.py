@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flask import Flask
+from flask_caching import Cache
 
 import jobs.enroll
 from atlas.application import create_application
+from atlas.data import Questions
 from atlas.pages.attribute import question
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrollable import ENROLLABLE, reader_id
+from backend.store.database import Generation, default_data_folder
+from backend.store.queries import readers
+from tests.commands import check
 from tests.invented_atlas import publish_invented
 
 READS, SEES = "reader-paper/tiny/ur", "reader-paper/tiny/r"
@@ -92,3 +99,25 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     assert texts[0]["label"] == "12-way · Word n-grams · text of the response"
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
+
+
+def test_every_shipped_reader_that_was_measured_here_has_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = default_data_folder()
+    with Generation.open(data).cursor() as cursor:
+        measured = {row.reader for row in readers(cursor).itertuples() if row.origin == "measured"}
+    server = Flask("shipped")
+    shipped = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+    monkeypatch.setattr(question, "questions", lambda: shipped)
+    with server.test_request_context():
+        told = {one: question.not_enrolled([], {"reader": one, "roster": "100-way"}) for one in measured}
+    silent = {one.partition("/")[0] for one, said in told.items() if said is None or not said[1]}
+    assert silent == {"random"}
+    for said in told.values():
+        if said and said[1]:
+            check(said[1])
+    forms = told["dct-q8/smollm2-135m/ur"]
+    assert forms is not None and re.search(r"--view ur --layer \d+ --roster 100-way$", forms[1])
+    both = told["fused/smollm2-135m+gemma3-270m/ur"]
+    assert both is not None and " --proxy smollm2-135m+gemma3-270m --view ur " in both[1]

@@ -15,10 +15,11 @@ from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped
 from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import ENCODED, reads_text, why_not
+from backend.audit.enrollable import ENCODED, ONE_BLOCK, reads_text, why_not
 from backend.audit.intake import Columns
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
+from backend.store import queries
 
 if TYPE_CHECKING:
     from backend.audit.companions import Brought
@@ -273,8 +274,14 @@ def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple
     reason = why_not(method)
     if reason is not None:
         return what + f"It cannot score traces: {reason}.", ""
-    options = f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else ""
-    return what, f"python -m jobs enroll --readout {method}{options} --roster {wanted.get('roster') or '100-way'}"
+    options, roster = (
+        f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else "",
+        wanted.get("roster") or "100-way",
+    )
+    if method in ONE_BLOCK:
+        layers = questions().ask(queries.selected_layers, reader, roster)["layer"]
+        options += f" --layer {layers.iloc[0]}" if len(layers) else ""
+    return what, f"python -m jobs enroll --readout {method}{options} --roster {roster}"
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
