@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from backend.audit.beside import Others, read_beside
-from backend.audit.enrollable import SEVERAL, STATES
+from backend.audit.enrollable import STATES
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.forms import FORMS, Form
 from backend.audit.intake.model import whole
@@ -36,12 +36,12 @@ from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.kept_models import kept_models, kept_stacks
 
 Floats = npt.NDArray[np.float32]
-Said = Callable[[Head, npt.NDArray[np.bool_]], Floats]
-"""What a head says of the chosen rows (n,), as (m, C)."""
+Said = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
+"""What a head says of the chosen rows (n,), as (m, C), and by how much what was kept of it may be rounded."""
 ROUNDING = 5e-3
 """Nats by which a log-posterior of an enrolment may lie beside the kept one: float32, half precision, codes."""
-HALVED = 2.0**-8
-"""Share of a log-posterior by which one of an ensemble may: its evaluation keeps members' scores in half precision."""
+HALF = 2.0**-11
+"""Share of a number by which half precision may round it."""
 
 
 def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) -> tuple[Head, ...]:
@@ -191,7 +191,7 @@ def checked(
     Raises
     ------
     AtlasError
-        If it is more than rounding, which for an ensemble is that of its members' scores in half precision.
+        If it is more than rounding.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     looked = np.isin(np.arange(len(folds)), np.arange(len(folds)) if some is None else some)
@@ -200,9 +200,9 @@ def checked(
         test = (folds == head.fold) & looked
         if not test.any():
             continue
-        apart = np.abs(said(head, test) - kept[test])
-        rounding = ROUNDING + HALVED * np.abs(kept[test]) if enrolment.block == SEVERAL else ROUNDING
-        furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= rounding).all())
+        values, rounding = said(head, test)
+        apart = np.abs(values - kept[test])
+        furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
         raise AtlasError(
             f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, by "
@@ -215,11 +215,11 @@ def checked(
 def of_states(enrolment: Enrolment, rows: Slice) -> Said:
     """What heads say of stored fingerprints of whole responses."""
 
-    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> Floats:
+    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
         variant = enrolment.form.variant if enrolment.form else "full"
         by_layer = {layer: rows.load(layer, variant)[chosen] for layer in head.layers}
         cells = np.zeros(int(chosen.sum()), dtype=np.intp)
-        return head.log_posterior(enrolment.coordinates(head, by_layer), cells)
+        return head.log_posterior(enrolment.coordinates(head, by_layer), cells), 0.0
 
     return said
 
@@ -227,7 +227,10 @@ def of_states(enrolment: Enrolment, rows: Slice) -> Said:
 def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
     """What heads say of whole responses, length n in the order of the rows."""
     counts = enrolment.counts([whole(response) for response in responses])
-    return lambda head, chosen: head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp))
+    return lambda head, chosen: (
+        head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp)),
+        0.0,
+    )
 
 
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:
@@ -244,13 +247,18 @@ def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence
         Encoders that members read with.
     """
 
-    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> Floats:
+    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
         asked = [traces[row] for row in np.flatnonzero(chosen)]
         read = read_beside(enrolment, asked, others)
         for name, part in rows.items():
             layers = head.layers if name == enrolment.proxy else enrolment.beside.get(name, ())
             read[name] = {layer: part.load(layer)[chosen] for layer in layers}
         cells = cells_of(count_tokens(truncation_tokenizer(), asked), [whole(trace.response) for trace in asked])
-        return head.log_posterior(read, cells)
+        assert isinstance(head.probe, Ensemble)
+        # The evaluation keeps what members say in half precision, and weighs that.
+        rounding = HALF * head.probe.magnitude(read, cells)
+        values = head.log_posterior(read, cells)
+        top = np.take_along_axis(rounding, values.argmax(1)[:, None], axis=1)
+        return values, rounding + top
 
     return said

@@ -11,6 +11,7 @@ import pytest
 
 import jobs._enrolments
 from backend.audit.beside import models_beside
+from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrollable import ENROLLABLE, places_only, why_not
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import load_enrolment
@@ -123,6 +124,9 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
     assert set(made.facts["hashes_beside"]) == {"other"}
     with pytest.raises(AtlasError, match="other"):
         Models(lambda name: Models.on("cpu").load("tiny")).attributor(made)
+    enrolled(root, release, "reader-dc/tiny/ur")
+    known = Ecosystems(root / "data").all()
+    assert known[0].live and not known[-1].live, "what answers soon comes before what reads more"
     encoded = enrolled(root, release, "dna/bert/r")
     assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert": True})
     (kept_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.audit.enrollable import SEVERAL
 from backend.errors import AtlasError
 from backend.store.database import default_data_folder
 
@@ -30,6 +31,8 @@ class Ecosystem:
         How it was made; JSON.
     accuracy : float or None
         Of one whole response to a prompt that was held out; None where it was not validated.
+    live : bool
+        Whether it was made to answer while somebody waits; an ensemble reads more than that allows.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Ecosystem:
     sha256: str
     facts: Mapping[str, Any]
     accuracy: float | None = None
+    live: bool = True
 
     @property
     def roster(self) -> str | None:
@@ -49,9 +53,9 @@ class Ecosystem:
         return roster if isinstance(roster, str) else None
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """What an ecosystem is preferred by where none is named: how many sources it knows, then how well."""
-        return len(self.sources), self.accuracy or 0.0
+    def rank(self) -> tuple[int, bool, float]:
+        """What an ecosystem is preferred by where none is named: how many sources it knows, how soon, then how well."""
+        return len(self.sources), self.live, self.accuracy or 0.0
 
 
 class Ecosystems:
@@ -155,4 +159,5 @@ def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
         enrolment.sha256,
         dict(enrolment.facts),
         accuracy,
+        enrolment.block != SEVERAL,
     )

@@ -123,6 +123,12 @@ class Ensemble:
         said = [member.model.log_posterior(member.rows(material)) for member in self.members]
         return Stack(self.shares).log_posterior(said, cells)
 
+    def magnitude(self, material: Material, cells: Ints) -> Floats:
+        """Sum of the members' log-posteriors without their signs, each by its share, (n, C)."""
+        said = [np.abs(member.model.log_posterior(member.rows(material))) for member in self.members]
+        out: Floats = np.einsum("nm,mnc->nc", self.shares[cells].astype(np.float32), np.stack(said))
+        return out
+
     def described(self) -> list[dict[str, Any]]:
         """Kind of every member and what it reads; JSON."""
         return [
