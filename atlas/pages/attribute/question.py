@@ -318,7 +318,8 @@ def told(one: Ecosystem, brings: Brought) -> str:
     what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "
     if not brings.calibrated:
         return what + "Nothing is calibrated here: no claim can be decided."
-    many = f"Calibrated up to {brings.budgets[-1]:,} traces" if brings.budgets else "Calibrated"
+    most = brings.budgets[-1] if brings.budgets else 0
+    many = f"Calibrated up to {most:,} trace{'s' * (most > 1)}" if most else "Calibrated"
     if brings.validated:
         return what + f"{many} and validated on prompts that were held out."
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
