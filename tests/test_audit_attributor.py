@@ -23,7 +23,8 @@ from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrol
 from backend.audit.page import write_html
 from backend.audit.report import write_csv, write_json
 from backend.audit.sequential import StopRule
-from backend.audit.tokens import split_log_odds, token_evidence
+from backend.audit.splits import split_log_odds
+from backend.audit.tokens import token_evidence
 from backend.audit.verification import alterations, differences, read_report
 from backend.audit.windows import compare, standardised
 from backend.errors import AtlasError

@@ -16,7 +16,8 @@ from backend.audit.attributor import Attributor
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.enrolment_files import load_enrolment, save_enrolment
 from backend.audit.report import heat_map
-from backend.audit.tokens import split_log_odds, token_evidence
+from backend.audit.splits import split_log_odds
+from backend.audit.tokens import token_evidence
 from backend.audit.verification import alterations, read_report
 from backend.audit.windows import standardised
 from backend.baselines.coded_ngrams import CodedNgrams, code_ngrams, counted, keep_ngrams, read_ngrams

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -241,7 +242,7 @@ class Enrolment:
         rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
         return (rows, counts) if isinstance(head.probe, WordedBank) else rows
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Hash of all that enters an answer: names, blocks, prior, the numbers of every head, and attachments."""
         digest = hashlib.sha256()
