@@ -223,3 +223,14 @@ def test_llmmap_is_the_same_out_of_a_file(enrolment: Enrolment, tmp_path: Path) 
     assert isinstance(kept, Ensemble)
     assert np.array_equal(kept.members[0].model.log_posterior(pairs), model.log_posterior(pairs))
     assert again.layers == [2]
+
+
+def test_what_rounding_may_change_grows_with_every_share_whatever_its_sign(enrolment: Enrolment) -> None:
+    ensemble = enrolment.heads[0].probe
+    assert isinstance(ensemble, Ensemble)
+    texts, cells = ["One answer.", "another one"], np.array([0, 7])
+    read = {"tiny": dict.fromkeys((1, 2), np.ones((2, 64))), "other": {3: np.ones((2, 64))}}
+    read |= {kind: GRAMS[kind].counts(texts) for kind in GRAMS}
+    turned = replace(ensemble, shares=-ensemble.shares)
+    assert (ensemble.magnitude(read, cells) > 0).all()
+    assert np.array_equal(turned.magnitude(read, cells), ensemble.magnitude(read, cells))

@@ -124,9 +124,9 @@ class Ensemble:
         return Stack(self.shares).log_posterior(said, cells)
 
     def magnitude(self, material: Material, cells: Ints) -> Floats:
-        """Sum of the members' log-posteriors without their signs, each by its share, (n, C)."""
+        """Sum of the members' log-posteriors and shares, all without their signs, (n, C)."""
         said = [np.abs(member.model.log_posterior(member.rows(material))) for member in self.members]
-        out: Floats = np.einsum("nm,mnc->nc", self.shares[cells].astype(np.float32), np.stack(said))
+        out: Floats = np.einsum("nm,mnc->nc", np.abs(self.shares[cells]).astype(np.float32), np.stack(said))
         return out
 
     def described(self) -> list[dict[str, Any]]:
