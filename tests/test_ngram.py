@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 
-from backend.baselines.ngram import CHARACTERS, SETTINGS, WORDS, count, fit_ngrams, fit_softmax, weigh
+from backend.baselines.ngram import CHARACTERS, SETTINGS, WORDS, count, fit_ngrams, fit_softmax, multiplier, weigh
 from tests.fake_release import _HABITS, _VOCABULARIES
 
 SMALL = replace(WORDS, buckets=2**14, features=2000)
@@ -129,6 +130,19 @@ def test_characters_are_enough_for_the_invented_habits():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_fit_into_the_memory_that_the_minimiser_needs(name):
     assert SETTINGS[name].features * 165 * 8 * 25 < 3e9, "L-BFGS keeps about 25 vectors of float64"
+
+
+def test_weighted_bags_are_the_sparse_product():
+    rng = np.random.default_rng(5)
+    rows = sparse.random(40, 30, density=0.2, format="csr", dtype=np.float32, random_state=1)
+    rows[7] = 0
+    rows[39] = 0
+    rows.eliminate_zeros()
+    for classes in (1, 7, 100):
+        dense = rng.standard_normal((30, classes)).astype(np.float32)
+        ours = multiplier(rows)(torch.from_numpy(dense)).numpy()
+        np.testing.assert_allclose(ours, rows.toarray() @ dense, atol=1e-5)
+        assert not ours[[7, 39]].any(), "rows without an entry"
 
 
 def test_sparse_rows_may_be_of_any_layout():

@@ -7,8 +7,7 @@ it is the same for all sources.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.feature_extraction.text import HashingVectorizer
+from torch.nn.functional import embedding_bag
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -189,19 +189,19 @@ def fit_softmax(
     """
     n, width = rows.shape
     rows = rows.astype(np.float32).tocsr()
-    forth, back = _tensor(rows), _tensor(rows.T.tocsr())
+    forth, back = multiplier(rows), multiplier(rows.T.tocsr())
     order, truth = torch.arange(n), torch.from_numpy(np.asarray(labels, dtype=np.int64))
     pull = 1.0 / (c * n)
 
     def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         # The products, which take most of the time, are in float32; the minimiser itself works in float64.
         single = torch.from_numpy(flat.astype(np.float32)).view(width + 1, classes)
-        posterior = torch.log_softmax((forth @ single[:width]).add_(single[width]), 1)
+        posterior = torch.log_softmax(forth(single[:width]).add_(single[width]), 1)
         loss = -float(posterior[order, truth].double().mean())
         error = posterior.exp_()
         error[order, truth] -= 1
         error /= n
-        slope = np.concatenate([(back @ error).numpy().ravel(), error.sum(0).numpy()]).astype(np.float64)
+        slope = np.concatenate([back(error).numpy().ravel(), error.sum(0).numpy()]).astype(np.float64)
         weight = flat[: width * classes]
         slope[: width * classes] += pull * weight
         return loss + 0.5 * pull * float(np.vdot(weight, weight)), slope
@@ -217,9 +217,13 @@ def fit_softmax(
     return best[:width].copy(), best[width].copy(), int(found.nit)
 
 
-def _tensor(rows: Counts) -> torch.Tensor:
-    """The same matrix for torch, whose sparse products use all threads."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks)")
-        edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
-        return torch.sparse_csr_tensor(edges, columns, torch.from_numpy(rows.data), size=rows.shape)
+def multiplier(rows: Counts) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What multiplies sparse rows by a dense matrix: every row is a weighted bag of the matrix's rows.
+
+    Bags are summed by vector instructions on all threads; benchmarks/fit_ngrams.py has it beside sparse products.
+    """
+    edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
+    values = torch.from_numpy(rows.data)
+    return lambda dense: embedding_bag(
+        columns, dense, edges, mode="sum", per_sample_weights=values, include_last_offset=True
+    )
