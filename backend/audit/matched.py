@@ -63,9 +63,13 @@ def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:
     """The rows that :func:`validation_arrays` wrote, without any where none are attached."""
+    return pd.DataFrame(_columns(enrolment))
+
+
+def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
     held = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
-    return pd.DataFrame({name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()})
+    return {name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()}
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
@@ -146,23 +150,24 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
         says so. None where no validation is attached.
     """
-    held = validation_of(enrolment)
-    if held.empty:
+    held = _columns(enrolment)
+    if not len(held["part"]):
         return None
-    condition = condition_in(enrolment, tokens, [CLEAN, *held["condition"].unique()])
+    condition = condition_in(enrolment, tokens, {CLEAN, *held["condition"]})
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "refit", "unknown", "stop", "drift"):
-        of_part = held[held["part"] == part]
+        of_part = held["part"] == part
         if part in SERVED:
-            of_part = of_part[of_part["rule" if part == "stop" else "statistic"] == SERVED[part]]
+            of_part &= held["rule" if part == "stop" else "statistic"] == SERVED[part]
         if part == "drift":
-            of_part = of_part[of_part["space"] == SPACE]
-        here = of_part[of_part["condition"] == condition]
-        here = of_part[of_part["condition"] == CLEAN] if here.empty else here
-        if len(here):
-            budgets = np.sort(here["k"].unique())
+            of_part &= held["space"] == SPACE
+        here = of_part & (held["condition"] == condition)
+        if not here.any():
+            here = of_part & (held["condition"] == CLEAN)
+        if here.any():
+            budgets = np.unique(held["k"][here])
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
-            rows += [_told(row) for row in here[here["k"] == near].to_dict("records")]
+            rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
     at = summary.get("accuracy_after") or next(iter(summary.values()), None)
     return {

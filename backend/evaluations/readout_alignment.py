@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from backend.evaluations.readout_members import Load, fold_moments
 from backend.protocol import FOLDS
-from backend.readouts.alignment import Alignment, fit_alignment
+from backend.readouts.alignment import fit_alignments
 from backend.readouts.moments import Moments, merged
 
 Floats = npt.NDArray[np.float32]
@@ -37,10 +37,10 @@ def aligned_load(trained: Sequence[Block], elsewhere: Sequence[Block], folds: In
     """
     source = [merged(_moments(block, folds)) for block in trained]
     pools = [_moments(block, parts) for block in elsewhere]
-    alignments: list[Alignment] = [
-        fit_alignment([merged([part for i, part in enumerate(pool) if i != fold]) for pool in pools], source)
-        for fold in range(FOLDS)
-    ]
+    alignments = fit_alignments(
+        [[merged([part for i, part in enumerate(pool) if i != fold]) for pool in pools] for fold in range(FOLDS)],
+        source,
+    )
 
     def load(rows: Ints) -> Floats:
         out = np.concatenate([block(rows) for block, _ in elsewhere], axis=1)

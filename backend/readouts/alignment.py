@@ -49,32 +49,37 @@ class Alignment:
         return out
 
 
-def fit_alignment(pool: Sequence[Moments], trained: Sequence[Moments], shrinkage: float = SHRINKAGE) -> Alignment:
-    """The map from a pool to the rows that were trained on.
+def fit_alignments(
+    pools: Sequence[Sequence[Moments]], trained: Sequence[Moments], shrinkage: float = SHRINKAGE
+) -> list[Alignment]:
+    """The map from each of several pools to the rows that were trained on, whose spread is found once.
 
     Parameters
     ----------
-    pool, trained : sequence of Moments
-        Of every block; labels do not count.
+    pools : sequence of sequence of Moments
+        Of every pool those of every block; labels do not count.
+    trained : sequence of Moments
+        Of every block.
     shrinkage : float
         Above 0 and at most 1; 1 only moves and scales coordinates.
 
     Returns
     -------
-    Alignment
+    list of Alignment
         With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by
         ``S_pool^-1 R_pool^-1/2 R_trained^1/2 S_trained``.
     """
-    maps = []
-    for one, other in zip(pool, trained, strict=True):
-        here, whitened = _spread(one, shrinkage, -0.5)
-        there, coloured = _spread(other, shrinkage, 0.5)
-        maps.append(((whitened @ coloured) * (there / here[:, None])).astype(np.float32))
-    return Alignment(
-        tuple(one.centre.astype(np.float32) for one in pool),
-        tuple(maps),
-        tuple(other.centre.astype(np.float32) for other in trained),
-    )
+    targets = tuple(block.centre.astype(np.float32) for block in trained)
+    maps: list[list[Floats]] = [[] for _ in pools]
+    for number, block in enumerate(trained):
+        there, coloured = _spread(block, shrinkage, 0.5)
+        for own, pool in zip(maps, pools, strict=True):
+            here, whitened = _spread(pool[number], shrinkage, -0.5)
+            own.append(((whitened @ coloured) * (there / here[:, None])).astype(np.float32))
+    return [
+        Alignment(tuple(block.centre.astype(np.float32) for block in pool), tuple(own), targets)
+        for own, pool in zip(maps, pools, strict=True)
+    ]
 
 
 def _spread(moments: Moments, shrinkage: float, power: float) -> tuple[Doubles, Doubles]:

@@ -22,6 +22,7 @@ from backend.baselines.texts import count_tokens, whole_text
 from backend.errors import AtlasError
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
+    Load,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
@@ -127,6 +128,7 @@ class Scorer:
     folder: Path
     identity: str
     costs: dict[str, float] = field(default_factory=dict)
+    _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def any_rows(self) -> _common.Slice:
@@ -304,11 +306,13 @@ class Scorer:
         """Rows of Math100 by a proxy, as they are or aligned."""
         if condition == MATH:
             return self._load(self.others[proxy], proxy, CLEAN)[0]
-        blocks = [
-            [loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
-            for rows in (self.rows[proxy], self.others[proxy])
-        ]
-        return aligned_load(blocks[0], blocks[1], self.folds, self.pools)
+        if proxy not in self._aligned:
+            blocks = [
+                [loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
+                for rows in (self.rows[proxy], self.others[proxy])
+            ]
+            self._aligned[proxy] = aligned_load(blocks[0], blocks[1], self.folds, self.pools)
+        return self._aligned[proxy]
 
     @property
     def pools(self) -> Ints:
