@@ -95,8 +95,22 @@ def test_code_version_without_a_commit_or_git(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_host_is_a_processor_and_not_a_name() -> None:
-    assert re.fullmatch(rf".+, {os.cpu_count()} cores", host())
+    assert re.fullmatch(rf".+, {os.cpu_count()} cores(, A[A-Z0-9 -]+)?", host())
     assert os.uname().nodename not in host()
+
+
+def test_hosts_of_one_name_differ_by_what_they_can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(flags: str) -> str:
+        text = f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\nprocessor\t: 1\nmodel name\t: other\n"
+        monkeypatch.setattr(Path, "read_text", lambda *_: text)
+        return host()
+
+    cores = f"AMD EPYC, {os.cpu_count()} cores"
+    assert told("fpu sse2") == cores
+    assert told("fpu sse2 avx2") == f"{cores}, AVX2"
+    assert told("avx2 avx512f") == f"{cores}, AVX-512"
+    assert told("avx2 avx512_bf16 avx512f") == f"{cores}, AVX-512 BF16"
+    assert told("amx_bf16 avx2 avx512_bf16 avx512f") == f"{cores}, AMX BF16"
 
 
 @pytest.mark.parametrize(
