@@ -45,6 +45,12 @@ def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) 
     }
 
 
+def wrapped(field: str, title: str, width: int = 132) -> Column:
+    """A column of text whose end matters: rows grow with it."""
+    style = {"lineHeight": "1.35", "paddingTop": "6px", "paddingBottom": "6px"}
+    return words(field, title, width, wrapText=True, autoHeight=True, cellStyle=style)
+
+
 def source(field: str, title: str, identity: str = "source", width: int = 180, page: str = "source") -> Column:
     """A column of names that lead to the pages of what column ``identity`` holds."""
     linked = {"cellRenderer": "PageLink", "cellRendererParams": {"page": page, "field": identity}, "cellClass": "mono"}

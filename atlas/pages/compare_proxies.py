@@ -139,11 +139,11 @@ def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         tables.words("origin", "Origin", 92),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("trainable_parameters", "Trained", "count", 104),
-        tables.number("audit_parameters", "Run a response", "count", 130),
+        tables.number("audit_parameters", "Run a response", "count", 122),
         tables.number("fit_seconds", "Fit, s", "number", 74),
         tables.number("latency_ms", "Latency, ms", "number", 94),
         tables.number("peak_memory_gb", "Memory, GB", "number", 94),
-        tables.words("hardware", "Machine", 150),
+        tables.wrapped("hardware", "Machine"),
     ]
     machines = frame["hardware"].nunique()
     sentence = (
