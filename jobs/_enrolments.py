@@ -340,7 +340,14 @@ def sample_enrolment(
     reader: Reader, proxy: str = "smollm2-135m", layer: int = 12, blocks: tuple[int, ...] | None = None
 ) -> tuple[Enrolment, list[Sample]]:
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
-    records, (known, left) = sample_records(), sample_rows()
+    records = sample_records()
+    enrolled = set(split_prompts(records.prompt_ids)[0])
+    rows = [
+        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
+        for s, source in enumerate(records.sources)
+        for p, prompt in enumerate(records.prompt_ids)
+    ]
+    known = [row for row in rows if row.prompt_id in enrolled]
     made = enrolment_of_traces(
         [row.trace for row in known],
         [row.source for row in known],
@@ -354,19 +361,7 @@ def sample_enrolment(
         data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
         blocks=blocks,
     )
-    return made, left
-
-
-def sample_rows() -> tuple[list[Sample], list[Sample]]:
-    """Shipped responses that are enrolled, and those that are left to try the enrolment on."""
-    records = sample_records()
-    enrolled = set(split_prompts(records.prompt_ids)[0])
-    rows = [
-        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
-        for s, source in enumerate(records.sources)
-        for p, prompt in enumerate(records.prompt_ids)
-    ]
-    return [row for row in rows if row.prompt_id in enrolled], [row for row in rows if row.prompt_id not in enrolled]
+    return made, [row for row in rows if row.prompt_id not in enrolled]
 
 
 def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
 from backend.release import Release
-from jobs._enrolments import Sample, sample_rows
+from jobs._enrolments import Sample, sample_enrolment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -42,12 +41,9 @@ def smollm2() -> Reader:
 
 
 @pytest.fixture(scope="session")
-def sample() -> tuple[Enrolment, list[Sample]]:
-    """The shipped ecosystem of the shipped samples, and the responses that were left out of it."""
-    path = enrolments(REPOSITORY / "data").get("samples-smollm2-135m-ur")
-    if path is None:
-        pytest.skip("the ecosystem of the samples is not in data/: python -m jobs enroll --sample")
-    return load_enrolment(path), sample_rows()[1]
+def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
+    """The ecosystem of the shipped samples as read here, and the responses that were left out of it."""
+    return sample_enrolment(smollm2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
