@@ -135,7 +135,7 @@ def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
             )
         )
     columns = [
-        tables.words("name", "Reader", 190, 1),
+        tables.words("name", "Reader", 162, 1),
         tables.words("origin", "Origin", 92),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("trainable_parameters", "Trained", "count", 104),
