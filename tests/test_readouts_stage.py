@@ -95,7 +95,7 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     connection, release = world
     with pytest.raises(AtlasError, match="jobs extract --benchmark agent500 --roster 165-way --proxy invented"):
         readouts.run(connection, release, Asked("invented", ["ur"], ["165-way"], members="invented:1+7"))
-    for text in ("invented", "invented:", "word", "invented:1,letters"):
+    for text in ("invented", "invented:", "network", "word,network", "invented:1,letters"):
         with pytest.raises(AtlasError, match=r"member|blocks"):
             plan_of(Asked("invented", ["ur"], ["165-way"], members=text))
     plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
@@ -110,9 +110,27 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert set(names) >= {("lda", "a"), ("lda", "b"), ("fused-states", "a+b"), ("fused-text", None), ("fused", "a+b")}
     assert len(names["fused", "a+b"][1]) == 8
     assert {method for method, _ in names} <= set(readouts.METHODS)
+    texts = plan_of(Asked("a", ["ur"], ["165-way"], members="word,minilm-l6:tuned"))
+    assert not texts.blocks and list(stacks_of(texts)) == [
+        ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text", None)
+    ]  # fmt: skip
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
     assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)}
+
+
+def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path, monkeypatch):
+    connection, release = world
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "empty"))
+    readouts.run(connection, release, Asked("smollm2-135m", ["ur"], ["165-way"], members="word,char"))
+    for reader in ("ngram-word-lengths", "ngram-char-lengths", "fused-text"):
+        for benchmark, condition in (("agent500", "clean"), ("agent500", "t32"), ("math100", "background")):
+            curve = metric_curve(connection, reader, "165-way", benchmark, condition, "accuracy", "pooled")
+            assert curve.set_index("k")["value"][1] > 0.5, (reader, benchmark, condition)
+    compared = connection.execute(
+        "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts/165-way'"
+    ).fetchall()
+    assert sorted(compared) == [("ngram-char-lengths", "fused-text"), ("ngram-word-lengths", "fused-text")]
 
 
 def test_live_attribution_reads_few_blocks():

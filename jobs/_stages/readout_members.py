@@ -38,7 +38,7 @@ from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings
 from backend.readouts.stack import cells_of
-from backend.release import Release
+from backend.release import BENCHMARKS, Release
 from backend.traces import View
 from jobs import _common
 from jobs._stages.baseline_methods import truncation_tokenizer
@@ -110,7 +110,7 @@ class Scorer:
     Attributes
     ----------
     rows : dict of str to Slice
-        Fingerprints of every proxy, Agent500.
+        Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
     others : dict of str to Slice
         The same of Math100.
     material : Material
@@ -377,8 +377,13 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
     AtlasError
         If a block has not been read for all records at all lengths.
     """
-    rows = {proxy: _common.slice_of(release, "agent500", proxy, plan.view, roster, limit) for proxy in plan.blocks}
-    others = {proxy: _common.slice_of(release, "math100", proxy, plan.view, roster, limit) for proxy in plan.blocks}
+    rows, others = (
+        {
+            proxy: _common.slice_of(release, benchmark, proxy, plan.view, roster, limit)
+            for proxy in plan.blocks or (DEFAULT_PROXY,)
+        }
+        for benchmark in BENCHMARKS
+    )
     for proxy, layers in plan.blocks.items():
         for length in LENGTHS:
             missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))

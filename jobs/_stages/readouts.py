@@ -21,7 +21,7 @@ from backend.errors import AtlasError
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import fuse, transfer
 from backend.protocol import SPLIT_SEED
-from backend.proxies.registry import describe, proxy_key
+from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings
 from backend.readouts.stack import CELLS
@@ -107,8 +107,8 @@ def plan_of(asked: Asked) -> Plan:
                 f"Write a proxy and its blocks, such as smollm2-135m:9+18, an encoder to be tuned, such as "
                 f"minilm-l6:{TUNED}, or one of {', '.join(GRAMS)}, {NETWORK}",
             )
-    if not blocks:
-        raise AtlasError("A fused readout needs the blocks of a proxy", "Add one, such as smollm2-135m:9+18")
+    if not blocks and (network or not (grams or tuned)):
+        raise AtlasError(f"'{NETWORK}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
     return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned)
 
 
@@ -135,6 +135,7 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         text = [member for bank in plan.texts for member in plan.members(bank)]
         if len(plan.texts) > 1:
             out["fused-text", None] = ("Fused texts", text)
+    if plan.texts and plan.blocks:
         everything = [member for bank in plan.banks for member in plan.members(bank)]
         if plan.tuned and plan.grams:
             untuned = [member for member in everything if member not in plan.members(plan.texts[0])]
@@ -222,7 +223,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
             held.pop(reader, None)  # one of the plan's own stands in its order
             held[reader] = folder
     pairs = [(reader, list(held)[-1]) for reader in list(held)[:-1]]
-    proxy, view = next(iter(plan.blocks)), plan.view
+    proxy, view = next(iter(plan.blocks), DEFAULT_PROXY), plan.view
     paper = f"{METHOD}/{proxy}/{view}"
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
     if (folder / "log_posteriors.npy").exists():
