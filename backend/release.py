@@ -29,7 +29,6 @@ from backend.traces import Trace
 Benchmark = Literal["agent500", "math100"]
 BENCHMARKS: tuple[Benchmark, ...] = ("agent500", "math100")
 ROSTERS = ("50-way", "100-way", "165-way")
-ROSTER_SIZES = (50, 100, 165)
 
 PairSet = Literal["pair_disjoint", "disjoint_union"]
 SplitSet = Literal["pair_disjoint", "model_disjoint", "family_disjoint"]
@@ -206,7 +205,7 @@ class Release:
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns, dtype=object)
 
     def roster_sizes(self) -> tuple[int, ...]:
-        """Number of sources of every roster, ascending; :data:`ROSTER_SIZES` in the public release."""
+        """Number of sources of every roster, ascending."""
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:

@@ -48,28 +48,6 @@ def holm(p_values: npt.ArrayLike) -> Doubles:
     return out
 
 
-def percentile_bootstrap(
-    values: npt.ArrayLike, replicates: int = REPLICATES, seed: int = SEED, level: float = LEVEL
-) -> tuple[float, float]:
-    """Percentile interval of the mean of independent values.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-        One value a split, source, ...
-    replicates, seed : int
-    level : float
-        Coverage, 0 .. 1.
-
-    Returns
-    -------
-    low, high : float
-    """
-    sums = np.asarray(values, dtype=np.float64).reshape(-1, 1)
-    low, high = cluster_bootstrap(sums, np.ones_like(sums), replicates, seed, level)
-    return float(low[0]), float(high[0])
-
-
 def cluster_bootstrap(
     sums: npt.ArrayLike, sizes: npt.ArrayLike, replicates: int = REPLICATES, seed: int = SEED, level: float = LEVEL
 ) -> tuple[Doubles, Doubles]:

@@ -6,7 +6,6 @@ prompt and the response, ``r`` the response alone. No chat template is applied i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,11 +48,3 @@ def view_text(trace: Trace, view: View) -> tuple[str, str]:
         prefix = f"Prompt:\n{trace.prompt}\n\nResponse:\n"
         return prefix, prefix + trace.response
     return "", trace.response or " "
-
-
-def prefix_groups(prompts: Sequence[str]) -> list[list[int]]:
-    """Indices of equal prompts, in order of first appearance (they share the proxy's prefix work)."""
-    groups: dict[str, list[int]] = {}
-    for i, prompt in enumerate(prompts):
-        groups.setdefault(prompt, []).append(i)
-    return list(groups.values())

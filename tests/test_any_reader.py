@@ -12,7 +12,7 @@ import pytest
 import jobs._enrolments
 from backend.audit.beside import models_beside
 from backend.audit.ecosystems import Ecosystems
-from backend.audit.enrollable import ENROLLABLE, places_only, why_not
+from backend.audit.enrollable import ENCODED, ENROLLABLE, reads_text, why_not
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import load_enrolment
 from backend.audit.loaded import Models
@@ -139,9 +139,10 @@ def test_only_what_guesses_or_was_not_kept_cannot_score() -> None:
     assert why_not("random") == "it guesses"
     assert "fine-tuned" in str(why_not("encoder-lengths"))
     assert "no single traces" in str(why_not("mpt"))
-    assert [method for method in ENROLLABLE if places_only(method)] == [
-        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "fused-text", "dna", "llmmap",
+    assert [method for method in ENROLLABLE if reads_text(method)] == [
+        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "fused-text",
     ]  # fmt: skip
+    assert [method for method in ENROLLABLE if method in ENCODED] == ["dna", "llmmap"]
 
 
 def test_the_command_that_makes_a_reader_is_one_that_the_jobs_take() -> None:

@@ -13,7 +13,7 @@ import pytest
 import jobs.enroll
 from backend.audit.attributor import Attributor
 from backend.audit.case import find
-from backend.audit.companions import companions_of, enrolled_signatures
+from backend.audit.companions import companions_of
 from backend.audit.enrolment_files import load_enrolment
 from backend.audit.intake.model import Received, trace_hash
 from backend.audit.labelled import Labelled, labelled
@@ -110,8 +110,8 @@ def test_an_ecosystem_stands_in_file_and_store(enroll: Run, tmp_path: Path, caps
     findings = find(scored, made, "shout", companions=companions_of(made))
     assert made.sources[findings.leader] == "shout"
     assert findings.calibrated
-    signatures = enrolled_signatures(made)
-    assert max(signatures, key=lambda name: float(signatures[name] @ scored.signature)) == "shout"
+    near = made.attachments["signatures.vectors"].astype(np.float32) @ scored.signature
+    assert made.sources[int(near.argmax())] == "shout"
     told = matched_validation(made, scored.tokens, 8)
     assert told is not None
     assert (told["condition"], told["traces"], told["groups"]) == ("clean", 1, 48)

@@ -12,7 +12,7 @@ import pytest
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.protocol import fold_of_prompts
 from backend.release import Release
-from backend.statistics import cluster_bootstrap, holm, percentile_bootstrap, sign_flip_p_values
+from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
@@ -60,13 +60,14 @@ def test_bootstrap_does_not_depend_on_the_chunk(monkeypatch):
     np.testing.assert_array_equal(whole, cluster_bootstrap(sums, sizes, replicates=250, seed=1))
 
 
-def test_percentile_bootstrap_is_an_interval_of_the_mean():
+def test_cluster_bootstrap_of_single_values_is_an_interval_of_their_mean():
     values = np.random.default_rng(2).normal(0.7, 0.1, size=36)
-    low, high = percentile_bootstrap(values, replicates=20_000, seed=0)
+    (low,), (high,) = cluster_bootstrap(values[:, None], np.ones((36, 1)), replicates=20_000, seed=0)
     error = values.std() / 6
     assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.15 * error)
     assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.15 * error)
-    assert percentile_bootstrap([0.5, 0.5, 0.5], replicates=100, seed=0) == (0.5, 0.5)
+    same = cluster_bootstrap(np.full((3, 1), 0.5), np.ones((3, 1)), replicates=100, seed=0)
+    assert [edge.tolist() for edge in same] == [[0.5], [0.5]]
 
 
 def test_sign_flips_equal_one_flip_at_a_time():

@@ -26,7 +26,6 @@ COLUMNS = {
     "readers": "reader name method proxy proxy_name view origin rosters benchmarks conditions domains",
     "rosters": "roster sources families local api responses",
     "sources": "position source name family subfamily access responses family_position",
-    "family_counts": "family position sources local api total",
     "measurements": "reader roster benchmark condition reduction metric budgets",
     "maps": "reader roster domain method dimensions sources",
     "projection": "position source name family access x y z",
@@ -38,7 +37,6 @@ COLUMNS = {
     "fold_spread": "k fold value n",
     "confusion": "truth predicted count share",
     "layer_curve": "layer accuracy std low high fits",
-    "layer_folds": "layer outer_fold accuracy",
     "selected_layers": "outer_fold layer",
     "family_purity": "reader name origin k purity expectation p_value p_holm low high sources families build_id",
     "neighbor_table": "position source name family access nearest nearest_name nearest_family cosine percentile "
@@ -56,7 +54,6 @@ COLUMNS = {
     "source_file details",
     "made_by": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
     "source_file details",
-    "extractions": "benchmark proxy input_view layers records records_per_s minutes engine build_id",
 }
 QUESTIONS = {
     name: function
@@ -137,11 +134,6 @@ def fill(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
         replace_rows(connection, "layer_scores", frame, both, build)
         frame = pd.DataFrame({"outer_fold": [None, 1, 0], "layer": [2, 3, 2]})
         replace_rows(connection, "layer_selection", frame, both, build)
-        extraction = pd.DataFrame(
-            {"layers": ["1-2"], "records": 100, "records_per_s": 9.5, "minutes": 0.2, "engine": "fused"}
-        )
-        key = {"benchmark": "agent500", "proxy": "p", "input_view": "ur"}
-        replace_rows(connection, "extractions", extraction, key, build)
     with recorded(connection, stage="map", command="map") as build:
         made["map"] = build
         here = {"reader": R, "roster": "3-way", "domain": "agent500"}
@@ -296,8 +288,6 @@ def test_rosters_sources_and_families(cursor: duckdb.DuckDBPyConnection) -> None
         (2, "d", "D-1", "X", "x2", "api", 40, 0),
     ]
     assert queries.sources(cursor, "4-way")["subfamily"].isna().tolist() == [False, False, False, True]
-    assert records(queries.family_counts(cursor, "3-way")) == [("X", 0, 2, 1, 1, 3), ("Y", 1, 1, 0, 1, 1)]
-    assert records(queries.family_counts(cursor, "4-way")) == [("X", 0, 3, 2, 1, 3), ("Y", 1, 1, 0, 1, 1)]
 
 
 def test_measurements(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -413,9 +403,6 @@ def test_layers(cursor: duckdb.DuckDBPyConnection) -> None:
     curve = queries.layer_curve(cursor, UR, "3-way")
     assert curve["layer"].tolist() == [1, 2] and curve["fits"].tolist() == [4, 2]
     assert np.allclose(curve[["accuracy", "std", "low", "high"]], [[0.35, 0.15, 0.2, 0.5], [0.5, 0.0, 0.5, 0.5]])
-    folds = queries.layer_folds(cursor, UR, "3-way")
-    assert records(folds, "outer_fold", "layer") == [(0, 1), (0, 2), (1, 1), (1, 2)]
-    assert np.allclose(folds["accuracy"], [0.2, 0.5, 0.5, 0.5])
     selected = queries.selected_layers(cursor, UR, "3-way")
     assert selected["outer_fold"].dtype == "Int64"
     assert records(selected) == [(0, 2), (1, 3), (None, 2)]
@@ -522,8 +509,3 @@ def test_made_by(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dic
     ):
         with pytest.raises(ValueError, match="table"):
             queries.made_by(cursor, table, key)
-
-
-def test_extractions(cursor: duckdb.DuckDBPyConnection) -> None:
-    frame = queries.extractions(cursor)
-    assert records(frame, "proxy", "input_view", "layers", "records", "records_per_s") == [("p", "ur", "1-2", 100, 9.5)]

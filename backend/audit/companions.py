@@ -98,12 +98,6 @@ def attached(parts: Mapping[str, Fitted]) -> dict[str, npt.NDArray[Any]]:
     return {f"{part}.{name}": array for part, fitted in parts.items() for name, array in fitted.to_arrays().items()}
 
 
-def enrolled_signatures(enrolment: Enrolment) -> dict[str, npt.NDArray[np.float32]]:
-    """Signatures (2 d,) of the enrolled sources at the deepest block, by name; empty where none are attached."""
-    vectors = (_part(enrolment, "signatures") or {}).get("vectors", np.empty((0, 0)))
-    return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, vectors, strict=False)}
-
-
 def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL) -> Companions:
     """What an enrolment brings along, ready to be asked; what it does not bring is None.
 

@@ -71,11 +71,6 @@ def reads_text(method: str) -> bool:
     return method in TEXTS or method in WRITTEN
 
 
-def places_only(method: str) -> bool:
-    """Whether the proxy of a method's enrolment only says where traces lie among the sources."""
-    return reads_text(method) or method in ENCODED
-
-
 def block_of(method: str) -> str:
     """What the heads of a method read of a block, :data:`TEXT`, or :data:`SEVERAL`."""
     return STATES.get(method) or (TEXT if method in TEXTS else SEVERAL)

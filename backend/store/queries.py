@@ -85,25 +85,6 @@ def sources(cursor: Cursor, roster: str) -> pd.DataFrame:
     )
 
 
-def family_counts(cursor: Cursor, roster: str) -> pd.DataFrame:
-    """Families of a roster in their fixed order (columns family, position, sources, local, api, total).
-
-    ``total`` counts the sources of the family over all rosters.
-    """
-    return _frame(
-        cursor,
-        """
-        SELECT family, f.position, count(m.source)::INTEGER AS sources,
-            count(m.source) FILTER (access = 'local')::INTEGER AS local,
-            count(m.source) FILTER (access = 'api')::INTEGER AS api, count(*)::INTEGER AS total
-        FROM families f JOIN sources s USING (family)
-        LEFT JOIN roster_members m ON m.source = s.source AND m.roster = ?
-        GROUP BY family, f.position HAVING count(m.source) > 0 ORDER BY f.position
-        """,
-        [roster],
-    )
-
-
 def measurements(cursor: Cursor) -> pd.DataFrame:
     """What attribution numbers exist (columns reader, roster, benchmark, condition, reduction, metric, budgets)."""
     frame = _frame(
@@ -418,18 +399,6 @@ def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
     )
 
 
-def layer_folds(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
-    """Inner validation accuracy by outer fold, mean over its inner folds (columns layer, outer_fold, accuracy)."""
-    return _frame(
-        cursor,
-        """
-        SELECT layer, outer_fold, avg(accuracy) AS accuracy FROM layer_scores WHERE reader = ? AND roster = ?
-        GROUP BY layer, outer_fold ORDER BY outer_fold, layer
-        """,
-        [reader, roster],
-    )
-
-
 def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
     """Selected blocks (columns outer_fold, layer); the modal one comes last and has no outer fold (NA)."""
     frame = _frame(
@@ -724,11 +693,6 @@ def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFra
         values,
     )
     return frame.astype({"seed": "Int64"})
-
-
-def extractions(cursor: Cursor) -> pd.DataFrame:
-    """What reading the traces cost (columns of table ``extractions``)."""
-    return _frame(cursor, "SELECT * FROM extractions ORDER BY benchmark, proxy, input_view")
 
 
 def _frame(cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> pd.DataFrame:

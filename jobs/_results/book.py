@@ -11,7 +11,6 @@ from backend.reference.layout import Cell
 from backend.reference.paper import Held, Printed, printed
 from backend.store.result_queries import SUMMARIES, build_rows, reader_rows, summary_rows
 
-SCALES = {"": 0, "e3": 3, "e6": 6, "e9": 9}
 LETTERS = {3: "K", 6: "M", 9: "B"}
 ABSENT = "–"
 

@@ -47,7 +47,6 @@ def _variance(block: str) -> Cell:
     return Cell("variance_ratios", "ratio", (("roster", ROSTER), ("block", block), ("fold", None)))
 
 
-JOINT = (READER, pooled(1))
 CLAIMS = (
     *(
         Claim(f"K = {more} beats K = {less}", "tab:agent500_allk", (READER, pooled(more)), (READER, pooled(less)))

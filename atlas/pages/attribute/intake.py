@@ -32,8 +32,6 @@ KINDS = {
     "parquet": "Parquet",
     "text": "plain text",
 }
-LARGEST = 25_000_000
-"""Bytes of a file by page; the script of this page says so before anything is sent."""
 PASTED = "pasted.txt"
 
 
