@@ -258,7 +258,7 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
             cells.append(html.Td("–" if row is None else _value(row)))
             if pair[0] == "accuracy":
                 cells.append(html.Td("" if row is None else _difference(row)))
-        body.append(html.Tr(cells, className="published-row" if rows["origin"].iloc[0] == "published" else ""))
+        body.append(html.Tr(cells))
     heads: list[Component] = [html.Th("Reader", scope="col")]
     for metric, k in pairs:
         heads.append(html.Th(f"{METRICS[metric]}, K = {k}", scope="col"))

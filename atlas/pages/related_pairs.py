@@ -259,9 +259,7 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
                 html.Td(f"{100 * row.above:.0f} %"),
                 html.Td(_decision(getattr(row, DECISIONS[view.protocol]), related)),
             ],
-            className=" ".join(
-                filter(None, ("here" if row.reader == shown else "", _published_class(asked, row.reader)))
-            ),
+            className="here" if row.reader == shown else "",
         )
         for row in frame.itertuples(index=False)
     ]  # fmt: skip
@@ -290,11 +288,6 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
 def _score(name: str, value: float) -> str:
     """A score as a table shows it; distances have no natural scale."""
     return f"{value:.3g}" if name == "distance" and pd.notna(value) else rate_text(value)
-
-
-def _published_class(asked: Questions, reader: str) -> str:
-    readers = asked.ask(store.relationship_readers).set_index("reader")
-    return "published-row" if readers.at[reader, "origin"] == "published" else ""
 
 
 def _decision(value: float, related: bool) -> list[Component | str]:
