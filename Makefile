@@ -13,7 +13,7 @@ run: install
 	$(BIN)/python app.py
 
 # Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
-test: install lint
+test: install lint $(VENV)/.proxies
 	for part in "not slow and not browser" "slow and not browser" browser; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$$part" || exit 1; \
 	done
@@ -45,6 +45,11 @@ endif
 	$(BIN)/pip install -q --no-deps -r requirements.lock
 	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/python -m jobs proxies install smollm2-135m
+	touch $@
+
+# Two more proxies than the served one, for tests that read with them.
+$(VENV)/.proxies: $(VENV)/.installed
+	$(BIN)/python -m jobs proxies install minilm-l6 gemma3-270m
 	touch $@
 
 # System packages of the browser tests (Debian's own Chromium); needs root.
