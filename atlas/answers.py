@@ -1,12 +1,14 @@
 """Finished answers, kept as the bytes that were sent: a view that was drawn once is sent again without being drawn.
 
-Only callbacks marked with :func:`pure` are kept. What such a callback answers follows from its request and from the
-generation, so both are the key, and a newly published generation is answered anew.
+Kept are callbacks marked with :func:`pure`, and the pages that links open. What they answer follows from their request,
+the generation and the day, which are the key, so that a newly published generation is answered anew; a page that tells
+of more, such as whose session this is, says so with :func:`refuse`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import threading
 from collections import OrderedDict
@@ -24,10 +26,12 @@ LIMIT = 96 * 2**20
 """Bytes of answers in memory; the least recently sent go first."""
 LONGEST_REQUEST = 64 * 2**10
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
+OPENED = ".._pages_content.children..._pages_store.data.."
+"""Outputs of Dash's own callback that lays out the page of a link."""
 
 
 def pure(callback: F) -> F:
-    """Mark a callback whose answer follows from its arguments and the generation alone."""
+    """Mark a callback whose answer follows from its arguments, the generation and the day alone."""
     callback.pure = True  # type: ignore[attr-defined]
     return callback
 
@@ -68,12 +72,12 @@ class Answers:
 
 
 def refuse() -> None:
-    """Do not keep the answer of this request: it tells of a failure."""
-    g.failed = True
+    """Do not keep the answer of this request: it tells of a failure, or of more than its key."""
+    g.refused = True
 
 
 def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
-    """Answer repeated requests for pure callbacks from memory.
+    """Answer repeated requests for pure callbacks and pages from memory.
 
     Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
 
@@ -88,15 +92,17 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
 
     @app.server.before_request
     def recall() -> Response | None:
-        g.answer_key = g.failed = None
+        g.answer_key = g.refused = None
         if not request.path.endswith("/_dash-update-component") or (request.content_length or 0) > LONGEST_REQUEST:
             return None
         told = request.get_json(silent=True) or {}
-        callback = app.callback_map.get(told.get("output"), {}).get("callback")
-        if not getattr(callback, "pure", False) or asked.problem() is not None:
+        output = told.get("output")
+        callback = app.callback_map.get(output, {}).get("callback")
+        if not (output == OPENED or getattr(callback, "pure", False)) or asked.problem() is not None:
             return None
-        encodings = request.headers.get("Accept-Encoding", "")
-        parts = (asked.generation().name.encode(), encodings.encode(), request.get_data())
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        about = (asked.generation().name, day, request.headers.get("Accept-Encoding", ""))
+        parts = (*(part.encode() for part in about), request.get_data())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()
         found = held.get(key)
         if found is None:
@@ -107,7 +113,7 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
     @app.server.after_request
     def remember(response: Response) -> Response:
         key = g.get("answer_key")
-        if key and response.status_code == 200 and not g.get("failed") and not response.is_streamed:
+        if key and response.status_code == 200 and not g.get("refused") and not response.is_streamed:
             headers = tuple((name, response.headers[name]) for name in HEADERS if name in response.headers)
             held.keep(key, Answer(response.get_data(), headers))
         return response

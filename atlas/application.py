@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dash
+import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
 from flask_caching import Cache
@@ -80,6 +81,9 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     cache : Path, optional
         Folder of cached answers, by default inside the cache folder.
     """
+    # Text kept by pyarrow gives the interpreter away at every step, a thousand times a page, and waits to get it back
+    # while the proxy is made ready in the background.
+    pd.set_option("mode.string_storage", "python")
     root = Path(__file__).resolve().parents[1]
     app = Dash(
         "atlas",
@@ -140,8 +144,10 @@ def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
         try:
             return layout(**query)
         except AtlasError as error:
+            answers.refuse()
             return shell.no_generation(error)
         except Exception:
+            answers.refuse()
             logging.getLogger(__name__).exception("A page could not be laid out")
             return html.Div(html.P(FAILED), className="column", role="alert")
 

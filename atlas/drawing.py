@@ -43,6 +43,7 @@ def page(lay: Callable[[Questions, View], Component]) -> Callable[..., Component
         asked = questions()
         problem = asked.problem()
         if problem is not None:
+            answers.refuse()
             return shell.no_generation(problem)
         return lay(asked, asked.settle(View.parse(query)))
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from dash import Dash
 
-from atlas.answers import Answer, Answers
+from atlas.answers import OPENED, Answer, Answers
 from atlas.application import PAGES, create_application
-from atlas.pages import attribution
+from atlas.pages import attribute, attribution, compare
 from backend.errors import AtlasError
 from benchmarks.web import Page
 from tests.invented_atlas import publish_invented
@@ -77,6 +77,44 @@ def test_a_switch_is_answered_and_answered_again_from_memory(app: Dash, monkeypa
         monkeypatch.setattr(attribution, name, never)
     again = [line.json("/_dash-update-component", job) for job in jobs]
     assert again == first
+
+
+def opened(line: Line, path: str) -> str:
+    """The page of a link, as text."""
+    ask = {
+        "output": OPENED,
+        "outputs": [{"id": "_pages_content", "property": "children"}, {"id": "_pages_store", "property": "data"}],
+        "inputs": [
+            {"id": "_pages_location", "property": "pathname", "value": path},
+            {"id": "_pages_location", "property": "search", "value": "?theme=dark"},
+        ],
+        "changedPropIds": ["_pages_location.pathname"],
+        "state": [],
+    }
+    return json.dumps(line.json("/_dash-update-component", ask)["response"]["_pages_content"])
+
+
+def test_a_link_is_laid_out_once_a_day_and_generation(app: Dash, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(app)
+    first = opened(line, "/compare")
+
+    def fail(*_: object) -> None:
+        raise ValueError("secret")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(compare, "_head", fail)
+        assert opened(line, "/compare") == first
+        publish_invented(data, seed=99)
+        told = opened(line, "/compare")
+        assert "The server could not answer this." in told and "secret" not in told
+    assert opened(line, "/compare") not in (first, told), "a failure is not kept"
+
+
+def test_the_page_that_knows_its_visitor_is_laid_out_for_each(app: Dash, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(app)
+    assert "attr-token-place" not in opened(line, "/attribute")
+    monkeypatch.setattr(attribute.access, "guarded", lambda: True)
+    assert "attr-token-place" in opened(line, "/attribute")
 
 
 def test_a_new_generation_is_answered_anew(app: Dash, data: Path) -> None:

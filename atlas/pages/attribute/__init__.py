@@ -9,7 +9,7 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx
 from dash.development.base_component import Component
 from flask import request
 
-from atlas import shell
+from atlas import answers, shell
 from atlas.api import access
 from atlas.data import questions
 from atlas.pages.attribute import (
@@ -34,6 +34,7 @@ MODES = {"one": "One set of traces", "two": "Two windows", "check": "Check a rep
 
 def layout(**query: str) -> Component:
     """The page for a query string; traces never are in a link, so every link opens at the first step."""
+    answers.refuse()  # It says whether the visitor may use it.
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
     wanted = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
