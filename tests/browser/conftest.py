@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import waitress
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
@@ -129,9 +130,16 @@ class Browser:
         return self.wait(lambda: self.run(script, *arguments), script)
 
     def wait(self, condition: Callable[[], Any], told: str) -> Any:
-        return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1, ignored_exceptions=[]).until(
-            lambda _: condition(), f"in vain: {told}"
-        )
+        patience = WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1, ignored_exceptions=[])
+        try:
+            return patience.until(lambda _: condition())
+        except TimeoutException:
+            where = self.run(
+                "const c = document.getElementById('content') || document.documentElement; "
+                "return `${location.href}, scrolled to ${c.scrollTop} of ${c.scrollHeight}, window ${innerWidth} x "
+                "${innerHeight}, ${document.querySelectorAll('[data-dash-is-loading=true]').length} loading`"
+            )
+            raise AssertionError(f"in vain: {told} ({where})") from None
 
     def settled(self) -> None:
         """Wait until no callback is under way."""
