@@ -49,17 +49,18 @@
         }
         return none();
       },
-      // What a person waits for comes into view: the work when it begins, the answer when it is there.
-      follow: function (hidden, stage) {
-        const id = window.dash_clientside.callback_context.triggered_id;
-        if (id === "attr-progress" && !hidden) {
-          document.getElementById("attr-go").scrollIntoView({ block: "start" });
-        } else if (id === "attr-root") {
+      // What a person waits for comes into view once: the work when it begins, the answer when it is there. While the
+      // work goes on both inputs are set again and again, so the stage before is what tells a change.
+      follow: function (hidden, stage, before) {
+        const now = (stage || "").includes("stage-result") ? "answered" : hidden ? "asked" : "working";
+        if (now === before) return none();
+        if (now === "working") document.getElementById("attr-go").scrollIntoView({ block: "start" });
+        if (now === "answered") {
           // After the layout: what grows above would push the answer out of view again.
           const top = () => document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
           window.requestAnimationFrame(() => window.setTimeout(top, 50));
         }
-        return none();
+        return now;
       },
       // The command of a result, into the clipboard; without its permission the text is selected instead.
       copy: function (clicks) {

@@ -136,6 +136,7 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     chosen(browser, "attr-claim", "smol-greedy")
     assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
     assert "prove" not in browser.text(".verdict").lower() and "smol-greedy" in browser.text(".verdict")
+    browser.until("return document.getElementById('content').scrollTop === 0")
     assert browser.query()["claim"] == "smol-greedy" and browser.query()["ecosystem"] == SAMPLES
     for figure in ("evidence", "adds", "without"):
         browser.until("return document.querySelector(arguments[0] + ' .main-svg')", f"#figure-{figure}")
@@ -232,6 +233,12 @@ def test_cancel_keeps_what_has_been_read(browser: Browser, tmp_path: Path) -> No
     browser.until("return /^[1-9]/.test(document.querySelector('#attr-words').innerText)")
     assert "not yet calibrated" in browser.text("#attr-so-far")
     browser.until("return document.querySelector('#attr-live .js-plotly-plot').data[0].x.length >= 8")
+
+    # Whoever scrolls away while the work goes on is left there.
+    browser.run("document.getElementById('content').scrollTo(0, 0)")
+    before = browser.text("#attr-words")
+    browser.until("return document.querySelector('#attr-words').innerText !== arguments[0]", before)
+    assert browser.run("return document.getElementById('content').scrollTop") == 0
     browser.click("#attr-cancel")
     browser.until("return document.querySelector('.verdict') !== null")
     assert "stopped before the end" in browser.text(".verdict-sentence")

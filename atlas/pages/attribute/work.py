@@ -104,6 +104,7 @@ def register(app: Dash) -> None:
         Output("attr-followed", "data"),
         Input("attr-progress", "hidden"),
         Input("attr-root", "className"),
+        State("attr-followed", "data"),
         prevent_initial_call=True,
     )
     _warming(app)
