@@ -71,6 +71,11 @@ class Answers:
                 self._size -= len(self._held.popitem(last=False)[1].body)
 
 
+def today() -> str:
+    """The day in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def refuse() -> None:
     """Do not keep the answer of this request: it tells of a failure, or of more than its key."""
     g.refused = True
@@ -100,8 +105,7 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
         callback = app.callback_map.get(output, {}).get("callback")
         if not (output == OPENED or getattr(callback, "pure", False)) or asked.problem() is not None:
             return None
-        day = datetime.datetime.now(datetime.UTC).date().isoformat()
-        about = (asked.generation().name, day, request.headers.get("Accept-Encoding", ""))
+        about = (asked.generation().name, today(), request.headers.get("Accept-Encoding", ""))
         parts = (*(part.encode() for part in about), request.get_data())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()
         found = held.get(key)
