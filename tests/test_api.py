@@ -125,7 +125,7 @@ def test_later_and_its_report(client: FlaskClient) -> None:
     assert where == f"/api/jobs/{told['job']}"
     session, _, job = told["job"].partition(".")
     service: Service = client.application.extensions["attribution"]
-    assert service.wait(session, job, 60).state == "done"
+    assert service.wait(session, job, 300).state == "done"
     held = client.get(where).get_json()
     assert (held["state"], held["report"]["results"]["leader"]) == ("done", "plain")
     assert [point["traces"] for point in held["evidence"]] == list(range(1, 13))
@@ -179,7 +179,7 @@ def test_cancel_keeps_what_is_done(client: FlaskClient, monkeypatch: pytest.Monk
     assert answer.status_code == 202  # more than 200 traces are not waited for
     where = answer.headers["Location"]
     session, _, job = answer.get_json()["job"].partition(".")
-    client.application.extensions["attribution"].wait(session, job, 60, after=0)
+    client.application.extensions["attribution"].wait(session, job, 300, after=0)
     told = client.delete(where).get_json()
     assert told["state"] == "cancelled"
     assert 0 < told["done"] < 3_000

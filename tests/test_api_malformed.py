@@ -117,7 +117,7 @@ def attack(served: tuple[Flask, Service], count: int, seed: int) -> int:
     client, rng = server.test_client(), random.Random(seed)
     kept = service.upload(ANN, "t.jsonl", lines_of("shout"))
     job = service.start(ANN, kept.key, Settings(orders=1))
-    assert service.wait(ANN, job, 60).state == "done"
+    assert service.wait(ANN, job, 300).state == "done"
     before, seen = 0, dict.fromkeys(("200", "400", "413", "415", "422"), 0)
     for number in range(count):
         if number == count // 10:

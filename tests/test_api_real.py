@@ -136,7 +136,7 @@ def answered_alike(
     upload = service.upload(session, file.name, file.read_bytes())
     asked = Settings(enrolment=enrolment.name, claimed=source, keep_duplicates=True, orders=20)
     job = service.start(session, upload.key, asked)
-    assert service.wait(session, job, 120).state == "done"
+    assert service.wait(session, job, 300).state == "done"
     options = ["--enrolment", enrolment.name, "--claimed", source, "--keep-duplicates", "--orders", "20"]
     assert main(["attribute", str(file), *options, "--report", str(page)]) == 0
     told = read_report(page.with_suffix(".json").read_text("utf-8"))

@@ -30,7 +30,7 @@ def script(app: Dash, part: str) -> str:
 
 
 def packed_in_time(packed: Packed, file: Path) -> bytes:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while (body := packed.get(file)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -498,12 +498,12 @@ def test_concurrency_is_bounded_and_used(server: Server, prompts: list[Prompt], 
 def test_pace_lets_go_when_everything_stops() -> None:
     stop = threading.Event()
     pace = Pace(None, stop)
-    pace.hold(60)
+    pace.hold(600)
     threading.Timer(0.05, stop.set).start()
     started = time.monotonic()
     with pytest.raises(Exception, match="stopped"):
         pace.turn()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 300
 
 
 @pytest.mark.parametrize("text", ["", "line\nbreak \u2028 and \x00", "half \ud83d of a pair", "é" * 2000])
@@ -568,7 +568,7 @@ def test_kill_while_collecting_loses_nothing_that_was_written(
     command = [sys.executable, "-m", "jobs", "collect", "--prompts", str(file), "--to", str(path)]
     command += ["--base-url", server.address, "--model", "gpt", "--concurrency", "1"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and not (path.exists() and path.read_bytes().count(b"\n") == 3):
         time.sleep(0.02)
     child.kill()

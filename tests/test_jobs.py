@@ -66,7 +66,7 @@ def test_documents_name_commands_that_the_jobs_take(document):
 
 def test_a_problem_is_one_sentence_and_exit_code_2_in_a_process_of_its_own(tmp_path):
     command = [sys.executable, "-m", "jobs", "publish", "--work", str(tmp_path / "nothing.duckdb")]
-    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith("Error: ")
     assert "nothing.duckdb" in result.stderr

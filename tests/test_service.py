@@ -33,7 +33,7 @@ from tests.test_audit_attributor import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 ANN, BEN = "session-of-ann-0001", "session-of-ben-0002"
-PATIENCE = 60
+PATIENCE = 300
 
 
 def file_of(style: str, count: int = 12) -> bytes:

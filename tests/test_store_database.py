@@ -116,7 +116,7 @@ def holding(path: Path, *, read_only: bool) -> Iterator[Callable[[str], str]]:
         yield ask
     finally:
         process.stdin.close()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=300) == 0
         process.stdout.close()
 
 
@@ -338,7 +338,7 @@ def test_a_full_disk(tmp_path: Path, step: str) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -524,7 +524,7 @@ def test_threads_read_through_cursors_of_their_own(tmp_path: Path) -> None:
 
     def ask() -> None:
         try:
-            start.wait(10)
+            start.wait(300)
             for _ in range(40):
                 with follower.current().cursor() as cursor:
                     seen.append(value_in(cursor))
@@ -534,11 +534,11 @@ def test_threads_read_through_cursors_of_their_own(tmp_path: Path) -> None:
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    start.wait(10)
+    start.wait(300)
     sample_work(work, 0.75)
     publish(work, data, prune=True)
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     assert failed == []
     assert len(seen) == 80 and set(seen) <= {0.5, 0.75}
     with follower.current().cursor() as cursor:

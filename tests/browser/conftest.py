@@ -22,8 +22,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from atlas.application import create_application
 from tests.invented_atlas import publish_invented
 
-PATIENCE = 60
-"""Seconds to wait for something on a busy machine; an idle one needs a second or two."""
+PATIENCE = 300
+"""Seconds to wait for something on a busy machine; an idle one needs a second or two. A virtual machine can stand still
+for minutes when its host gives it no processor."""
 
 
 class Slowed:
@@ -97,6 +98,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterato
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     running = webdriver.Chrome(options=options, service=Service(chromedriver))
+    running.command_executor.client_config.timeout = 2 * PATIENCE
+    running.set_script_timeout(PATIENCE)
     running.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
     yield running
     running.quit()
