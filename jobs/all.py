@@ -115,7 +115,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     else:
         print("\nThe release has no result files, so no published numbers are imported.")
     yield "statistics", evaluate("statistics", "ur,r")
-    yield "cost", evaluate("cost", "ur,r")
+    yield "cost", evaluate("cost", "ur,r", "--members", fused)
     related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
     yield "relate", ["relate", *proxy, "--layer", layer[1], "--method", ",".join(related), *tail]
     domains = ["--benchmark", "agent500,math100"]

@@ -20,6 +20,7 @@ from jobs import _common
 from jobs._results.audit import audit_sections
 from jobs._results.book import Book
 from jobs._results.comparisons import comparisons
+from jobs._results.costs import cost_sections
 from jobs._results.findings import findings
 from jobs._results.readouts import readout_sections
 from jobs._results.tables import sections
@@ -72,6 +73,7 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
     yield from readout_sections(book, wanted="readouts" in STAGES)
+    yield from cost_sections(book)
     yield from comparisons(book, summary_rows(cursor, "comparisons"))
     yield from audit_sections(book, summary_rows(cursor, "audit_validation"))
     yield from findings(book)

@@ -92,7 +92,8 @@ def _measured(connection, build):
     cost = [("trainable_parameters", 1_200, "parameters"), ("audit_parameters", 2e6, "parameters"),
             ("fit_seconds", 0.5, "s"), ("latency_ms", 12.0, "ms")]  # fmt: skip
     frame = pd.DataFrame(cost, columns=["measure", "value", "unit"]).assign(hardware="two cores")
-    replace_rows(connection, "costs", frame, {"reader": "reader-paper/tiny/ur", "roster": ROSTER}, build)
+    for method in ("reader-paper", "reader-dc"):
+        replace_rows(connection, "costs", frame, {"reader": f"{method}/tiny/ur", "roster": ROSTER}, build)
     related = pd.DataFrame(
         [("accuracy@20/ur", "pearson", 0.9, 0.04, 4), ("accuracy@20/ur", "spearman", 0.8, 0.2, 4)],
         columns=["reference", "statistic", "value", "p_value", "n"],

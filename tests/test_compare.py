@@ -158,6 +158,7 @@ def test_cost_tells_machines_apart(asked: Questions, view: View) -> None:
     frame = compare_proxies.cost_rows(asked, view).set_index("reader")
     assert frame.at[TINY, "latency_ms"] == 12 and frame.at[VAST, "audit_parameters"] == 5e9
     marks = drawn(compare_proxies.cost(asked, view).figure)["READER"]
+    assert len(marks.x) == 2 and "reader-dc/tiny/ur" in frame.index  # a part is in the table alone
     assert len(set(marks.marker.color)) == 2 and "2 million parameters" in " ".join(marks.hovertext)
     _, sentence = compare_proxies.costs(asked, view)
     assert "2 machines here" in told(sentence)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +17,8 @@ import transformers
 from backend.errors import AtlasError
 from backend.evaluations import cost as cost_module
 from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
+from backend.readouts.gram_kinds import GRAMS
+from backend.readouts.network import NetworkSettings
 from backend.release import Release
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
@@ -23,9 +27,11 @@ from jobs import _common
 from jobs._stages import Asked, attribution, audit_paths, cost
 from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.kept import keep, kept_folder
+from jobs._stages.readers import KeptReader
+from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
-from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder
+from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder, tiny_tokenizer
 
 TRACES = [Trace(f"Question {i}?", f"Answer number {i}, in a few words. " * (1 + i % 3)) for i in range(8)]
 
@@ -90,18 +96,90 @@ def test_cost_frame_has_units_and_the_paper_s_order():
 def test_audit_path_of_the_paper_s_readout(tmp_path, monkeypatch):
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     folder = save_tiny(tmp_path / "tiny")
-    got = measure(AuditPath("reader-paper", str(folder), "ur", 7, 2), TRACES)
+    got = measure(AuditPath("reader-paper", str(folder), "ur", 7, {str(folder): (2,)}), TRACES)
     model = tiny_decoder()
     assert got["audit_parameters"] == audit_parameters(model, 4, 2) + linear_parameters(64, 7)
     assert got["latency_ms"] > 0
     assert got["peak_memory_gb"] > 0.05
-    score = audit_paths._scores(AuditPath("reader-paper", str(folder), "r", 7, 2), TRACES)
+    (score,) = audit_paths._parts(AuditPath("reader-paper", str(folder), "r", 7, {str(folder): (2,)}), TRACES)
     np.testing.assert_allclose(score(TRACES), np.log(1 / 7), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "read", "trained"),
+    [
+        ("reader-dc", 1, linear_parameters(32, 7)),
+        ("reader-ac", 1, linear_parameters(32, 7)),
+        ("dct-q4", 4, linear_parameters(128, 7)),
+        ("temporal-max", 1, linear_parameters(32, 7)),
+        ("temporal-mean-final", 2, linear_parameters(64, 7)),
+        ("mixture-2", 8, linear_parameters(64, 7) + 2 * 8),
+        ("pca-64", 2, linear_parameters(64, 7)),
+        ("positions-16", 16, linear_parameters(32, 7)),
+        ("positions-fisher", 16, linear_parameters(32, 7)),
+        ("positions-64", 1, linear_parameters(32, 7)),
+    ],
+)
+def test_audit_path_of_every_form_reads_what_its_head_asks_for(tmp_path, monkeypatch, method, read, trained):
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    folder = str(save_tiny(tmp_path / "tiny"))
+    path = AuditPath(method, folder, "ur", 7, {folder: (3,)})
+    (score,) = audit_paths._parts(path, TRACES)
+    np.testing.assert_allclose(score(TRACES), np.log(1 / 7), rtol=1e-5)
+    got = measure(path, TRACES)
+    assert got["audit_parameters"] == audit_parameters(tiny_decoder(), 4, 3) + linear_parameters(32 * read, 7)
+    assert got["trainable_parameters"] == trained
+
+
+def test_audit_path_of_live_readouts_is_read_block_by_block_and_word_by_word(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    folder = str(save_tiny(tmp_path / "tiny"))
+    path = AuditPath("lda-live", folder, "ur", 7, {folder: (1, 3)})
+    (score,) = audit_paths._parts(path, TRACES)
+    np.testing.assert_allclose(score(TRACES), np.log(1 / 7), rtol=1e-5)
+    got = measure(path, TRACES)
+    # Two members, and what each counts in ten cells.
+    bank = 2 * linear_parameters(2 * 64, 7) + 2 * 10
+    assert got["trainable_parameters"] == bank
+    assert got["audit_parameters"] == audit_parameters(tiny_decoder(), 4, 3) + bank
+    worded = measure(replace(path, method="fused-live"), TRACES)
+    assert worded["trainable_parameters"] == bank + linear_parameters(LIVE_WORDS.features, 7) + 10
+
+
+def test_audit_path_of_a_stack_runs_every_proxy_and_every_text_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_COMPILE", "0")
+    first, second = str(save_tiny(tmp_path / "first")), str(save_tiny(tmp_path / "second"))
+    members = (f"{first}@clean", f"{first}@network", f"{second}@t32", "word@pooled")
+    path = AuditPath("fused", f"{first}+{second}", "ur", 7, {first: (1, 3), second: (2,)}, members)
+    (score,) = audit_paths._parts(path, TRACES)
+    np.testing.assert_allclose(score(TRACES), np.log(1 / 7), rtol=1e-5)
+    got = measure(path, TRACES)
+    units = NetworkSettings().hidden
+    words = linear_parameters(GRAMS["word"].settings.features, 7)
+    network = linear_parameters(2 * 64, units) + linear_parameters(units, 7)
+    heads = linear_parameters(2 * 64, 7) + network + linear_parameters(64, 7) + words + 4 * 10
+    assert got["trainable_parameters"] == heads
+    assert got["audit_parameters"] == heads + sum(audit_parameters(tiny_decoder(), 4, layer) for layer in (3, 2))
+
+
+def test_audit_path_of_what_reads_text_alone_has_an_encoder_and_ngrams(tmp_path):
+    folder = str(tmp_path / "tiny")
+    tiny_encoder().save_pretrained(folder)
+    tiny_tokenizer(encoder=True).save_pretrained(folder)
+    path = AuditPath("fused-text", None, None, 5, members=(f"tuned-{folder}@pooled", "char@pooled"))
+    short = [Trace(trace.prompt, trace.response[:30]) for trace in TRACES]
+    encoder, grams = audit_paths._parts(path, short)
+    assert encoder(short).shape == (8, 5)
+    np.testing.assert_allclose(grams(short), np.log(1 / 5), rtol=1e-5)
+    got = measure(path, short)
+    chars = linear_parameters(GRAMS["char"].settings.features, 5)
+    weights = sum(p.numel() for p in tiny_encoder().parameters())
+    assert got["audit_parameters"] == got["trainable_parameters"] > chars + weights
 
 
 @pytest.mark.parametrize("method", ["ngram-word", "ngram-char"])
 def test_audit_path_of_ngrams_looks_up_every_ngram(method):
-    score = audit_paths._scores(AuditPath(method, None, None, 5), TRACES)
+    (score,) = audit_paths._parts(AuditPath(method, None, None, 5), TRACES)
     np.testing.assert_allclose(score(TRACES), np.log(1 / 5), rtol=1e-5)
     assert set(measure(AuditPath(method, None, None, 5), TRACES)) == {"latency_ms", "peak_memory_gb"}
 
@@ -175,6 +253,42 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         cost.run(connection, release, asked)
         assert measured()["ngram-word"] != again  # it was fitted anew
 
+        shutil.rmtree(tmp_path / "cache" / "fingerprints")
+        capsys.readouterr()
+        before = measured()
+        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
+        assert measured() == before
+        assert f"{ours} on 165-way: stays as it was measured" in capsys.readouterr().out
+        connection.execute("DELETE FROM costs WHERE reader = ?", [ours])
+        monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
+        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
+        rows = connection.execute("SELECT measure, value FROM costs WHERE reader = ?", [ours]).fetchall()
+        assert rows == [("latency_ms", 1.0)]
+
+
+def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):
+    def path_of(method, proxy="big", view="ur", members="big:1+2+9,small:3,network,word"):
+        reader = KeptReader(method, method, proxy, view, tmp_path)
+        asked = Asked("big", ["ur"], ["100-way"], members=members)
+        with open_work(tmp_path / "work.duckdb") as connection:
+            return cost.path_of(connection, reader, "100-way", 5, asked)
+
+    fused = path_of("fused", "big+small")
+    assert fused.blocks == {"big": (1, 2, 9), "small": (3,)}
+    assert fused.members[-1] == "word@pooled" and len(fused.members) == 9
+    assert path_of("states", "small").blocks == {"small": (3,)}
+    assert path_of("states", "small").members == ("small@clean", "small@t64", "small@t32", "small@network")
+    words = path_of("ngram-word-lengths", None, None)
+    assert (words.blocks, words.members) == ({}, ("word@pooled",))
+    assert path_of("fused-live").blocks == {"big": (1, 2, 9)}
+    assert path_of("fused-live", "other") is None
+    assert path_of("fused", "big") is None  # another stack
+    assert path_of("states", "small", "r") is None
+    assert path_of("reader-dc", "small") is None  # another proxy is asked for
+    assert path_of("dna", "encoder", "r") is None  # nothing is noted of its fits
+    with pytest.raises(AtlasError, match="No block is selected"):
+        path_of("reader-dc")
+
 
 @pytest.mark.slow
 def test_a_fresh_process_brings_measures_and_problems_back():
@@ -189,7 +303,7 @@ def test_a_fresh_process_brings_measures_and_problems_back():
 @pytest.mark.proxy
 def test_audit_path_of_the_real_proxy(smollm2, monkeypatch):
     monkeypatch.setenv("ATLAS_COMPILE", "0")
-    got = measure(AuditPath("reader-paper", "smollm2-135m", "ur", 100, 9), TRACES)
+    got = measure(AuditPath("reader-paper", "smollm2-135m", "ur", 100, {"smollm2-135m": (9,)}), TRACES)
     # 49,152 tokens of width 576, nine blocks of 3,540,096 and a head of 1,153 x 100.
     assert got["audit_parameters"] == 49_152 * 576 + 9 * 3_540_096 + 115_300
     assert got["latency_ms"] > 0

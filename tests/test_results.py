@@ -6,6 +6,7 @@ import re
 import pandas as pd
 import pytest
 
+from backend.evaluations.cost import cost_frame
 from backend.reference.paper import printed
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
@@ -103,6 +104,9 @@ def work(tmp_path_factory):
             ]
             key = {"reader": f"reader-paper/{here}", "roster": "100-way", "condition": "clean"}
             replace_rows(connection, "audit_validation", pd.DataFrame(validation), key, ours)
+            spent = cost_frame({"audit_parameters": 126.4e6, "latency_ms": 48.3, "peak_memory_gb": 1.72}, "a machine")
+            key = {"reader": f"fused/{here}", "roster": "100-way"}
+            replace_rows(connection, "costs", spent, key, ours)
             mpt = write_reader(connection, method="mpt", name="MPT")
             rows = pd.DataFrame(
                 {
@@ -207,6 +211,15 @@ def test_readouts_stand_beside_what_was_aimed_for(text):
     assert "Missed: K = 20." in found
     (lda,) = lines_with(found, "| `lda/smollm2-135m/ur` | .440")
     assert ".050" in lda  # the worst budget counts
+    assert "165-way:" not in found
+
+
+def test_what_readers_cost_is_a_section(text):
+    found = section(text, "What a reader costs")
+    (row,) = lines_with(found, "`fused/smollm2-135m/ur`")
+    assert re.search(
+        r"ur` \| – \| 126M<sup>\d+</sup> \| – \| 48<sup>\d+</sup> \| 1\.72<sup>\d+</sup> \| a machine \|$", row
+    )
     assert "165-way:" not in found
 
 

@@ -13,6 +13,7 @@ from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
+from backend.audit.enrollable import LIVE, STATES, WORDED
 from backend.store import comparison_queries, queries
 
 COST = "python -m jobs evaluate --stage cost"
@@ -25,6 +26,8 @@ MEASURES = (
     "peak_memory_gb",
 )
 READS = "ur"
+PARTS = frozenset(STATES) - {PAPER_METHOD, LIVE, WORDED}
+"""Methods that change the form or the part that READER's probe reads: they cost what it costs."""
 
 
 def _readers(asked: Questions) -> list[str]:
@@ -98,6 +101,7 @@ def cost(asked: Questions, view: View) -> Drawn:
     frame = cost_rows(asked, view)
     frame = frame.dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
     frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
+    frame = frame[~frame["method"].isin(PARTS)]
     if frame.empty:
         return drawing.nothing(
             view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
@@ -106,7 +110,10 @@ def cost(asked: Questions, view: View) -> Drawn:
     frame = frame.sort_values("method", key=lambda methods: methods != PAPER_METHOD, kind="stable")
     readers = [asked.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
-        name=[row["proxy_name"] if isinstance(row["proxy_name"], str) else names[row["reader"]] for row in readers],
+        name=[
+            row["proxy_name"] if (row["method"], row["view"]) == (PAPER_METHOD, READS) else names[row["reader"]]
+            for row in readers
+        ],
         kind=[method_group(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],
@@ -119,8 +126,8 @@ def cost(asked: Questions, view: View) -> Drawn:
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the blocks up "
         "to the one that is read; deeper blocks are never run. Times are in the table below, because they depend on "
-        f"the machine. Filled: measured here; hollow: published. n = {len(frame)} readers, {here} of them measured "
-        f"here.{mine}"
+        "the machine, and so are parts and forms of READER. Filled: measured here; hollow: published. "
+        f"n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return Drawn(figure, sentence)
 

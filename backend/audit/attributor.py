@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Doubles = npt.NDArray[np.float64]
 BATCHES = (8, 24, 64)
-"""Traces of the first batches; the last number goes on."""
+"""Traces of the first batches, so that evidence is there early; the last number goes on."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class Attributor:
         progress: Callable[[Progress], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
         keep_fingerprints: bool = False,
+        sizes: Sequence[int] = BATCHES,
     ) -> Scored:
         """Score traces in the order of arrival.
 
@@ -158,6 +159,8 @@ class Attributor:
             Asked before every batch; when it says yes, what is done is returned.
         keep_fingerprints : bool
             Also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
+        sizes : sequence of int
+            Traces of the first batches; the last number goes on.
 
         Returns
         -------
@@ -171,7 +174,7 @@ class Attributor:
         folds: list[int | None] = []
         total_states: Doubles = np.zeros(2 * reader.hidden_size)
         complete = True
-        batches = _batches(traces)
+        batches = _batches(traces, sizes)
         while True:
             if cancelled is not None and cancelled():
                 complete = False
@@ -252,9 +255,9 @@ def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str
     return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])
 
 
-def _batches(traces: Iterable[Trace]) -> Iterator[list[Trace]]:
+def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
     iterator = iter(traces)
-    for size in itertools.chain(BATCHES, itertools.repeat(BATCHES[-1])):
+    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
         batch = list(itertools.islice(iterator, size))
         if not batch:
             return

@@ -1,28 +1,39 @@
 """From the text of responses to the scores of all sources, method by method: the work that an audit has to wait for.
 
 The heads have the shape of the fitted ones and no weights worth mentioning, since time does not depend on their values.
+Whatever reads a proxy's states takes the road of live attribution, with all responses in one batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from backend.audit.attributor import Attributor
+from backend.audit.intake.model import whole
 from backend.baselines.embeddings import SentenceEncoder
-from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, TrainedClassifier, load_classifier
+from backend.baselines.finetune import (
+    CLASSIFIER,
+    DEBERTA,
+    ENCODER,
+    FinetuneSettings,
+    TrainedClassifier,
+    load_classifier,
+)
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.baselines.ngram import SETTINGS, NgramModel, NgramSettings, count
 from backend.errors import AtlasError
-from backend.evaluations.cost import audit_parameters, linear_parameters, timed
-from backend.probe import LinearProbe
+from backend.evaluations.cost import audit_parameters, timed
 from backend.proxies.registry import describe, load_model, load_reader
-from backend.spectral import FINGERPRINT_MODES
+from backend.readouts.gram_kinds import GRAMS
 from backend.traces import Trace, View, view_text
-from jobs._common import METHOD
+from jobs._stages.audit_heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, trained_numbers
+from jobs._stages.readout_members import TUNED
+from jobs._stages.readout_tuned import tuned_settings
 
 Floats = npt.NDArray[np.float32]
 Scores = Callable[[Sequence[Trace]], Floats]
@@ -37,19 +48,27 @@ class AuditPath:
     method : str
     proxy, view : str or None
     classes : int
-    layer : int or None
-        Block that the paper's readout reads.
+    blocks : mapping of str to tuple of int
+        Blocks of every proxy whose states are read.
+    members : tuple of str
+        Of a stack, as :meth:`jobs._stages.readout_members.Plan.members` has them.
     """
 
     method: str
     proxy: str | None
     view: str | None
     classes: int
-    layer: int | None = None
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+
+    @property
+    def input_view(self) -> View:
+        """What a proxy reads."""
+        return "r" if self.view == "r" else "ur"
 
 
 def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
-    """Latency, peak memory and, for the paper's readout, parameters of an audit path.
+    """Latency, peak memory and, where they follow from the shape, parameters of an audit path.
 
     Parameters
     ----------
@@ -59,59 +78,114 @@ def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        latency_ms, peak_memory_gb, and audit_parameters.
+        latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
 
     Raises
     ------
     AtlasError
         If the method is unknown or its model is not here.
     """
-    measures: dict[str, float] = {}
-    if path.method == METHOD:
-        proxy = describe(str(path.proxy))
-        model, _ = load_model(proxy)
-        head = linear_parameters(FINGERPRINT_MODES * proxy.hidden_size, path.classes)
-        measures["audit_parameters"] = audit_parameters(model, proxy.depth, int(path.layer or 0)) + head
-        del model
-    score = _scores(path, traces)
-    timing = timed(lambda: score(traces), device=_device())
+    measures = _counted(path, traces)
+    parts = _parts(path, traces)
+
+    def score() -> None:
+        for part in parts:
+            part(traces)
+
+    timing = timed(score, device=_device())
     measures["latency_ms"] = 1000 * timing.median / len(traces)
     measures["peak_memory_gb"] = timing.peak_bytes / 1e9
     return measures
 
 
-def _scores(path: AuditPath, traces: Sequence[Trace]) -> Scores:
-    view: View = "r" if path.view == "r" else "ur"
-    if path.method == METHOD:
-        return _reader(str(path.proxy), view, int(path.layer or 0), path.classes)
+def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
+    """Parameters of a reader of states or a stack; those of a baseline are what its fits noted."""
+    if not path.blocks and not path.members:
+        return {}
+    run, trained = 0, 0
+    plain, encoder = _members(path)
+    if path.blocks:
+        widths = {}
+        for proxy, layers in path.blocks.items():
+            held = describe(proxy)
+            model, _ = load_model(held)
+            run += audit_parameters(model, held.depth, max(layers))
+            widths[proxy] = held.hidden_size
+            del model
+        probe = blank_enrolment(path.method, path.blocks, plain, widths, path.input_view, path.classes, traces)
+        head = probe.heads[0].probe
+        run += numbers(head)
+        trained += trained_numbers(path.method, head, next(iter(widths.values())), path.classes)
+    else:
+        grams = sum(numbers(blank_grams(_bank(name), path.classes, traces)) for name in plain)
+        run, trained = run + grams, trained + grams
+    if encoder:
+        tuned = _classifier(encoder, path.classes, tuned_settings()).parameters
+        run, trained = run + tuned, trained + tuned
+    return {"audit_parameters": run, "trainable_parameters": trained}
+
+
+def _parts(path: AuditPath, traces: Sequence[Trace]) -> list[Scores]:
+    """What has to be run, one after the other."""
+    if not path.blocks and not path.members:
+        return [_baseline(path, traces)]
+    plain, encoder = _members(path)
+    parts = [] if encoder is None else [_tuned(_classifier(encoder, path.classes, tuned_settings()), "r")]
+    if path.blocks:
+        return [*parts, _states(path, plain, traces)]
+    return [*parts, *(_grams(_bank(name), path.classes, traces) for name in plain)]
+
+
+def _members(path: AuditPath) -> tuple[tuple[str, ...], str | None]:
+    """Members that are no tuned encoder, and the encoder."""
+    tuned = [name for name in path.members if name.startswith(f"{TUNED}-")]
+    encoder = _bank(tuned[0]).removeprefix(f"{TUNED}-") if tuned else None
+    return tuple(name for name in path.members if name not in tuned), encoder
+
+
+def _bank(member: str) -> str:
+    return member.rpartition("@")[0]
+
+
+def _states(path: AuditPath, members: Sequence[str], traces: Sequence[Trace]) -> Scores:
+    readers = {proxy: load_reader(proxy) for proxy in path.blocks}
+    widths = {proxy: reader.hidden_size for proxy, reader in readers.items()}
+    enrolment = blank_enrolment(path.method, path.blocks, members, widths, path.input_view, path.classes, traces)
+    attributor = Attributor(readers.pop(enrolment.proxy), enrolment, others=readers)
+    return lambda asked: attributor.score(asked, sizes=(len(asked),)).log_posteriors
+
+
+def _grams(kind: str, classes: int, traces: Sequence[Trace]) -> Scores:
+    model = blank_grams(kind, classes, traces)
+    return lambda asked: model.log_posterior(GRAMS[kind].counts([whole(trace.response) for trace in asked]))
+
+
+def _baseline(path: AuditPath, traces: Sequence[Trace]) -> Scores:
     if path.method in SETTINGS:
         return _ngrams(SETTINGS[path.method], path.classes, traces)
     if path.method == "dna":
-        return _dna(str(path.proxy), view, path.classes)
+        return _dna(str(path.proxy), path.input_view, path.classes)
     if path.method == "llmmap":
         return _llmmap(str(path.proxy), path.classes)
     if path.method in ("deberta", "encoder"):
         settings = ENCODER if path.method == "encoder" else CLASSIFIER
-        model, tokenizer = load_classifier(path.proxy or DEBERTA, path.classes, settings, 0)
-        device = torch.device(_device())
-        trained = TrainedClassifier(model.eval().to(device), tokenizer, settings, device)
-        return lambda asked: trained.log_posterior([view_text(trace, view)[1] for trace in asked])
+        return _tuned(_classifier(path.proxy or DEBERTA, path.classes, settings), path.input_view)
     raise AtlasError(f"The audit path of '{path.method}' is not known", "Measure its cost where it is fitted")
 
 
-def _reader(proxy: str, view: View, layer: int, classes: int) -> Scores:
-    reader = load_reader(proxy)
-    probe = _blank_probe(FINGERPRINT_MODES * reader.hidden_size, classes)
+def _classifier(name: str, classes: int, settings: FinetuneSettings) -> TrainedClassifier:
+    model, tokenizer = load_classifier(name, classes, settings, 0)
+    device = torch.device(_device())
+    return TrainedClassifier(model.eval().to(device), tokenizer, settings, device)
 
-    def scores(asked: Sequence[Trace]) -> Floats:
-        return probe.log_posterior(reader.read(reader.encode(asked, view), [layer])[layer, "full"])
 
-    return scores
+def _tuned(model: TrainedClassifier, view: View) -> Scores:
+    return lambda asked: model.log_posterior([view_text(trace, view)[1] for trace in asked])
 
 
 def _dna(encoder_name: str, view: View, classes: int) -> Scores:
     encoder = SentenceEncoder(encoder_name)
-    probe = _blank_probe(encoder.width, classes)
+    probe = blank_probe(encoder.width, classes)
     return lambda asked: probe.log_posterior(encoder.embed([view_text(trace, view)[1] for trace in asked]))
 
 
@@ -130,18 +204,11 @@ def _llmmap(encoder_name: str, classes: int) -> Scores:
 
 
 def _ngrams(settings: NgramSettings, classes: int, traces: Sequence[Trace]) -> Scores:
-    # The n-grams of these very responses are in use, so that as many are looked up as in a fitted model.
-    seen = np.bincount(count([trace.response for trace in traces], settings).indices, minlength=settings.buckets)
-    columns = np.sort(np.argsort(-seen, kind="stable")[: settings.features])
+    columns = in_use(count([trace.response for trace in traces], settings), settings.features)
     ones = np.ones(len(columns), dtype=np.float32)
     blank = np.zeros((len(columns), classes), dtype=np.float32)
     model = NgramModel(columns, ones, blank, np.zeros(classes, dtype=np.float32), 0)
     return lambda asked: model.log_posterior(count([trace.response for trace in asked], settings))
-
-
-def _blank_probe(width: int, classes: int) -> LinearProbe:
-    zeros, ones = np.zeros(width, dtype=np.float32), np.ones(width, dtype=np.float32)
-    return LinearProbe(zeros, ones, np.zeros((width, classes), dtype=np.float32), np.zeros(classes, dtype=np.float32))
 
 
 def _device() -> str:

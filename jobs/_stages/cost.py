@@ -2,8 +2,9 @@
 
 The paper's readout is fitted and run here. A baseline has noted what its fits cost in ``finished.json`` beside its
 log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each); its latency is measured here.
-Every audit path runs in a process of its own, so that its memory is not that of earlier work. What was measured on this
-machine with the same weights, data and settings is not measured again, unless a method is asked for by name.
+Of other readers of states and of stacks, whose fits share their work, the audit path is measured. Every path runs in a
+process of its own, so that its memory is not that of earlier work. What was measured on this machine with the same
+weights, data and settings is not measured again, unless a method is asked for by name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pandas as pd
 import torch
 
+from backend.audit.enrollable import LIVE, STATES, WORDED
 from backend.errors import AtlasError
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
 from backend.evaluations.selection import inner_accuracies
@@ -27,15 +30,18 @@ from backend.protocol import FOLDS
 from backend.proxies.reader import best_dtype
 from backend.release import Release
 from backend.store.builds import host, recorded
+from backend.store.comparison_queries import costs
 from backend.store.queries import layer_curve, made_by
 from backend.store.writers import replace_rows
-from backend.traces import Trace
+from backend.traces import Trace, View
 from jobs import _common
 from jobs._blocks import modal_block
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.readers import KeptReader, measured_readers
+from jobs._stages.readout_live import live_blocks
+from jobs._stages.readouts import METHODS, plan_of, stacks_of, view_of
 
 NOTES = "finished.json"
 UNTIMED = ("random",)
@@ -45,20 +51,48 @@ LOOKED_AT = 32
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
-    """Measure the paper's readout with the asked proxy and views, and every baseline that has noted its fits."""
+    """Measure readers of the asked proxy and views, stacks of the asked members, baselines that noted their fits."""
     records: list[Trace] = []
     for roster in asked.rosters:
         rows = _common.slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
             if asked.methods and reader.method not in asked.methods:
                 continue
-            ours = reader.method == METHOD and reader.proxy == asked.proxy and reader.view in asked.views
-            if not ours and (reader.method == METHOD or not (reader.folder / NOTES).exists()):
+            path = path_of(connection, reader, roster, len(release.roster(roster)), asked)
+            if path is None:
                 continue
             if not records:
                 count = RECORDS if asked.limit is None else LOOKED_AT
                 records = sample(release, len(release.roster(asked.rosters[0])), count)
-            profile(connection, release, reader, roster, records, asked.limit, again=bool(asked.methods))
+            profile(connection, release, reader, roster, path, records, asked.limit, again=bool(asked.methods))
+
+
+def path_of(
+    connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str, classes: int, asked: Asked
+) -> AuditPath | None:
+    """What a reader has to compute for a response; None for one that was not asked for.
+
+    Raises
+    ------
+    AtlasError
+        If no block is selected for a reader of one.
+    """
+    own = AuditPath(reader.method, reader.proxy, reader.view, classes)
+    if reader.method in METHODS:
+        plan = plan_of(asked)
+        if reader.method in (LIVE, WORDED):
+            held = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
+            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, held)}) if held else None
+        stack = stacks_of(plan).get((reader.method, reader.proxy))
+        if stack is None or reader.view != view_of(plan, reader.method, reader.proxy):
+            return None
+        used = {member.rpartition("@")[0] for member in stack[1]}
+        blocks = {proxy: layers for proxy, layers in plan.blocks.items() if proxy in used}
+        return replace(own, blocks=blocks, members=tuple(stack[1]))
+    if reader.method in STATES:
+        asked_for = reader.proxy == asked.proxy and reader.view in asked.views
+        return replace(own, blocks={reader.proxy: (_modal_layer(connection, reader, roster),)}) if asked_for else None
+    return own if (reader.folder / NOTES).exists() else None
 
 
 def sample(release: Release, sources: int, count: int = RECORDS) -> list[Trace]:
@@ -76,14 +110,18 @@ def profile(
     release: Release,
     reader: KeptReader,
     roster: str,
+    path: AuditPath,
     records: Sequence[Trace],
     limit: int | None = None,
     *,
     again: bool = False,
 ) -> None:
-    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked."""
-    classes = len(release.roster(roster))
-    layer = _modal_layer(connection, reader, roster) if reader.method == METHOD else None
+    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
+
+    Where the fingerprints of the paper's readout are not here, so that its fit cannot be timed, what was measured with
+    its fit stays.
+    """
+    layer = path.blocks[str(path.proxy)][0] if reader.method == METHOD else None
     weights = reader.proxy_hash(connection, roster)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
     settings = {
@@ -95,8 +133,14 @@ def profile(
         "hardware": hardware,
         "noted": None if layer else _noted(reader),
     }
+    if layer is None and (path.blocks or path.members):
+        settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
     if not again and _measured(connection, release, reader.reader, roster, weights, settings):
         print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
+        return
+    fits = layer is None or layer in _rows(release, reader, roster, limit).layers()
+    if not fits and _fit_known(connection, reader.reader, roster):
+        print(f"{reader.reader} on {roster}: stays as it was measured; its fingerprints are not here to be fitted to")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
     with recorded(
@@ -107,12 +151,14 @@ def profile(
         proxy_hash=weights,
         details=details,
     ) as build:
-        measures = _fit(connection, release, reader, roster, layer, limit) if layer else _noted(reader)
+        if fits:
+            measures = _fit(connection, release, reader, roster, layer, limit) if layer else _noted(reader)
+        else:
+            measures = {}
+            details["fit"] = "fingerprints are not here"
         if reader.method not in UNTIMED:
             try:
-                measures |= in_fresh_process(
-                    AuditPath(reader.method, reader.proxy, reader.view, classes, layer), records
-                )
+                measures |= in_fresh_process(path, records)
             except AtlasError as error:
                 details["latency"] = error.problem
                 print(f"{reader.reader}: latency is left out. {error}")
@@ -130,15 +176,21 @@ def _measured(
     weights: str | None,
     settings: Mapping[str, object],
 ) -> bool:
-    """Whether a build with the same settings made the costs of a reader, latency and all."""
+    """Whether a build with the same settings made the costs of a reader, fit, latency and all."""
     builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
     for build in builds.to_dict("records"):
         held = json.loads(str(build["details"]))
         hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}
-        same = hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
-        if same and "latency" not in held and all(held.get(name) == value for name, value in settings.items()):
+        whole = not {"fit", "latency"} & held.keys()
+        same = whole and hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
+        if same and all(held.get(name) == value for name, value in settings.items()):
             return True
     return False
+
+
+def _fit_known(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> bool:
+    held = costs(connection, roster)
+    return bool(((held["reader"] == reader) & (held["measure"] == "fit_seconds")).any())
 
 
 def in_fresh_process(path: AuditPath, records: Sequence[Trace]) -> dict[str, float]:
@@ -167,7 +219,7 @@ def _fit(
     limit: int | None,
 ) -> dict[str, float]:
     """Time one outer fold of the paper's readout from stored fingerprints, and the selection of its block."""
-    rows = _common.slice_of(release, "agent500", str(reader.proxy), "r" if reader.view == "r" else "ur", roster, limit)
+    rows = _rows(release, reader, roster, limit)
     prints, labels, classes = rows.load(layer), rows.labels, len(rows.sources)
     folds = np.tile(rows.prompt_folds, classes)
     train = prints[folds != 0].astype(np.float32)
@@ -185,8 +237,15 @@ def _fit(
     return measures
 
 
+def _rows(release: Release, reader: KeptReader, roster: str, limit: int | None) -> _common.Slice:
+    view: View = "r" if reader.view == "r" else "ur"
+    return _common.slice_of(release, "agent500", str(reader.proxy), view, roster, limit)
+
+
 def _noted(reader: KeptReader) -> dict[str, float]:
-    """What a baseline noted of its fits: median over the folds."""
+    """What a baseline noted of its fits, median over the folds; nothing for a method without notes."""
+    if not (reader.folder / NOTES).exists():
+        return {}
     folds = json.loads((reader.folder / NOTES).read_text("utf-8"))["folds"]
     names = ("trainable_parameters", "audit_parameters", "fit_seconds")
     return {name: float(np.median([fold[name] for fold in folds])) for name in names if all(name in f for f in folds)}

@@ -155,14 +155,15 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
             continue
         if proxy:
             _common.describe_proxy(connection, proxy)
-        view = _view(plan, method, proxy)
+        view = view_of(plan, method, proxy)
         reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
         folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
         _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
     _compare(connection, release, scorer, roster)
 
 
-def _view(plan: Plan, method: str, proxy: str | None) -> View | None:
+def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
+    """Input view of a reader of :func:`stacks_of`; None for one of texts."""
     return READ if method == ENCODER else plan.view if proxy else None
 
 
@@ -216,7 +217,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
     measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
     held: dict[str, Path] = {}
     for method, proxy in [*((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
-        parts = method, proxy, _view(plan, method, proxy)
+        parts = method, proxy, view_of(plan, method, proxy)
         reader = "/".join(part for part in parts if part)
         folder = kept_folder(*parts, roster, len(rows.prompt_ids))
         if reader in measured and (folder / "log_posteriors.npy").exists():

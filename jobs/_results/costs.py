@@ -1,0 +1,68 @@
+"""What every measured reader costs: parameters, fit, latency and memory, with the machine that it was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from backend.reference.layout import Cell
+from jobs._results.book import ABSENT, Book, like, plain
+from jobs._results.markdown import header, line
+from jobs._results.readouts import ROSTERS
+
+COMMAND = "python -m jobs evaluate --stage cost"
+
+
+def _counted(value: float) -> str:
+    return like(value, "1e6")
+
+
+def _timed(value: float) -> str:
+    return plain(value, 2) if value < 10 else f"{value:.0f}"
+
+
+MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "trainable_parameters": ("trained", _counted),
+    "audit_parameters": ("run a response", _counted),
+    "fit_seconds": ("fit of a fold, s", _timed),
+    "latency_ms": ("a response, ms", _timed),
+    "peak_memory_gb": ("memory, GB", _timed),
+}
+"""Column and form of every measure."""
+
+
+def cost_sections(book: Book) -> Iterator[str]:
+    """The tables, line by line."""
+    yield "## What a reader costs"
+    yield ""
+    readers = [row["reader"] for row in book.readers if row["origin"] == "measured"]
+    tables = {roster: list(_rows(book, readers, roster)) for roster in ROSTERS}
+    if not any(tables.values()):
+        yield f"Not measured: `{COMMAND}`."
+        yield ""
+        return
+    yield (
+        f"Ours: `{COMMAND}`. Parameters that are trained and that a response runs through; a response from its text to "
+        "the scores of all sources, median of three warmed runs over 256, in a process of its own. Times of different "
+        "machines cannot be compared. A fit is timed where it stands for itself: stacks share theirs."
+    )
+    yield ""
+    for roster, rows in tables.items():
+        if rows:
+            yield f"{roster}:"
+            yield ""
+            yield from header(["", *(title for title, _ in MEASURES.values()), "machine"], 1)
+            yield from rows
+            yield ""
+
+
+def _rows(book: Book, readers: list[str], roster: str) -> Iterator[str]:
+    for reader in readers:
+        asked = {name: Cell("costs", "value", (("roster", roster), ("measure", name))) for name in MEASURES}
+        held = {name: book.number(cell, reader) for name, cell in asked.items()}
+        machines = [str(row["hardware"]) for cell in asked.values() if (row := book.held.find(cell, reader))]
+        if machines:
+            cells = [
+                ABSENT if number is None else MEASURES[name][1](number.value) + book.cite(number.builds)
+                for name, number in held.items()
+            ]
+            yield line([f"`{reader}`", *cells, ", ".join(dict.fromkeys(machines))])
