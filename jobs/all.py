@@ -29,6 +29,8 @@ STAGES = (
     *("readouts", "stress", "audit", "enroll", "reference", "statistics", "cost", "relate", "map"),
     *("publish", "results"),
 )
+TUNED = ("encoder", "deberta")
+"""Baselines that take hours a fold without a GPU, and are made when they are asked for."""
 CONTROLLED = "100-way"
 """Roster of the controls that need arrays of their own."""
 
@@ -45,6 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="first", choices=STAGES, default=STAGES[0], help="stage to begin with")
     parser.add_argument("--to", type=Path, default=None, help="data folder to publish to (default: ATLAS_DATA or data)")
     parser.add_argument("--results", type=Path, default=None, help="file for the tables of results (default: none)")
+    parser.add_argument(
+        "--tune",
+        default="",
+        metavar="METHODS",
+        help="also train fine-tuned baselines, of encoder and deberta, comma separated; with encoder the fused readout "
+        "gets one as a member (hours a fold without a GPU; default: none)",
+    )
     parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
     _common.add_limit(parser)
     _common.add_release(parser)
@@ -98,9 +107,16 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "attribution-r", evaluate("attribution", "r", *layer)
     yield "controls", evaluate("controls", "ur")
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
+    tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
+    unknown = sorted(set(tuned) - set(TUNED))
+    if unknown:
+        raise AtlasError(f"'{unknown[0]}' is no fine-tuned baseline", f"Choose from {', '.join(TUNED)}")
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
+    for name in tuned:
+        yield "baselines", evaluate("baselines", "ur", "--method", name)
     fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word"
+    fused += f",{ENCODER}:tuned" if "encoder" in tuned else ""
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")

@@ -267,9 +267,9 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
 
 
 def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):
-    def path_of(method, proxy="big", view="ur", members="big:1+2+9,small:3,network,word"):
+    def path_of(method, proxy="big", view="ur", limit=None):
         reader = KeptReader(method, method, proxy, view, tmp_path)
-        asked = Asked("big", ["ur"], ["100-way"], members=members)
+        asked = Asked("big", ["ur"], ["100-way"], limit=limit, members="big:1+2+9,small:3,network,word")
         with open_work(tmp_path / "work.duckdb") as connection:
             return cost.path_of(connection, reader, "100-way", 5, asked)
 
@@ -286,6 +286,7 @@ def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):
     assert path_of("states", "small", "r") is None
     assert path_of("reader-dc", "small") is None  # another proxy is asked for
     assert path_of("dna", "encoder", "r") is None  # nothing is noted of its fits
+    assert path_of("reader-dc", limit=20) is None
     with pytest.raises(AtlasError, match="No block is selected"):
         path_of("reader-dc")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import WORK_FILE, Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
@@ -129,6 +130,15 @@ def test_a_look_runs_the_commands_of_the_real_thing_in_a_place_of_its_own_but_th
         assert verb not in ("enroll", "publish") or "--to" in words, words
     assert sum("--sweep" in command for command in whole) == 1
     assert not any("--limit" in command for command in whole)
+    tuned = [command for command in commands("--tune", "encoder,deberta") if command not in whole]
+    for command in tuned:
+        check(f"python -m jobs {shlex.join(command)}")
+    methods = [command[command.index("--method") + 1] for command in tuned if "--method" in command]
+    members = [command[command.index("--members") + 1] for command in tuned if "--members" in command]
+    assert methods == ["encoder", "deberta"]
+    assert len(members) == 2 and all(text.endswith(",minilm-l6:tuned") for text in members)
+    with pytest.raises(AtlasError, match="'bert' is no fine-tuned baseline"):
+        commands("--tune", "bert")
 
 
 @pytest.mark.slow

@@ -90,6 +90,8 @@ def path_of(
         blocks = {proxy: layers for proxy, layers in plan.blocks.items() if proxy in used}
         return replace(own, blocks=blocks, members=tuple(stack[1]))
     if reader.method in STATES:
+        if asked.limit and reader.method not in (METHOD, *asked.methods):
+            return None  # a look leaves parts and forms out: they cost what the paper's readout costs
         asked_for = reader.proxy == asked.proxy and reader.view in asked.views
         return replace(own, blocks={reader.proxy: (_modal_layer(connection, reader, roster),)}) if asked_for else None
     return own if (reader.folder / NOTES).exists() else None
