@@ -85,7 +85,6 @@ def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     AtlasError
         If the method is unknown or its model is not here.
     """
-    measures = _counted(path, traces)
     parts = _parts(path, traces)
 
     def score() -> None:
@@ -93,9 +92,8 @@ def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
             part(traces)
 
     timing = timed(score, device=_device())
-    measures["latency_ms"] = 1000 * timing.median / len(traces)
-    measures["peak_memory_gb"] = timing.peak_bytes / 1e9
-    return measures
+    measures = {"latency_ms": 1000 * timing.median / len(traces), "peak_memory_gb": timing.peak_bytes / 1e9}
+    return measures | _counted(path, traces)
 
 
 def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
