@@ -86,7 +86,8 @@ def test_the_fit_line_is_the_least_squares_one() -> None:
 def test_costs_of_published_readers_are_hollow() -> None:
     frame = pd.DataFrame(
         {
-            "name": ["ours", "theirs", "<i>words</i>"],
+            "name": ["ours", "theirs", "all words, in <i>order</i>"],
+            "label": ["ours", "theirs", "<i>words</i>"],
             "kind": ["READER", "READER", "Baselines"],
             "origin": ["measured", "published", "measured"],
             "cost": [1e8, 1e10, 1e6],
@@ -98,6 +99,7 @@ def test_costs_of_published_readers_are_hollow() -> None:
     reader, words = figure.data
     assert reader.marker.color[1] == TOKENS["light"]["ground"] != reader.marker.color[0]
     assert figure.layout.xaxis.type == "log" and words.text[0] == "&lt;i&gt;words&lt;/i&gt;"
+    assert "all words, in &lt;i&gt;order" in words.hovertext[0]
     low, high = figure.layout.xaxis.range
     assert low < 6 and high > 10
 

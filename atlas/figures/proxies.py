@@ -126,7 +126,8 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     Parameters
     ----------
     frame : DataFrame
-        Columns name, kind (what the reader is, the legend), origin, cost (positive), told (cost in words), value.
+        Columns name, label (beside the mark), kind (what the reader is, the legend), origin, cost (positive), told
+        (cost in words), value.
     theme : {'dark', 'light'}
     axis : str
         Title of the cost axis, with its unit.
@@ -140,7 +141,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     low, high = float(frame["value"].min()), float(frame["value"].max())
     aside, above = 0.12 * max(right - left, 0.5), 0.12 * max(high - low, 0.05)
     area = (left - aside, right + aside, low - above, high + above)
-    frame = frame.assign(side=_sides(spread, frame, area, 900))
+    frame = frame.assign(side=_sides(spread, frame.assign(name=frame["label"]), area, 900))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
@@ -157,7 +158,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
                     "color": [token["ground"] if away else ink for away in published],
                     "line": {"color": ink, "width": 2},
                 },
-                "text": [short(name) for name in rows["name"]],
+                "text": [short(name) for name in rows["label"]],
                 "textposition": rows["side"].tolist(),
                 "textfont": {"size": 11, "color": token["soft"]},
                 "hovertext": [
@@ -199,7 +200,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
 
 def short(name: str) -> str:
     """A model's name without what every name ends with."""
-    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 24)
+    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 30)
 
 
 def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:

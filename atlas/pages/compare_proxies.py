@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from dash.development.base_component import Component
 
@@ -110,10 +112,8 @@ def cost(asked: Questions, view: View) -> Drawn:
     frame = frame.sort_values("method", key=lambda methods: methods != PAPER_METHOD, kind="stable")
     readers = [asked.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
-        name=[
-            row["proxy_name"] if (row["method"], row["view"]) == (PAPER_METHOD, READS) else names[row["reader"]]
-            for row in readers
-        ],
+        name=[names[row["reader"]] for row in readers],
+        label=[_label(row, names) for row in readers],
         kind=[method_group(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],
@@ -125,11 +125,19 @@ def cost(asked: Questions, view: View) -> Drawn:
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the blocks up "
-        "to the one that is read; deeper blocks are never run. Times are in the table below, because they depend on "
-        "the machine, and so are parts and forms of READER. Filled: measured here; hollow: published. "
+        "to the one that is read; deeper blocks are never run. Times depend on the machine and are in the table below, "
+        "with what parts and forms of READER cost. Filled: measured here; hollow: published. "
         f"n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return Drawn(figure, sentence)
+
+
+def _label(row: pd.Series, names: Mapping[str, str]) -> str:
+    """A reader beside its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
+    if not isinstance(row["proxy_name"], str):
+        return names[str(row["reader"])]
+    usual = (row["method"], row["view"]) == (PAPER_METHOD, READS)
+    return str(row["proxy_name"]) if usual else f"{row['method']} · {row['proxy_name']}"
 
 
 def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
@@ -142,7 +150,7 @@ def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
             )
         )
     columns = [
-        tables.words("name", "Reader", 162, 1),
+        tables.wrapped("name", "Reader", 186),
         tables.words("origin", "Origin", 92),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("trainable_parameters", "Trained", "count", 104),
@@ -150,7 +158,7 @@ def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         tables.number("fit_seconds", "Fit, s", "number", 74),
         tables.number("latency_ms", "Latency, ms", "number", 94),
         tables.number("peak_memory_gb", "Memory, GB", "number", 94),
-        tables.wrapped("hardware", "Machine"),
+        tables.wrapped("hardware", "Machine", 108),
     ]
     machines = frame["hardware"].nunique()
     sentence = (
