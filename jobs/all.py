@@ -74,6 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
 def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     """Stages with their commands; the modal block is looked up when the first stage that reads at it comes."""
     rosters = _common.rosters_of(arguments.roster)
+    tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
+    unknown = sorted(set(tuned) - set(TUNED))
+    if unknown:
+        raise AtlasError(f"'{unknown[0]}' is no fine-tuned baseline", f"Choose from {', '.join(TUNED)}")
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
     release = ["--release", str(arguments.release)] if arguments.release else []
     limit = ["--limit", str(arguments.limit)] if arguments.limit else []
@@ -107,10 +111,6 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "attribution-r", evaluate("attribution", "r", *layer)
     yield "controls", evaluate("controls", "ur")
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
-    tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
-    unknown = sorted(set(tuned) - set(TUNED))
-    if unknown:
-        raise AtlasError(f"'{unknown[0]}' is no fine-tuned baseline", f"Choose from {', '.join(TUNED)}")
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
     for name in tuned:
