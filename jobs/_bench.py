@@ -1,7 +1,8 @@
-"""Bench-A as the verbs see it: its records, pairs and splits as row numbers, and the fingerprints of its models."""
+"""Bench-A as the verbs see it: records, pairs and splits as row numbers, fingerprints and embeddings of its models."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,15 +10,18 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from tqdm import tqdm
 
+from backend.baselines.embeddings import EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.errors import AtlasError
 from backend.evaluations.relationships import PairSplit, Protocol
 from backend.extraction import BENCH_A, bench_shards
-from backend.fingerprints import FingerprintStore, StoreKey
+from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.proxies.registry import proxy_hash
 from backend.release import SPLIT_PAIRS, PairSet, Records, Release, SplitSet
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows
-from backend.traces import View
+from backend.traces import View, view_text
 from jobs import _common
 
 SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
@@ -94,6 +98,24 @@ def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt
     assert identity is not None, "a store with shards has an identity"
     array = store.load(layer).reshape(task.models, prompts, -1)
     return array[:, : task.prompts], identity.proxy_hash
+
+
+def embeddings_of(task: Task, encoder: str, view: View) -> tuple[npt.NDArray[np.float32], str]:
+    """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or kept.
+
+    Raises
+    ------
+    AtlasError
+        If the encoder is unknown or not here.
+    """
+    texts = [view_text(trace, view)[1] for trace in task.records.traces]
+    read = np.arange(len(texts)).reshape(task.models, -1)[:, : task.prompts].ravel()
+    identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    embedder = SentenceEncoder(encoder)
+    cache = EmbeddingCache(embedder, EmbeddingKey(BENCH_A, f"{view}.clean", identity, len(texts)), cache_folder())
+    with tqdm(total=len(read), desc=f"{embedder.proxy.key} {BENCH_A} {view}", unit="text") as bar:
+        cache.complete([texts[row] for row in read], read, bar.update)
+    return cache.take(read).reshape(task.models, task.prompts, -1), proxy_hash(encoder)
 
 
 def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Task) -> None:

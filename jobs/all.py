@@ -106,7 +106,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
         yield "extract-modal", extract("agent500", "ur", *layer, *arrays, roster=CONTROLLED)
     if encoder:
         last = ["--layers", str(describe(ENCODER).depth), "--lengths", "full"]
-        for benchmark in ("agent500", "math100", "bench-a"):
+        for benchmark in ("agent500", "math100"):
             yield "extract-modal", extract(benchmark, "r", *last, by=ENCODER)
     yield "attribution-r", evaluate("attribution", "r", *layer)
     yield "controls", evaluate("controls", "ur")

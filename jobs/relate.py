@@ -1,9 +1,9 @@
 """Relate the models of Bench-A: pair features, linear readouts under three protocols, paired comparisons.
 
-MPT and PhyloLM read text alone. READER and static LLM-DNA need fingerprints (extract --benchmark bench-a). READER reads
-at the modal block of its layer selection on Agent500 (where view r was never evaluated, that of view ur) unless
---layer names one, LLM-DNA at the last block of its encoder. The comparisons cover every reader that the work database
-holds.
+MPT and PhyloLM read text alone. READER needs fingerprints (extract --benchmark bench-a) and reads at the modal block of
+its layer selection on Agent500 (where view r was never evaluated, that of view ur) unless --layer names one. Static
+LLM-DNA embeds the responses by the recipe of its encoder, and keeps the embeddings. The comparisons cover every reader
+that the work database holds.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import _common
-from jobs._bench import SPLITS, Task, fingerprints_of, task_of, write_task
+from jobs._bench import SPLITS, Task, embeddings_of, fingerprints_of, task_of, write_task
 from jobs._blocks import MODAL, block_of
 from jobs._common import METHOD, describe_proxy
 
 METHODS = ("mpt", "phylolm", "reader", "dna")
 NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
 ENCODER = "minilm-l6"
+Loaded = tuple[npt.NDArray[np.floating], str]
 DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
 """Feature that holds the decision value of a reader's default readout."""
 
@@ -107,16 +108,23 @@ def run(arguments: argparse.Namespace) -> int:
         subjects = subjects_of(connection, arguments)
         task = task_of(release, arguments.limit)
         # A missing one speaks before work begins.
-        loaded = [
-            fingerprints_of(task, s.proxy, s.view, s.layer) if s.proxy and s.view and s.layer else None
-            for s in subjects
-        ]
+        loaded = [read_of(task, subject, arguments.encoder) for subject in subjects]
         write_task(connection, release, task)
         print(f"{'reader':<34} {'protocol':<8} {'readout':<13} accuracy      [95 %]         P     R     F1    AUC")
-        for subject, fingerprints in zip(subjects, loaded, strict=True):
-            measure(connection, release, task, subject, fingerprints)
+        for subject, held in zip(subjects, loaded, strict=True):
+            measure(connection, release, task, subject, held)
         write_comparisons(connection, release)
     return 0
+
+
+def read_of(task: Task, subject: Subject, encoder: str) -> Loaded | None:
+    """What a reader is made of, and the hash of the model that read it; None for one of texts."""
+    if not subject.proxy or not subject.view:
+        return None
+    if subject.method == METHOD:
+        assert subject.layer is not None, "a reader of states has a block"
+        return fingerprints_of(task, subject.proxy, subject.view, subject.layer)
+    return embeddings_of(task, encoder, subject.view)
 
 
 def methods_of(text: str) -> list[str]:
@@ -145,8 +153,8 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
         details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
         for view in views:
             name = f"LLM-DNA · {encoder.key} · {view}"
-            readouts, layer = {"distance": ("distance",)}, encoder.depth
-            subjects.append(Subject("dna", name, readouts, "distance", encoder.key, view, layer, "last", details))
+            readouts = {"distance": ("distance",)}
+            subjects.append(Subject("dna", name, readouts, "distance", encoder.key, view, details=details))
     return subjects
 
 
@@ -155,10 +163,10 @@ def measure(
     release: Release,
     task: Task,
     subject: Subject,
-    loaded: tuple[npt.NDArray[np.float16], str] | None = None,
+    loaded: Loaded | None = None,
 ) -> None:
     """Compute a reader's features, read them in every split, and write the rows."""
-    fingerprints, proxy_hash = loaded if loaded else (None, None)
+    read, proxy_hash = loaded if loaded else (None, None)
     details = {"prompts": task.prompts, "layer": subject.layer, "layer_from": subject.layer_from, **subject.details}
     with recorded(
         connection,
@@ -169,7 +177,7 @@ def measure(
         seed=TEST_SEED,
         details={name: value for name, value in details.items() if value is not None},
     ) as build:
-        scores = _scores(task, subject, fingerprints)
+        scores = _scores(task, subject, read)
         features = {
             pair_set: {name: matrix[tuple(places.T)] for name, matrix in scores.items()}
             for pair_set, places in task.places.items()
@@ -194,18 +202,15 @@ def measure(
     _report(reader, rows)
 
 
-def _scores(
-    task: Task, subject: Subject, fingerprints: npt.NDArray[np.float16] | None
-) -> dict[str, npt.NDArray[np.float64]]:
+def _scores(task: Task, subject: Subject, rows: npt.NDArray[np.floating] | None) -> dict[str, npt.NDArray[np.float64]]:
     """Features of every two models, each of shape (M, M)."""
-    if fingerprints is None:
+    if rows is None:
         grid = np.arange(len(task.records.traces)).reshape(task.models, -1)[:, : task.prompts]
         responses = [task.records.traces[row].response for row in grid.ravel()]
         return {"match": match_rates(responses, task.models, MATCHERS[subject.method])}
     if subject.method == METHOD:
-        return aligned_cosines(fingerprints)
-    means = fingerprints[:, :, : fingerprints.shape[2] // 2]  # DC: the mean state, which is the encoder's embedding
-    return {"distance": distances(dna_vectors(means))}
+        return aligned_cosines(rows)
+    return {"distance": distances(dna_vectors(rows))}
 
 
 def _long(task: Task, features: Mapping[PairSet, Mapping[str, npt.NDArray[np.float64]]]) -> pd.DataFrame:

@@ -353,7 +353,28 @@ def test_job_reads_fingerprints_of_bench_a_and_compares_readouts(job, capsys):
     }
     assert (tests["p_holm"] >= tests["p_value"]).all()
     builds = rows_of("SELECT details FROM builds WHERE proxy_hash IS NOT NULL AND stage = 'relate'")["details"]
-    assert sorted({json.loads(text)["layer_from"] for text in builds}) == ["asked", "last"]
+    held = [json.loads(text) for text in builds]
+    assert [(build.get("layer"), build.get("layer_from")) for build in held] == [(2, "asked"), (None, None)]
+
+
+def test_static_dna_compares_embeddings_by_the_encoder_s_own_recipe(job):
+    assert job("relate", "--method", "dna", "--view", "r") == 0
+    (path,) = (cache_folder() / "embeddings").rglob("embeddings.npy")
+    held = np.load(path).astype(np.float64)
+    np.testing.assert_allclose(np.linalg.norm(held, axis=1), 1, atol=2e-3)
+    matrix = np.random.default_rng(42).standard_normal((12 * held.shape[1], 128))
+    vectors = [model.ravel() @ matrix / np.sqrt(128) for model in held.reshape(8, 12, -1)]
+    found = rows_of(
+        "SELECT * FROM relationship_features JOIN relationship_pairs USING (pair_set, pair_id) "
+        "WHERE reader = 'dna/tiny/r' AND feature = 'distance'"
+    )
+    names = [f"Org{i // 2}/{'parent' if i % 2 == 0 else 'child'}{i // 2}" for i in range(8)]
+    places = [(names.index(a), names.index(b)) for a, b in zip(found["model_a"], found["model_b"], strict=True)]
+    expected = [np.linalg.norm(vectors[a] - vectors[b]) for a, b in places]
+    np.testing.assert_allclose(found["value"], expected, rtol=1e-3)
+    stamp = path.stat().st_mtime_ns
+    assert job("relate", "--method", "dna", "--view", "r") == 0
+    assert path.stat().st_mtime_ns == stamp, "what is kept is not embedded again"
 
 
 def test_job_on_leading_prompts_and_what_it_refuses(job, capsys):
