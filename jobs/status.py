@@ -217,7 +217,9 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         wanted = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
         command = f"python -m jobs evaluate --stage baselines --roster {roster}"
         yield record.item("evaluate baselines", roster, command, wanted)
-        wanted = [("statistics", "", "", f"endpoints/{roster}")]
+        clean = [key[1] for key in record.held if (key[0], *key[2:]) == ("attribution", roster, "agent500 clean")]
+        compared = [name for name in clean if name.partition("/")[0] in (METHOD, *BASELINES)]
+        wanted = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
         yield record.item("evaluate statistics", roster, command, wanted)
         if "readouts" in STAGES:

@@ -117,13 +117,13 @@ def evaluate(world, *arguments: str, roster: str = "165-way") -> int:
     return main([*command, "--roster", roster, *arguments])
 
 
-def curve(world, reader: str, roster: str = "165-way") -> dict[int, float]:
-    """Accuracy at every budget."""
+def curve(world, reader: str, roster: str = "165-way", metric: str = "accuracy") -> dict[int, float]:
+    """Accuracy, or an end of its interval, at every budget."""
     with duckdb.connect(str(world[1] / "work.duckdb"), read_only=True) as connection:
         rows = connection.execute(
-            "SELECT k, value FROM attribution_metrics WHERE reader = ? AND roster = ? AND metric = 'accuracy' AND "
+            "SELECT k, value FROM attribution_metrics WHERE reader = ? AND roster = ? AND metric = ? AND "
             "reduction = 'pooled' AND seed IS NULL AND benchmark = 'agent500' AND condition = 'clean'",
-            [reader, roster],
+            [reader, roster, metric],
         ).fetchall()
     return dict(rows)
 
@@ -151,6 +151,8 @@ def test_stage_end_to_end_without_models(world, capsys):
         for roster, sources in (("100-way", 4), ("165-way", 6)):
             check_files(reader, sources, roster)
             assert sorted(curve(world, reader, roster)) == [1, 5]
+            low, value, high = (curve(world, reader, roster, f"accuracy{end}") for end in ("_low", "", "_high"))
+            assert all(low[k] <= value[k] <= high[k] for k in (1, 5))
     assert curve(world, "random")[1] < 0.35
     assert curve(world, "ngram-word")[5] > 0.9
     assert curve(world, "ngram-char")[5] > 0.9

@@ -171,6 +171,12 @@ def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsy
         for domain in ("agent500", "math100"):
             points = projection(cursor, f"reader-paper/smollm2-135m/{view}", "165-way", domain, "tsne", 3)
             assert sorted(points["source"]) == sorted(labels)
+    unsure = cursor.execute(
+        "SELECT reader FROM attribution_metrics JOIN builds USING (build_id) WHERE origin = 'measured' AND "
+        "benchmark = 'agent500' AND condition = 'clean' GROUP BY reader, roster, k HAVING "
+        "count(*) FILTER (metric IN ('accuracy_low', 'accuracy_high')) <> 2"
+    ).fetchall()
+    assert unsure == []
     published = metric_curve(cursor, "reader-paper/invented/ur", "100-way", "agent500", "clean", "accuracy", "pooled")
     assert published[["k", "value"]].to_numpy().tolist() == [[1, 0.5]]
     near = neighbors(cursor, reader, "165-way", "agent500", labels[0])
@@ -185,3 +191,4 @@ def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsy
     assert "Layer scan" not in said.err  # nothing expensive is done twice
     assert re.findall(r"(\d+) of \d+ records to read", said.out)
     assert not any(map(int, re.findall(r"(\d+) of \d+ records to read", said.out)))
+    assert "latency_ms" not in said.out and "measured before" in said.out

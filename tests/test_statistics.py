@@ -321,16 +321,6 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         printed = capsys.readouterr().out
         assert "reader-paper/gone/ur; they are left out" in printed
         assert "100-way: no reader has kept" in printed
-        low, value, high = (
-            connection.execute(
-                "SELECT value FROM attribution_metrics WHERE reader = 'reader-paper/invented/ur' AND roster = '50-way' "
-                "AND k = 5 AND metric = ?",
-                [metric],
-            ).fetchall()
-            for metric in ("accuracy_low", "accuracy", "accuracy_high")
-        )
-        assert value == []  # only what this stage adds is here at K = 5
-        assert low[0][0] < np.sum(naive_clusters(scores["invented"], folds, 5)[0]) / sizes[1] < high[0][0]
         origins = connection.execute("SELECT origin FROM builds WHERE stage = 'statistics' ORDER BY origin").fetchall()
         assert origins == [("measured",), ("measured",), ("published",)]
 

@@ -112,6 +112,25 @@ def test_validation_readouts_and_enrolments_are_found(place, capsys):
     assert "missing" in state(lines, "enroll", "samples-smollm2-135m-ur")
 
 
+def test_readers_that_were_measured_after_the_comparisons_are_missed(place, capsys):
+    work = place / "work.duckdb"
+    evaluated(work)
+    ours = "reader-paper/smollm2-135m/ur"
+    row = {"subject": ours, "reference": "ngram-word", "measure": "accuracy@1", "difference": 0.1}
+    row |= {"p_value": 0.1, "p_holm": 0.1, "n": 9, "method": "x"}
+    with contextlib.closing(open_work(work)) as connection, recorded(connection, stage="statistics", command="x") as b:
+        replace_rows(connection, "comparisons", pd.DataFrame([row]), {"hypotheses": "endpoints/100-way"}, b)
+    asked = ("--work", str(work), "--release", str(place / "none"))
+    assert "done" in state(status(capsys, *asked), "evaluate statistics", "100-way")
+    assert "missing" in state(status(capsys, *asked), "evaluate statistics", "165-way")
+    with contextlib.closing(open_work(work)) as connection, recorded(connection, stage="evaluate", command="x") as b:
+        later = write_reader(connection, method="ngram-char", name="Trigrams")
+        frame = pd.DataFrame([{"k": 1, "reduction": "fold", "metric": "accuracy", "value": 0.5, "n": 10}])
+        key = {"reader": later, "roster": "100-way", "benchmark": "agent500", "condition": "clean"}
+        replace_rows(connection, "attribution_metrics", frame, key, b)
+    assert "1 of 2" in state(status(capsys, *asked), "evaluate statistics", "100-way")
+
+
 def test_what_was_made_has_its_age_and_duration(place, capsys):
     work = place / "work.duckdb"
     evaluated(work, took_s=300.0)

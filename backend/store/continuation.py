@@ -82,5 +82,5 @@ def taken_out(work: Path, data_folder: Path) -> list[str]:
 
 def _measured(path: Path) -> set[str]:
     with contextlib.closing(open_reading(path)) as cursor:
-        held = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["reader"]]
+        held = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["family"] != "statistics"]
     return {f"{reader} on {roster}" if roster else reader for reader, roster in held}

@@ -136,7 +136,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     """What is measured here, one row a holding: columns family, reader, roster, about, build_id (the newest).
 
     ``family`` is attribution, relationships, maps, variance, cost, audit or statistics; ``about`` is the benchmark and
-    condition, the protocol, the domain, the part of the validation, or the set of hypotheses.
+    condition, the protocol, the domain, the part of the validation, or the set of hypotheses a reader is compared in.
     """
     return _dicts(
         cursor,
@@ -149,7 +149,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'variance', reader, roster, '', build_id FROM variance_ratios
             UNION ALL SELECT 'cost', reader, roster, '', build_id FROM costs
             UNION ALL SELECT 'audit', reader, roster, part, build_id FROM audit_validation
-            UNION ALL SELECT 'statistics', '', '', hypotheses, build_id FROM comparisons
+            UNION ALL SELECT 'statistics', unnest([subject, reference]), '', hypotheses, build_id FROM comparisons
         )
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
         FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL

@@ -30,7 +30,7 @@ from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD, describe_proxy
 from jobs._stages import Asked
-from jobs._stages.kept import keep, keep_probes, kept_folder, write_attribution
+from jobs._stages.kept import keep, keep_probes, kept_folder, write_clean
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -91,7 +91,8 @@ def evaluate(
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
         describe_proxy(connection, proxy)
         write_reader(connection, method=METHOD, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
-        write_attribution(connection, {**key, "benchmark": "agent500", "condition": "clean"}, frames, build)
+        about = {**key, "benchmark": "agent500", "condition": "clean"}
+        write_clean(connection, about, log_posteriors, frames, prompt_folds, build)
         replace_rows(connection, "layer_scores", scores, key, build)
         replace_rows(connection, "layer_selection", chosen, key, build)
     _report(frames.metrics, chosen, key)

@@ -46,8 +46,10 @@ from jobs._stages.readouts import METHODS, plan_of, stacks_of, view_of
 NOTES = "finished.json"
 UNTIMED = ("random",)
 """Methods that compute nothing for a response."""
-LOOKED_AT = 32
+LOOKED_AT = 8
 """Records that are timed when only some prompts are looked at."""
+THREADS = torch.get_num_threads()
+"""Of a process of its own; umap's maps change what torch tells of this one."""
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -131,7 +133,7 @@ def profile(
         "prompts": limit,
         "runs": RUNS,
         "layer": layer,
-        "threads": torch.get_num_threads(),
+        "threads": THREADS,
         "hardware": hardware,
         "noted": None if layer else _noted(reader),
     }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from backend.audit.enrollable import ENCODED, LIVE, PAPER, STACKED, WORDED, WRITTEN, reads_text
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames
+from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.fingerprints import cache_folder
 from backend.probe import LinearProbe
 from backend.protocol import FOLDS
@@ -102,6 +105,20 @@ def kept_log_posteriors(folder: Path, again: str) -> Floats:
         raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {again}")
     array: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
+
+
+def write_clean(
+    connection: duckdb.DuckDBPyConnection,
+    key: Mapping[str, object],
+    log_posteriors: Floats,
+    frames: AttributionFrames,
+    prompt_folds: npt.NDArray[np.intp],
+    build_id: str,
+) -> None:
+    """Write the attribution of whole responses, out of fold, with the intervals of its accuracies."""
+    intervals = accuracy_intervals(cluster_hits(log_posteriors, prompt_folds))
+    metrics = pd.concat([frames.metrics, intervals], ignore_index=True)
+    write_attribution(connection, key, replace(frames, metrics=metrics), build_id)
 
 
 def write_attribution(

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
 from backend.readouts.domain import balanced
 from backend.store.writers import replace_rows
 from jobs._stages.baselines import MATH
-from jobs._stages.kept import keep, write_attribution
+from jobs._stages.kept import keep, write_attribution, write_clean
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_members import CLEAN, Scorer
 
@@ -47,18 +46,15 @@ def write_lengths(
         about = {**key, "benchmark": "agent500", "condition": length}
         if length == CLEAN:
             clean = _accuracies(frames.metrics)
+            write_clean(connection, about, log_posteriors, frames, rows.prompt_folds, build)
         else:
             frames = _with_retained(frames, clean)
-        write_attribution(connection, about, frames, build)
+            write_attribution(connection, about, frames, build)
         calibrated = calibrator.measure(length, log_posteriors)
         for metric, part in calibrated.groupby("metric"):
             replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
         _report(about, frames.metrics, calibrated)
-        if length == CLEAN:
-            intervals = accuracy_intervals(cluster_hits(log_posteriors, rows.prompt_folds))
-            for metric, part in intervals.groupby("metric"):
-                replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)
-        else:
+        if length != CLEAN:
             wide = global_frames(log_posteriors, rows.sources, rows.families)
             about["condition"] = f"{length}-global"
             replace_rows(connection, "attribution_metrics", _with_retained(wide, clean).metrics, about, build)

@@ -6,7 +6,7 @@ other readout against word n-grams (its own stage compares it with the paper's).
 the temporal forms and poolings, which stand at one block, against two DCT modes at that block;
 ``controls/ROSTER/PROXY/VIEW`` components and compressions against the paper's readout, whose block of every fold they
 share. A control without a reference at its blocks is named and left out. Holm's correction runs within a table. The
-same clusters give every reader the intervals of its accuracies. The correlations use published accuracies.
+correlations use published accuracies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import duckdb
 import pandas as pd
 
 from backend.evaluations.capability import capability_correlations, published_scores
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
+from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.release import Release
 from backend.statistics import FLIPS, REPLICATES, SEED
 from backend.store.builds import recorded
@@ -74,11 +74,6 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Aske
         details=details,
     ) as build:
         hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
-        for reader_id, counts in hits.items():
-            intervals = accuracy_intervals(counts)
-            for metric, part in intervals.groupby("metric"):
-                key = {"reader": reader_id, "roster": roster, "benchmark": "agent500", "condition": "clean"}
-                replace_rows(connection, "attribution_metrics", part, {**key, "metric": metric}, build)
         for hypotheses in written.intersection(stale):
             replace_rows(connection, "comparisons", compare_endpoints(hits, []), {"hypotheses": hypotheses}, build)
         for hypotheses, pairs in tables.items():
