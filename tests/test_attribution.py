@@ -93,6 +93,17 @@ def test_frames_equal_the_slow_evaluation(world):
         assert summary("pooled", "errors_within_family")["value"] == pytest.approx(np.mean(kin))
 
 
+def test_every_fold_counts_its_own_groups():
+    prompt_folds = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4])
+    rng = np.random.default_rng(0)
+    scores = np.log(rng.dirichlet(np.ones(SOURCES), SOURCES * len(prompt_folds))).astype(np.float32)
+    metrics = attribution_frames(scores, NAMES, FAMILIES, prompt_folds).metrics
+    held = metrics[(metrics["k"] == 1) & (metrics["metric"] == "accuracy") & (metrics["reduction"] == "fold")]
+    groups = held.dropna(subset="fold").set_index("fold")["n"]
+    assert groups.to_dict() == {fold: SOURCES * (prompt_folds == fold).sum() for fold in range(5)}
+    assert held.loc[held["fold"].isna(), "n"].tolist() == [groups.sum()]
+
+
 def test_confusion_and_source_table_agree_with_the_metrics(world):
     features, labels, folds, prompt_folds = world
     log_posteriors, _ = out_of_fold(lambda _: features, dict.fromkeys(range(5), 1), labels, folds, SOURCES)

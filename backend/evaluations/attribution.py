@@ -115,6 +115,7 @@ def attribution_frames(
         total = np.zeros((classes, classes), dtype=np.int64)
         pooled: dict[int, dict[str, float]] = {}
         folded: dict[tuple[int, int], dict[str, float]] = {}
+        sizes: dict[int, int] = {}
         for seed in seeds:
             scored = []
             for fold in range(FOLDS):
@@ -122,10 +123,11 @@ def attribution_frames(
                 scores = accumulate(log_posteriors, groups)
                 scored.append((scores, truth))
                 folded[seed, fold] = measure(scores, truth, k, family)
+                sizes[fold] = len(truth)
             scores, truth = (np.concatenate(part) for part in zip(*scored, strict=True))
             pooled[seed] = measure(scores, truth, k, family)
             total += confusion_counts(truth, scores.argmax(1), classes)
-        metrics += reduce_metrics(k, pooled, folded, len(truth), len(truth) // FOLDS)
+        metrics += reduce_metrics(k, pooled, folded, len(truth), sizes)
         accuracies.append(source_accuracy(k, total, names, len(seeds)))
         cells.append(confusion_cells(k, total, names))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
@@ -162,7 +164,11 @@ def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) 
 
 
 def reduce_metrics(
-    k: int, pooled: dict[int, dict[str, float]], folded: dict[tuple[int, int], dict[str, float]], n: int, n_fold: int
+    k: int,
+    pooled: Mapping[int, Mapping[str, float]],
+    folded: Mapping[tuple[int, int], Mapping[str, float]],
+    n: int,
+    sizes: Mapping[int, int],
 ) -> list[dict[str, object]]:
     """Rows for every seed, every fold and both summaries.
 
@@ -172,8 +178,10 @@ def reduce_metrics(
     pooled : dict of seed to metrics
     folded : dict of (seed, fold) to metrics
         Empty where groups are not tied to folds; there are no rows of the reduction 'fold' then.
-    n, n_fold : int
-        Groups of a seed, and of a seed and fold.
+    n : int
+        Groups of a seed.
+    sizes : dict of fold to int
+        Groups of a seed in every fold.
     """
     rows: list[dict[str, object]] = []
     seeds, folds = sorted(pooled), sorted({fold for _, fold in folded})
@@ -189,7 +197,7 @@ def reduce_metrics(
         row("pooled", metric, float(np.mean(by_seed)), n, std=float(np.std(by_seed)))
         by_fold = [float(np.mean([folded[s, f][metric] for s in seeds])) for f in folds]
         for fold, value in zip(folds, by_fold, strict=True):
-            row("fold", metric, value, n_fold, fold=fold)
+            row("fold", metric, value, sizes[fold], fold=fold)
         if folds:
             row("fold", metric, float(np.mean(by_fold)), n, std=float(np.std(by_fold)))
     return rows

@@ -198,7 +198,8 @@ def _evaluate(
             total += confusion_counts(truth, scores.argmax(1), classes)
             for number, posteriors in enumerate(model_posteriors):
                 of_model[seed, number] = measure(accumulate(posteriors, groups), truth, k, family)
-        metrics += reduce_metrics(k, pooled, of_model, len(truth), len(truth))
+        sizes = dict.fromkeys(range(len(model_posteriors)), len(truth))
+        metrics += reduce_metrics(k, pooled, of_model, len(truth), sizes)
         accuracies.append(source_accuracy(k, total, names, len(seeds)))
         cells.append(confusion_cells(k, total, names))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})

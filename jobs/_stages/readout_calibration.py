@@ -80,6 +80,7 @@ class Calibrator:
         for k in self.budgets:
             pooled: dict[int, dict[str, float]] = {}
             folded: dict[tuple[int, int], dict[str, float]] = {}
+            sizes: dict[int, int] = {}
             for seed in GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]:  # single traces are grouped alike
                 parts = []
                 for fold in range(FOLDS):
@@ -89,9 +90,10 @@ class Calibrator:
                         calibrated[length == place] = self.fitted[fold, k][place].log_posterior(scores[length == place])
                     parts.append((calibrated, truth))
                     folded[seed, fold] = _measures(calibrated, truth)
+                    sizes[fold] = len(truth)
                 calibrated, truth = (np.concatenate(part) for part in zip(*parts, strict=True))
                 pooled[seed] = _measures(calibrated, truth)
-            rows += reduce_metrics(k, pooled, folded, len(truth), len(truth) // FOLDS)
+            rows += reduce_metrics(k, pooled, folded, len(truth), sizes)
         return pd.DataFrame(rows).astype({"seed": "Int64", "fold": "Int64"})
 
     def _scored(
