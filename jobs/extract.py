@@ -222,11 +222,11 @@ def _record(
         "layers": ranges(layers),
     }
     with contextlib.closing(_common.work_of(arguments)) as connection:
-        known = connection.execute(
+        ((known,),) = connection.execute(
             "SELECT count(*) FROM extractions WHERE benchmark = ? AND proxy = ? AND input_view = ? AND layers = ?",
             list(key.values()),
-        ).fetchone()
-        if not done.records and known and known[0]:
+        ).fetchall()
+        if not done.records and known:
             return
         details = {
             "lengths": list(readout.variants(layers[0])),

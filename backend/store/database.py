@@ -94,9 +94,9 @@ def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
     ).fetchall()
     if not known:
         return 0
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
-    assert row is not None
-    return int(row[0])
+    # Read to the end: a connection that holds an unread result refuses to register frames.
+    ((version,),) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchall()
+    return int(version)
 
 
 @contextlib.contextmanager
@@ -311,14 +311,14 @@ def check(connection: duckdb.DuckDBPyConnection) -> None:
         target, key = _REFERENCES.get(column, (table, column))
         if target == table:
             continue
-        orphan = connection.execute(
+        orphans = connection.execute(
             f'SELECT "{column}", count(*) FROM "{table}" '
             f'WHERE "{column}" IS NOT NULL AND "{column}" NOT IN (SELECT "{key}" FROM "{target}") '
             "GROUP BY ALL ORDER BY ALL LIMIT 1"
-        ).fetchone()
-        if orphan is not None:
+        ).fetchall()
+        for orphan, rows in orphans:
             raise AtlasError(
-                f"{orphan[1]} rows of table '{table}' name the {column} '{orphan[0]}', which table '{target}' lacks",
+                f"{rows} rows of table '{table}' name the {column} '{orphan}', which table '{target}' lacks",
                 "Run the job that writes these rows again (it was interrupted, or did not record what it used)",
             )
 
@@ -460,9 +460,8 @@ def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
     Free blocks at the end are counted but need not be on disk, so only the used ones are asked for.
     """
-    row = connection.execute("SELECT block_size * used_blocks FROM pragma_database_size()").fetchone()
-    assert row is not None
-    if path.stat().st_size < row[0]:
+    ((used,),) = connection.execute("SELECT block_size * used_blocks FROM pragma_database_size()").fetchall()
+    if path.stat().st_size < used:
         raise AtlasError(f"{path} is damaged (its end is missing)", _REMAKE)
 
 
@@ -487,10 +486,9 @@ def _first_line(error: BaseException) -> str:
 
 def _copy(work: duckdb.DuckDBPyConnection, target: Path) -> None:
     """Copy the connected database into a new file that DuckDB 1.5 and later can read."""
-    row = work.execute("SELECT current_database()").fetchone()
-    assert row is not None
+    ((current,),) = work.execute("SELECT current_database()").fetchall()
     literal = str(target).replace("'", "''")
-    name = str(row[0]).replace('"', '""')
+    name = str(current).replace('"', '""')
     work.execute(f"ATTACH '{literal}' AS generation (STORAGE_VERSION '{STORAGE_VERSION}', BLOCK_SIZE {BLOCK_SIZE})")
     try:
         work.execute(f'COPY FROM DATABASE "{name}" TO generation')

@@ -107,8 +107,8 @@ def replace_rows(
         connection.execute(f'DELETE FROM "{table}" WHERE {condition}', values)
         if len(rows):
             connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
-        held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchone()
-        if held != (len(rows),):
+        held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
+        if held != [(len(rows),)]:
             raise ValueError(f"a row for table {table!r} does not match its key {dict(key)}")
     return len(rows)
 
