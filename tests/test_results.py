@@ -13,7 +13,9 @@ from backend.store.database import open_work, publish
 from backend.store.result_queries import open_reading
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
-from jobs._results.book import as_printed, like, plain
+from jobs._results.book import Number, as_printed, like, plain
+from jobs._results.findings import Claim, holds
+from jobs._results.simple import pooled
 from jobs.results import report
 from tests.fake_release import fake_release
 
@@ -263,9 +265,20 @@ def test_disagreements_come_from_the_rows(text):
     assert "smollm2-135m: .300<sup>" in grows
     assert grows.endswith("| **no** |")
     (tie,) = lines_with(found, "DC–AC is within one point of DC at K = 100")
-    assert tie.endswith("| yes |")
+    assert tie.endswith("| **no** |")
     (absent,) = lines_with(found, "64 tokens beat 32")
     assert "not measured" in absent
+
+
+def test_a_tie_has_two_sides():
+    tie = Claim("is within one point", "a table", ("a", pooled(1)), ("b", pooled(1)), margin=0.01)
+    ahead = Claim("beats", "a table", ("a", pooled(1)), ("b", pooled(1)))
+    cases = {(0.936, 0.930): True, (0.930, 0.936): True, (0.936, 0.896): False, (0.896, 0.936): False}
+    cases |= {(0.94, 0.95): True}  # one point is within one point
+    for (left, right), tied in cases.items():
+        sides = (Number(left, ("b",)), Number(right, ("b",)))
+        assert holds(tie, *sides) == tied, (left, right)
+        assert holds(ahead, *sides) == (left > right)
 
 
 def test_an_empty_store_says_so_everywhere(tmp_path):
