@@ -17,6 +17,8 @@ BASE = Evidence(
     family=1,
     log10_lr=3.2,
     family_log10_lr=4.0,
+    share=0.96,
+    family_share=0.98,
     posterior=0.97,
     family_posterior=0.99,
     p_unknown=0.4,
@@ -30,6 +32,12 @@ NAN = float("nan")
         ({}, "SUPPORTS", "source"),
         ({"log10_lr": 2.0}, "SUPPORTS", "source"),
         ({"log10_lr": 1.99}, "SUPPORTS", "family"),
+        ({"share": 0.94}, "SUPPORTS", "family"),
+        ({"share": 0.94, "posterior": 0.99}, "SUPPORTS", "family"),
+        ({"share": 0.94, "family_share": 0.94}, "INCONCLUSIVE", "none"),
+        ({"share": 0.94, "family_log10_lr": NAN}, "INCONCLUSIVE", "none"),
+        ({"posterior": 0.5, "family_posterior": 0.5}, "SUPPORTS", "source"),
+        ({"claimed": False, "share": 0.94}, "SUPPORTS", "family"),
         ({"log10_lr": 1.99, "family_log10_lr": 1.99}, "INCONCLUSIVE", "none"),
         ({"log10_lr": 1.99, "family_log10_lr": NAN}, "INCONCLUSIVE", "none"),
         ({"log10_lr": -2.0}, "AGAINST", "source"),
@@ -95,6 +103,7 @@ def test_gather_by_hand():
     assert evidence.claimed and evidence.source == 1 and evidence.family == 7
     assert evidence.log10_lr == pytest.approx(np.log10(0.30 / (0.70 / 3)))
     assert evidence.family_log10_lr == pytest.approx(np.log10((0.80 / 2) / (0.20 / 2)))
+    assert (evidence.share, evidence.family_share) == (pytest.approx(0.30), pytest.approx(0.80))
     assert evidence.posterior == pytest.approx(0.30)
     assert evidence.family_posterior == pytest.approx(0.80)
     leader = gather(np.log(posterior), family, 10, None, (-9.0, 9.0))
@@ -102,15 +111,34 @@ def test_gather_by_hand():
     assert np.isnan(leader.p_unknown)
 
 
-def test_a_prior_moves_posteriors_and_never_the_ratio():
+def test_a_prior_weighs_the_alternatives_and_posterior_odds_are_prior_odds_times_the_ratio():
     log_posterior, family = np.log([0.5, 0.3, 0.2]), np.array([0, 0, 1])
-    plain = gather(log_posterior, family, 10, 0, (-9.0, 9.0))
-    stated = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log([0.1, 0.1, 0.8]))
-    assert stated.log10_lr == plain.log10_lr
-    assert stated.family_log10_lr == plain.family_log10_lr
+    prior = np.array([0.1, 0.1, 0.8])
+    stated = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log(prior))
+    assert stated.log10_lr == pytest.approx(np.log10(0.5 / ((0.1 * 0.3 + 0.8 * 0.2) / 0.9)))
     assert stated.posterior == pytest.approx(0.05 / 0.24)
+    assert stated.posterior / (1 - stated.posterior) == pytest.approx(10**stated.log10_lr * 0.1 / 0.9)
+    odds = stated.family_posterior / (1 - stated.family_posterior)
+    assert odds == pytest.approx(10**stated.family_log10_lr * 0.2 / 0.8)
+    assert (stated.share, stated.family_share) == (pytest.approx(0.5), pytest.approx(0.8))
+    # What the prior says of the named source itself is not evidence.
+    bold = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log([0.9, 0.05, 0.05]))
+    assert bold.log10_lr == pytest.approx(gather(log_posterior, family, 10, 0, (-9.0, 9.0)).log10_lr)
     leader = gather(log_posterior, family, 10, None, (-9.0, 9.0), log_prior=np.log([0.1, 0.1, 0.8]))
     assert leader.source == 2
+
+
+def test_a_source_that_a_sibling_beats_is_not_supported_however_many_others_there_are():
+    sources, family = 165, np.r_[0, 0, np.arange(1, 164)]
+    shares = np.full(sources, 1e-6)
+    shares[:2] = 0.4, 0.6
+    log_posterior = np.log(shares / shares.sum())
+    evidence = gather(log_posterior, family, 20, 0, (-9.0, 9.0), p_unknown=0.5)
+    assert evidence.log10_lr > 2
+    verdict = decide(evidence)
+    assert (verdict.outcome, verdict.level) == ("SUPPORTS", "family")
+    verdict = decide(gather(log_posterior, np.arange(sources), 20, 0, (-9.0, 9.0), p_unknown=0.5))
+    assert (verdict.outcome, verdict.reason) == ("INCONCLUSIVE", "other enrolled sources fit nearly as well")
 
 
 def test_ratios_stay_within_what_validation_bears():

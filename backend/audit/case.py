@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import Judgement, decide, in_a_sentence
+from backend.audit.likelihood import LN10, weighed_log_ratio
 from backend.audit.scores import (
     ORDERS,
     SEED,
@@ -168,7 +169,8 @@ def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None)
                 "Give a positive weight for sources of the enrolment",
             )
         weights = np.array([given.get(label, min(given.values())) for label in enrolment.sources])
-    out: Doubles = np.log(weights / weights.sum())
+    logs = np.log(weights)
+    out: Doubles = logs - logsumexp(logs)  # the sum of large weights would overflow
     return out
 
 
@@ -301,15 +303,10 @@ def _interval(
     likelihoods = resampled(scored.log_posteriors, enrolment.log_prior, seed=seed)
     calibrate = companions.calibrate or (lambda rows, _, prior: posterior_under(rows, prior))
     weighed = calibrate(likelihoods, n, stated)
-    even = companions.calibrate is not None and companions.judge is not None
-    prior = stated_prior(enrolment) if even else stated
-    plain = calibrate(likelihoods, n, prior) - prior
+    inside = np.arange(len(stated)) == subject
     if level == "family":
-        member = np.array([family == enrolment.families[subject] for family in enrolment.families])
-        odds = logsumexp(plain[:, member], axis=1) - logsumexp(plain[:, ~member], axis=1)
-        ratios = (odds + math.log((~member).sum() / member.sum())) / math.log(10)
-    else:
-        ratios = log10_against_others(plain, subject, prior)
+        inside = np.array([family == enrolment.families[subject] for family in enrolment.families])
+    ratios = weighed_log_ratio(weighed - stated, inside, stated) / LN10
     if companions.log10_bounds is not None:
         ratios = np.clip(ratios, *companions.log10_bounds(n))
     low, high = np.quantile(ratios, [0.05, 0.95])

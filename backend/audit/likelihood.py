@@ -73,6 +73,31 @@ def family_log_likelihood_ratios(log_posteriors: Doubles, family: Ints) -> Doubl
     return out
 
 
+def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
+    """A group of sources against all others, where a prior says how the members of either side weigh.
+
+    Parameters
+    ----------
+    log_likelihoods : ndarray of shape (..., C)
+        Up to a constant a row; a log-posterior under the uniform prior is one.
+    inside : ndarray of shape (C,), bool
+        The sources of the proposition; some, not all.
+    log_prior : ndarray of shape (C,)
+        Only its shares within either side count: what it says of the proposition itself cancels, so that posterior
+        odds are prior odds times this ratio.
+
+    Returns
+    -------
+    ndarray of shape (...), nats
+    """
+    sides = []
+    for some in (inside, ~inside):
+        weights = log_prior[some] - logsumexp(log_prior[some])
+        sides.append(logsumexp(log_likelihoods[..., some] + weights, axis=-1))
+    out: Doubles = sides[0] - sides[1]
+    return out
+
+
 def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
     """Log-likelihood-ratio cost, in bits.
 

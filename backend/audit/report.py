@@ -23,6 +23,7 @@ from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL
 from backend.audit.matched import condition_in, conditions_of, matched_validation
 from backend.audit.outcome import reader_row, results_of
 from backend.audit.tokens import TokenEvidence
+from backend.audit.verdict import Rule
 
 FORMAT = 1
 LIMITS = (
@@ -178,7 +179,7 @@ def build_report(
             "engine": scored.engine,
             "batches": list(BATCHES),
             "code_version": code_version,
-            "rule": {"decided_log10": DECIDED, "unknown_p": UNKNOWN_LEVEL},
+            "rule": {"decided_log10": DECIDED, "least_share": Rule.share, "unknown_p": UNKNOWN_LEVEL},
         },
         "results": results,
         "validation": matched_validation(enrolment, scored.tokens, len(findings.running)),

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
+from backend.audit.likelihood import LN10, weighed_log_ratio
+
 Floats = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 ORDERS = 200
@@ -71,10 +73,7 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
 
     The alternative is a mixture: every other source by its share in the stated prior among them.
     """
-    others = np.delete(np.arange(likelihoods.shape[-1]), source)
-    weights = log_stated[others] - logsumexp(log_stated[others])
-    mixture = logsumexp(likelihoods[..., others] + weights, axis=-1)
-    out: Doubles = (likelihoods[..., source] - mixture) / math.log(10)
+    out: Doubles = weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
     return out
 
 

@@ -6,12 +6,16 @@ The rule, in order; the first that applies decides:
 2. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN where the traces are like the enrolled domains in
    topic and length, else INCONCLUSIVE, because a new kind of prompts looks just like a new source;
 3. a shift flag is set: INCONCLUSIVE, because the calibration was not validated there;
-4. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` SUPPORTS, <= minus that AGAINST;
+4. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
+   :attr:`Rule.share` among all enrolled sources, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
 5. the same for the family of the claimed source: siblings cannot be told apart, and the answer is about the family;
 6. INCONCLUSIVE.
 
-Without a claim, the proposition is the leading source. It was picked for its score, so its posterior (stated prior
-included) must reach :attr:`Rule.posterior` as well; likewise for its family.
+The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
+among 165 a source that another one beats by 60 to 40 is a hundred times more probable than the mean of the others.
+
+Without a claim, the proposition is the leading source. It was picked for its score, so its posterior under the stated
+prior must reach that share as well; likewise for its family.
 The words of the scale are those that ENFSI's guideline for evaluative reporting proposes.
 """
 
@@ -24,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from backend.audit.likelihood import LN10, family_log_likelihood_ratios, log_likelihood_ratios
+from backend.audit.likelihood import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
 Level = Literal["source", "family", "none"]
@@ -52,8 +56,9 @@ class Rule:
         The smallest budget above 1 that is validated.
     log10_lr : float
         2: the traces are a hundred times more probable under one proposition.
-    posterior : float
-        Least posterior of a leader that nobody had claimed.
+    share : float
+        Least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
+        one too.
     unknown_level : float
         Conformal p values up to it reject every enrolled source.
     least_tokens : float
@@ -64,7 +69,7 @@ class Rule:
 
     minimum_traces: int = 5
     log10_lr: float = 2.0
-    posterior: float = 0.95
+    share: float = 0.95
     unknown_level: float = 0.05
     least_tokens: float = 32.0
     domain_level: float = 0.01
@@ -86,6 +91,8 @@ class Evidence:
         Source against the other enrolled ones, calibrated, held within what validation can bear.
     family_log10_lr : float
         Its family against the other ones; NaN where the family has no other member or is the only one.
+    share, family_share : float
+        Posterior under the even prior.
     posterior, family_posterior : float
         Under the stated prior.
     p_unknown : float
@@ -100,6 +107,8 @@ class Evidence:
     family: int
     log10_lr: float
     family_log10_lr: float
+    share: float
+    family_share: float
     posterior: float
     family_posterior: float
     p_unknown: float
@@ -152,22 +161,22 @@ def gather(
         From :meth:`backend.audit.calibration.Calibration.log10_limits`.
     p_unknown : float
     log_prior : ndarray of shape (C,), optional
-        Stated prior, for the posteriors only: a likelihood ratio has none.
+        Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
     flags : tuple of str
 
     Returns
     -------
     Evidence
     """
-    weighed = log_posterior if log_prior is None else log_posterior + log_prior
+    prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
+    weighed = log_posterior + prior
     weighed = weighed - logsumexp(weighed)
     source = int(weighed.argmax()) if claimed is None else claimed
     members = family == family[source]
-    ratio = float(log_likelihood_ratios(log_posterior[None])[0, source]) / LN10
+    ratio = float(weighed_log_ratio(log_posterior, np.arange(len(family)) == source, prior)) / LN10
     wide = float("nan")
     if 1 < members.sum() < len(family):
-        numbers = np.unique(family, return_inverse=True)[1]
-        wide = float(family_log_likelihood_ratios(log_posterior[None], numbers)[0, numbers[source]]) / LN10
+        wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10
     return Evidence(
         traces=traces,
         claimed=claimed is not None,
@@ -175,6 +184,8 @@ def gather(
         family=int(family[source]),
         log10_lr=float(np.clip(ratio, *limits)),
         family_log10_lr=float(np.clip(wide, *limits)),
+        share=float(np.exp(log_posterior[source])),
+        family_share=float(np.exp(logsumexp(log_posterior[members]))),
         posterior=float(np.exp(weighed[source])),
         family_posterior=float(np.exp(logsumexp(weighed[members]))),
         p_unknown=p_unknown,
@@ -233,14 +244,16 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         return Verdict("UNKNOWN", "source", words, "no enrolled source fits the traces")
     if shifted:
         return Verdict("INCONCLUSIVE", "none", words, f"not validated for such traces: {', '.join(shifted)}")
-    levels: tuple[tuple[Level, float, float], ...] = (
-        ("source", evidence.log10_lr, evidence.posterior),
-        ("family", evidence.family_log10_lr, evidence.family_posterior),
+    levels: tuple[tuple[Level, float, float, float], ...] = (
+        ("source", evidence.log10_lr, evidence.share, evidence.posterior),
+        ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),
     )
-    for level, ratio, posterior in levels:
-        enough = evidence.claimed or posterior >= rule.posterior
-        if ratio >= rule.log10_lr and enough:
+    for level, ratio, share, posterior in levels:
+        alone = share >= rule.share and (evidence.claimed or posterior >= rule.share)
+        if ratio >= rule.log10_lr and alone:
             return Verdict("SUPPORTS", level, verbal(ratio), f"the traces point to this {level}")
         if ratio <= -rule.log10_lr and evidence.claimed:
             return Verdict("AGAINST", level, verbal(ratio), f"the traces point away from this {level}")
+    if evidence.log10_lr >= rule.log10_lr:
+        return Verdict("INCONCLUSIVE", "none", words, "other enrolled sources fit nearly as well")
     return Verdict("INCONCLUSIVE", "none", words, "the evidence is not strong enough either way")

@@ -23,7 +23,7 @@ MEANS = {
 }
 RATIO_HELP = (
     "How many times more probable these traces are if the source made them than if another enrolled one did, as a "
-    "power of ten: 2 is a hundred to one, −2 one to a hundred. It needs no prior."
+    "power of ten: 2 is a hundred to one, −2 one to a hundred. A prior says how the others weigh among themselves."
 )
 PROBABILITY_HELP = (
     "Posterior probability under the stated prior, calibrated for this number of traces on prompts that the probe had "
