@@ -18,6 +18,7 @@ from backend.store.database import read_pointer
 from backend.store.result_queries import open_reading, summary_rows
 from jobs import _common
 from jobs._results.audit import audit_sections
+from jobs._results.blocks import block_section
 from jobs._results.book import Book
 from jobs._results.comparisons import comparisons
 from jobs._results.costs import cost_sections
@@ -72,6 +73,7 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     book = Book.read(cursor)
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
+    yield from block_section(book, cursor)
     yield from readout_sections(book, wanted="readouts" in STAGES)
     yield from cost_sections(book)
     yield from comparisons(book, summary_rows(cursor, "comparisons"))

@@ -86,6 +86,14 @@ def work(tmp_path_factory):
             for method in ("temporal-mean", "dct-q2"):
                 reader = write_reader(connection, method=method, name=method, proxy="smollm2-135m", view="ur")
                 replace_rows(connection, "layer_selection", blocks, {"reader": reader, "roster": "100-way"}, ours)
+            paper = write_reader(connection, method="reader-paper", name="r", proxy="smollm2-135m", view="ur")
+            other = write_reader(connection, method="reader-paper", name="r", proxy="smollm2-135m", view="r")
+            for reader, candidates, layers in ((paper, (17, 18, 19), (18, 19)), (other, (18,), (18, 18))):
+                key = {"reader": reader, "roster": "100-way"}
+                tried = pd.DataFrame({"layer": candidates, "outer_fold": 0, "inner_fold": 1, "accuracy": 0.3})
+                replace_rows(connection, "layer_scores", tried, key, ours)
+                chosen = pd.DataFrame({"outer_fold": pd.array([0, 1], dtype="Int64"), "layer": layers})
+                replace_rows(connection, "layer_selection", chosen, key, ours)
             row = {"subject": f"reader-paper/{here}:dc-ac", "reference": "phylolm:match", "measure": "accuracy"}
             tested |= {"low": None, "high": None, "p_holm": 0.0001, "difference": -0.043}
             about = {"hypotheses": "relationships/baselines/family"}
@@ -268,6 +276,19 @@ def test_disagreements_come_from_the_rows(text):
     assert tie.endswith("| **no** |")
     (absent,) = lines_with(found, "64 tokens beat 32")
     assert "not measured" in absent
+
+
+def test_a_block_that_was_given_is_not_called_chosen(text):
+    found = section(text, "Blocks of READER")
+    (chosen,) = lines_with(found, "`reader-paper/smollm2-135m/ur`")
+    assert re.search(r"\| 3 \| 18, 19<sup>", chosen)
+    (given,) = lines_with(found, "`reader-paper/smollm2-135m/r`")
+    assert re.search(r"\| 1 \| 18, 18 \(given\)<sup>", given)
+    assert not lines_with(found, "temporal-mean")
+
+
+def test_shortened_responses_say_how_they_are_grouped(text):
+    assert len(lines_with(text, "Paper: `tab:stress_tests", "drawn from all folds at once")) == 2
 
 
 def test_a_tie_has_two_sides():

@@ -101,6 +101,8 @@ class Table:
         Whether rows are conditions, so that our readers stand beside them; else rows are readers, and ours follow.
     command : str
         What measures it here.
+    note : str
+        What has to be said beside it.
     """
 
     place: str
@@ -109,6 +111,7 @@ class Table:
     rows: tuple[Row, ...]
     beside: bool
     command: str
+    note: str = ""
 
 
 def attribution(metric: str, k: int, reduction: str, column: str = "value", **where: object) -> Cell:

@@ -28,6 +28,10 @@ from backend.reference.rows import MAIN, READER, ROSTER
 BUDGETS = (1, 5, 10, 20, 50, 100)
 EVALUATE = "python -m jobs evaluate --roster 100-way --stage"
 RELATE = "python -m jobs relate"
+GROUPED = (
+    "Groups of shortened responses are drawn from all folds at once, as in the release; the readouts' tables below "
+    "draw them inside the folds."
+)
 CANDIDATES: Mapping[str, tuple[str, str]] = {
     "R1-Distill-Qwen-32B / QwQ-32B": ("ds_distill_qwen_32b", "qwq_32b"),
     "Claude-Sonnet-4 / DeepSeek-V4-Pro": ("claude_sonnet4", "deepseek_v4_pro"),
@@ -152,6 +156,7 @@ TABLES = (
         ),
         True,
         f"{EVALUATE} stress",
+        note=GROUPED,
     ),
     Table(
         "tab:stress_tests_full",
@@ -160,6 +165,7 @@ TABLES = (
         (*BASELINES, *MAIN_READERS),
         False,
         f"{EVALUATE} stress",
+        note=GROUPED,
     ),
     Table(
         "tab:bench_a_main",

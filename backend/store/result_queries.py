@@ -157,6 +157,25 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     )
 
 
+def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
+    """Block that measured readers of one read at in every outer fold, one row a reader and roster.
+
+    Columns reader, roster, candidates (blocks that were compared), layers (fold by fold), build_id.
+    """
+    return _dicts(
+        cursor,
+        """
+        WITH compared AS (
+            SELECT reader, roster, count(DISTINCT layer) AS candidates FROM layer_scores GROUP BY ALL
+        )
+        SELECT reader, roster, candidates, list(layer ORDER BY outer_fold) AS layers, any_value(build_id) AS build_id
+        FROM layer_selection JOIN compared USING (reader, roster) JOIN builds USING (build_id)
+        WHERE outer_fold IS NOT NULL AND origin = 'measured'
+        GROUP BY ALL ORDER BY reader, roster
+        """,
+    )
+
+
 def comparison_sets(cursor: Cursor) -> list[str]:
     """Sets of hypotheses that paired comparisons are stored of."""
     rows = cursor.execute("SELECT DISTINCT hypotheses FROM comparisons ORDER BY hypotheses").fetchall()

@@ -24,7 +24,7 @@ def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConne
     for table in tables:
         yield f"## {table.title}"
         yield ""
-        yield f"Paper: `{table.place}`. Ours: `{table.command}`."
+        yield f"Paper: `{table.place}`. Ours: `{table.command}`.{f' {table.note}' if table.note else ''}"
         yield ""
         if table.place == "tab:cross_provider_neighborhoods":
             yield from _candidates(book, table, cursor)
