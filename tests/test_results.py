@@ -86,8 +86,12 @@ def work(tmp_path_factory):
             for method in ("temporal-mean", "dct-q2"):
                 reader = write_reader(connection, method=method, name=method, proxy="smollm2-135m", view="ur")
                 replace_rows(connection, "layer_selection", blocks, {"reader": reader, "roster": "100-way"}, ours)
-            paper = write_reader(connection, method="reader-paper", name="r", proxy="smollm2-135m", view="ur")
-            other = write_reader(connection, method="reader-paper", name="r", proxy="smollm2-135m", view="r")
+            paper = write_reader(
+                connection, method="reader-paper", name="reader-paper here", proxy="smollm2-135m", view="ur"
+            )
+            other = write_reader(
+                connection, method="reader-paper", name="reader-paper here", proxy="smollm2-135m", view="r"
+            )
             for reader, candidates, layers in ((paper, (17, 18, 19), (18, 19)), (other, (18,), (18, 18))):
                 key = {"reader": reader, "roster": "100-way"}
                 tried = pd.DataFrame({"layer": candidates, "outer_fold": 0, "inner_fold": 1, "accuracy": 0.3})
