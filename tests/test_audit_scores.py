@@ -102,25 +102,30 @@ def test_ratios_and_posteriors_by_hand() -> None:
 
 def test_orders_by_a_plain_loop() -> None:
     given_rows = rows(13, seed=3)
-    spread = order_spread(given_rows, PRIOR, 2, orders=30, seed=7)
+    stated = np.log(np.array([0.1, 0.2, 0.3, 0.4]))
+    spread = order_spread(given_rows, PRIOR, 2, stated, orders=30, seed=7)
     rng = np.random.default_rng(7)
-    margins = []
+    margins, leads = [], []
     for _ in range(30):
         steps = (given_rows - PRIOR)[rng.permutation(13)]
         sums = np.cumsum(steps, axis=0)[spread.budgets - 1]
-        margins.append((sums[:, 2] - np.delete(sums, 2, 1).max(1)) / math.log(10))
+        mixture = (np.exp(sums[:, [0, 1, 3]]) @ [0.1, 0.2, 0.4]) / 0.7
+        margins.append(np.log10(np.exp(sums[:, 2]) / mixture))
+        leads.append(sums.argmax(1) == 2)
     assert spread.budgets[0] == 1
     assert spread.budgets[-1] == 13
     assert np.allclose(spread.low, np.quantile(margins, 0.05, axis=0))
     assert np.allclose(spread.high, np.quantile(margins, 0.95, axis=0))
-    assert np.allclose(spread.leads, (np.array(margins) > 0).mean(0))
+    assert np.allclose(spread.leads, np.mean(leads, axis=0))
+    whole = log10_against_others(log_likelihoods(running_scores(given_rows, PRIOR)[-1], PRIOR), 2, stated)
+    assert spread.high[-1] == pytest.approx(float(whole)), "every order ends where the line does"
     assert spread.low[-1] == pytest.approx(spread.high[-1])
-    assert order_spread(rows(1), PRIOR, 0, orders=5).budgets.tolist() == [1]
+    assert order_spread(rows(1), PRIOR, 0, stated, orders=5).budgets.tolist() == [1]
 
 
 def test_many_traces_take_fewer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.audit.scores.WORK", 400_000)
-    spread = order_spread(np.zeros((2_000, 4), np.float32), PRIOR, 0, orders=200)
+    spread = order_spread(np.zeros((2_000, 4), np.float32), PRIOR, 0, PRIOR, orders=200)
     assert spread.orders == 50
     assert len(spread.budgets) <= 60
 
@@ -156,6 +161,8 @@ def test_the_rule() -> None:
     assert in_words(0.1) == "no support either way"
     assert in_words(-2.5) == "moderately strong support for the alternative"
     assert in_words(50.0) == "extremely strong support for the named source"
+    with pytest.raises(ValueError, match="not a number"):
+        in_words(float("nan"))
 
 
 def test_a_claim_a_wrong_claim_and_none() -> None:
@@ -222,7 +229,12 @@ def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: f
     assert found.leader == found.subject == found.log_posterior.argmax() == weighed.argmax()
     assert found.running[-1, 2] == found.leader
     assert found.sentence.count(enrolment().sources[found.leader]) >= 1
-    assert found.contributions.log10_ratio.sum() == pytest.approx(found.log10_ratios[found.rival], abs=1e-6)
+    odds = found.log_posterior - (0.0 if prior is None else prior)
+    bounded = np.clip((odds[found.subject] - odds) / math.log(10), *fitted.log10_limits(n))
+    np.testing.assert_allclose(found.log10_ratios, bounded)
+    plain = (given_rows.astype(np.float64) - PRIOR + found.bias).sum(0)
+    margin = (plain[found.subject] - plain[found.rival]) / math.log(10)
+    assert found.contributions.log10_ratio.sum() == pytest.approx(margin, abs=1e-6)
     for i in range(n):
         rest = np.delete(given_rows - PRIOR + bias / (scale * n), i, 0).sum(0)
         assert found.contributions.leader_without[i] == (rest + (0.0 if prior is None else prior / scale)).argmax()

@@ -35,7 +35,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     Parameters
     ----------
     report : mapping
-        From the audit. Behind the line lies the 5–95 % band over random orders (against the best other source), the
+        From the audit. Behind the line lies the 5–95 % band over random orders, the
         rule's thresholds are dashed, the calibrated ratio stands at the end, and the sequential stop is marked.
     theme : {'dark', 'light'}
     level : float, optional
@@ -275,9 +275,8 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
 
 
 def margin_of_all(report: Mapping[str, Any]) -> float:
-    """log10 ratio of the named source against the best other one with every trace: where all orders end."""
-    points = report["results"]["spread"]["points"]
-    return float(points[-1]["middle"]) if points else float("nan")
+    """log10 ratio of the named source against its strongest rival with every trace: what all of them add."""
+    return math.fsum(float(trace["log10_ratio"]) for trace in report["traces"])
 
 
 def landing(

@@ -99,7 +99,7 @@ class Findings:
     log_posterior : ndarray of shape (C,), float64
         Under the stated prior, calibrated where ``calibrated`` says so.
     log10_ratios : ndarray of shape (C,), float64
-        Of the subject against every other source, from the plain sum.
+        Of the subject against every other source; calibrated and bounded where possible.
     log10_others : float
         Of the subject against 'another enrolled source'; calibrated and bounded where possible.
     running : ndarray of shape (n, 3), float64
@@ -248,9 +248,10 @@ def find(
     ratio = float(ratios[-1])
     if companions.calibrate is not None:
         ratio = float(log10_against_others(log_posterior - stated, subject, stated))
+    each = log10_ratios(log_posterior - stated, subject)
     if companions.log10_bounds is not None:
         low, high = companions.log10_bounds(n)
-        ratio = min(max(ratio, low), high)
+        ratio, each = min(max(ratio, low), high), np.clip(each, low, high)
     p = None if companions.unknown_p is None else companions.unknown_p(scored)
     calibrated = companions.calibrate is not None
     if companions.calibrate is None or companions.judge is None:
@@ -271,10 +272,10 @@ def find(
         scores=scores[-1],
         bias=bias,
         log_posterior=log_posterior,
-        log10_ratios=log10_ratios(along[-1], subject),
+        log10_ratios=each,
         log10_others=judgement.log10_ratio,
         running=np.stack([ratios, shares, (along + beside).argmax(1)], axis=1),
-        spread=order_spread(traces, enrolment.log_prior, subject, orders, seed),
+        spread=order_spread(traces, enrolment.log_prior, subject, stated, orders, seed),
         contributions=contributions,
         family=family,
         judgement=judgement,

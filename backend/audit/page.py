@@ -189,15 +189,14 @@ stroke="#7B8691" stroke-dasharray="4 4"/>{% endfor %}
 {% for x, label in chart.ticks %}<text x="{{ x }}" y="{{ chart.height - 8 }}" text-anchor="middle">{{ label
 }}</text>{% endfor %}
 </svg><figcaption class="small">log10 likelihood ratio of {{ results.subject }} against the other enrolled sources, in
-the
-order of arrival (line), and against the best of them over {{ results.spread.orders }} random orders, 5 % to 95 %
-(band);
+the order of arrival (line), and over {{ results.spread.orders }} random orders, 5 % to 95 % (band);
 dashed: where the rule decides. The sum is not calibrated{{
 ", but holds what the calibration adds for every source" if results.candidates | map(attribute="bias") | select | list
 }}.</figcaption></figure>
 
 <h2>What if one trace were left out?</h2>
-<p>The log10 ratio against the best other source then lies between {{ results.leave_one_out.lowest | number }} and
+<p>The log10 ratio against the best other source (plain sum) then lies between
+{{ results.leave_one_out.lowest | number }} and
 {{ results.leave_one_out.highest | number }}; the leading source changes for
 {{ results.leave_one_out.leader_changes }} of {{ results.traces }} traces.</p>
 

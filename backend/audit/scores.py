@@ -100,7 +100,7 @@ def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class OrderSpread:
-    """The log10 ratio of a source against the best other one, over random orders of the traces.
+    """The log10 ratio of a source against another enrolled one, over random orders of the traces.
 
     Attributes
     ----------
@@ -122,9 +122,16 @@ class OrderSpread:
 
 
 def order_spread(
-    log_posteriors: Floats, log_prior: Doubles, source: int, orders: int = ORDERS, seed: int = SEED
+    log_posteriors: Floats,
+    log_prior: Doubles,
+    source: int,
+    log_stated: Doubles,
+    orders: int = ORDERS,
+    seed: int = SEED,
 ) -> OrderSpread:
     """How much the evidence depends on the order in which the traces came.
+
+    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order.
 
     Parameters
     ----------
@@ -133,6 +140,8 @@ def order_spread(
     log_prior : ndarray of shape (C,)
     source : int
         Claimed or leading source.
+    log_stated : ndarray of shape (C,)
+        Log of the stated prior: how the other sources weigh.
     orders, seed : int
 
     Returns
@@ -144,16 +153,15 @@ def order_spread(
     budgets = printed_budgets(n, POINTS)
     steps = log_posteriors.astype(np.float64) - log_prior
     rng = np.random.default_rng(seed)
-    margins = np.empty((orders, len(budgets)))
-    others = np.delete(np.arange(classes), source)
+    margins, leads = np.empty((orders, len(budgets))), np.zeros(len(budgets))
     for order in range(orders):
         shuffled = steps[rng.permutation(n)]
         # Sums between one budget and the next, so that no cumulative sum over all traces is kept.
         sums = np.add.reduceat(shuffled, np.concatenate([[0], budgets[:-1]]), axis=0).cumsum(0)
-        margins[order] = sums[:, source] - sums[:, others].max(1)
-    margins /= math.log(10)
+        margins[order] = log10_against_others(sums, source, log_stated)
+        leads += sums.argmax(1) == source
     low, middle, high = np.quantile(margins, [0.05, 0.5, 0.95], axis=0)
-    return OrderSpread(budgets, low, middle, high, (margins > 0).mean(0), orders, seed)
+    return OrderSpread(budgets, low, middle, high, leads / orders, orders, seed)
 
 
 @dataclass(frozen=True)

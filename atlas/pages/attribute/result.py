@@ -96,7 +96,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: fro
                 ],
             )
         )
-    heads = ["source", "family", "", "probability", f"log10 ratio, {results['subject']} : it"]
+    heads = ["source", "family", "", "probability", "log10 ratio over it"]
     return html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide candidates",
@@ -133,7 +133,7 @@ def sensitivity(report: Report) -> str:
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
     changes = int(out["leader_changes"])
     text = (
-        f"Without any one trace the log10 ratio against the best other source lies between "
+        f"Without any one trace the log10 ratio against the best other source (plain sum) lies between "
         f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; "
         + (
             "the leading source never changes."
@@ -181,8 +181,8 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                     shell.term("log10 ratio", RATIO_HELP),
                     f" of {results['subject']} against the other enrolled sources: the line adds the traces up in the "
                     "order of arrival (hollow where another source leads), the band holds 90 % of "
-                    f"{results['spread']['orders']} random orders against the best other source. Dashed: where the "
-                    f"rule decides, on the {calibrated} ratio.{bias} {many}.",
+                    f"{results['spread']['orders']} random orders; both are plain sums. Dashed: where the rule "
+                    f"decides, on the {calibrated} ratio.{bias} {many}.",
                 ],
                 sections.graph("evidence", figures.evidence_curve(report, theme=view.theme)),
                 made=made,
