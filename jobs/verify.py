@@ -13,10 +13,12 @@ from typing import Any
 
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.inquiry import audit
+from backend.audit.files import opened
+from backend.audit.inquiry import Inquiry, audit
 from backend.audit.intake import COMMAND_LINE, inspect
 from backend.audit.loaded import Models
-from backend.audit.verification import alterations, compared, fitting, read_report, selection_for, settings_of
+from backend.audit.second_run import fitting, selection_for, settings_of
+from backend.audit.verification import alterations, compared, read_report
 from backend.errors import AtlasError
 
 
@@ -36,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
     if arguments.traces is None:
         return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
-    told = compared(report, recomputed(report, arguments.traces, arguments.enrolment, arguments.device))
+    enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device)
+    told = compared(report, again.report, enrolment, again.scored.mean)
     for note in told.notes:
         print(note)
     return _say(
@@ -48,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def recomputed(
     report: Mapping[str, Any], traces: Path, enrolment_file: Path | None = None, device: str = "auto"
-) -> dict[str, Any]:
+) -> tuple[Enrolment, Inquiry]:
     """The same audit once more, from the traces.
 
     Parameters
@@ -60,8 +63,8 @@ def recomputed(
 
     Returns
     -------
-    dict
-        A report.
+    Enrolment, Inquiry
+        Of the report, and what it gives now.
 
     Raises
     ------
@@ -75,18 +78,15 @@ def recomputed(
             here[one.sha256] = one
     enrolment = _enrolment(report, here, enrolment_file)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
-    try:
-        stream = traces.open("rb")
-    except OSError as error:
-        raise AtlasError(f"{traces} cannot be read ({error.strerror})", "Check the path") from error
-    with stream:
+    with opened(traces) as stream:
         settings = fitting(settings, stream, traces.name, COMMAND_LINE)
         layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE)
         models = Models.on(device)
         attributor, *others = (
             models.attributor(one) for one in (enrolment, *(here[sha256] for sha256 in settings.also))
         )
-        return audit(stream, layout, attributor, settings, selection_for(report), others=others).report
+        selection = selection_for(report, layout.sha256, COMMAND_LINE)
+        return enrolment, audit(stream, layout, attributor, settings, selection, others=others)
 
 
 def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], path: Path | None) -> Enrolment:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from backend.audit.intake import inspect
+from backend.audit.progress import Job
 from backend.audit.sessions import FAILED, Sessions
 from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
+
+if TYPE_CHECKING:
+    from backend.audit.enrolment import Enrolment
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class Checks(Sessions):
         AtlasError
             If the file holds none of the report's traces, or the ecosystem is not here.
         """
-        from backend.audit.verification import fitting, selection_for, settings_of
+        from backend.audit.second_run import fitting, selection_for, settings_of
 
         report = self.read_report(session, key)
         names = {one.sha256: one.name for one in self.ecosystems()}
@@ -129,7 +136,8 @@ class Checks(Sessions):
         upload, path = self.uploads.get(session, traces)
         with path.open("rb") as stream:
             settings = fitting(settings_of(report, names[wanted], names.get), stream, upload.name, self.limits)
-        select = functools.partial(selection_for, report)
+            sha256 = inspect(stream, upload.name, settings.columns, self.limits).sha256
+        select = functools.partial(selection_for, report, sha256, self.limits)
         return self.start(session, traces, settings, select=select)
 
     def checked(self, session: str, key: str, job: str) -> Check:
@@ -137,8 +145,16 @@ class Checks(Sessions):
         from backend.audit.verification import compared
 
         report, again = self.read_report(session, key), self.report(session, job)
-        told = compared(report, again)
+        with np.load(self._place(session, job, "npz"), allow_pickle=False) as kept:
+            told = compared(report, again, self._same(self._job(session, job)), kept["mean"])
         return _check(report, told.found, told.notes, told.traces, told.verdict, told.largest)
+
+    def _same(self, job: Job) -> Enrolment:
+        """The enrolment that a job was scored with."""
+        enrolment = self._ecosystems.enrolment(job.enrolment)
+        if enrolment.sha256 != job.enrolment_sha256:
+            raise MissingError(f"The ecosystem '{job.enrolment}' was made anew since", "Run the audit again")
+        return enrolment
 
 
 def _check(

@@ -1,146 +1,199 @@
 """Where a report and a second run of the same traces differ.
 
-With the same engine log-posteriors come out bit for bit, so that every number that follows from them must be the same;
-with another one within a stated tolerance.
+The same engine gives every log-posterior again, bit for bit, another one within a stated tolerance. Whatever else is in
+a report follows from them, from the enrolment and from the file, and has to be the same to the last word.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from backend.audit.intake.model import short
+import numpy as np
 
-TOLERANCE = 0.02
-"""Nats by which a trace's log-posterior may differ when the same engine computes it again."""
+from backend.audit.intake.model import short
+from backend.audit.report import log_posteriors_of
+from backend.audit.selection import UNASKED
+
 OTHER_ENGINE = 0.25
-"""The same for another processor or another type of products, in nats."""
+"""Nats by which a log-posterior may differ that another processor or another type of products computed."""
 EXACT = 1e-6
-"""Largest difference of two log-posteriors, in nats, below which everything that follows from them must be the same."""
-STRICT = ("verdict", "level", "subject", "leader")
+"""Largest difference of two numbers that are the same; relative to those beyond 1."""
+STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
 """What must be the same whatever computed it."""
 SENTENCES = 12
 """Differences that are named one by one."""
-_NATS = frozenset({"log10_ratio_others", "log10_ratio", "low", "middle", "high", "lowest", "highest", "probability"})
-_ABOUT = ("place", "turn", "time", "label", "name", "prompt_characters", "response_characters", "tokens")
+APART = frozenset({"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps"})
+"""Parts that only the author can know, or that are compared in a way of their own."""
+IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})
+"""What a trace has only from its file."""
+Slack = Callable[[str], float]
 
 
-def differences(report: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
+def differences(
+    report: Mapping[str, Any], again: Mapping[str, Any], follows: Mapping[str, Any] | None = None
+) -> list[str]:
     """What a second run of the same traces gives differently; empty when it is equal.
 
-    Log-posteriors may differ by :data:`TOLERANCE` with the same engine and by :data:`OTHER_ENGINE` with another one;
-    sums over n traces by that times the square root of n. Where they do not differ, nothing else may either.
+    Parameters
+    ----------
+    report, again : mapping
+        As it is told, and of the second run.
+    follows : mapping, optional
+        What follows from the log-posteriors of the report itself (:func:`backend.audit.second_run.rederived`), in the
+        place of what follows from those of the second run.
+
+    Returns
+    -------
+    list of str
+        At most :data:`SENTENCES`, and how many there are more.
     """
-    found = []
-    same = report["method"]["engine"] == again["method"]["engine"]
-    each = TOLERANCE if same else OTHER_ENGINE
-    for key in ("enrolment_sha256", "reader", "view", "block", "layers"):
-        if report["method"].get(key) != again["method"][key]:
-            found.append(f"{key} was {report['method'].get(key)} and is {again['method'][key]}")
-    first, second = report["traces"], again["traces"]
-    if [trace["sha256"] for trace in first] != [trace["sha256"] for trace in second]:
-        return [*found, f"The {len(first):,} traces of the report are not the {len(second):,} that were scored now"]
-    for key in ("log_posterior_subject", "log_posterior_rival"):
-        off = [(abs(a[key] - b[key]), a["number"]) for a, b in zip(first, second, strict=True)]
-        worst, number = max(off, default=(0.0, 0))
-        if not worst <= each:
-            found.append(f"{key} of trace {number:,} differs by {worst:.4f} nats, allowed are {each}")
-    total = each * math.sqrt(max(len(first), 1))
-    scores = {row["source"]: row["score"] for row in again["results"]["candidates"]}
-    for row in report["results"]["candidates"]:
-        difference = abs(row["score"] - scores.get(row["source"], math.inf))
-        if not difference <= total:
-            found.append(f"The score of {row['source']} differs by {difference:.4f} nats, allowed are {total:.4f}")
-            break
-    for key in STRICT:
-        if report["results"][key] != again["results"][key]:
-            found.append(f"{key} was {report['results'][key]} and is {again['results'][key]}")
-    largest = largest_difference(report, again)
-    follows = list(_unlike(_keyed(report["results"]), _keyed(again["results"]), "results", largest, len(first)))
-    follows += list(_reference(report, again))
-    if report["input"].get("sha256") == again["input"]["sha256"]:
-        follows += list(_file(report, again))
-    more = [f"and {len(follows) - SENTENCES:,} more differences"] if len(follows) > SENTENCES else []
-    return [*found, *follows[:SENTENCES], *more]
+    found = list(_selection(report, again)) if same_file(report, again) else []
+    told, there = ([trace["sha256"] for trace in held["traces"]] for held in (report, again))
+    if told != there:
+        found.append(f"The {len(told):,} traces of the report are not the {len(there):,} that were scored now")
+    else:
+        found += [*_scores(report, again), *_strictly(report, again)]
+        found += unlike(_body(report, report, again), _body({**again, **(follows or {})}, report, again))
+        found += [*_readers(report, again), *_heat_maps(report, again)]
+    more = [f"and {len(found) - SENTENCES:,} more differences"] if len(found) > SENTENCES else []
+    return [*found[:SENTENCES], *more]
 
 
 def largest_difference(report: Mapping[str, Any], again: Mapping[str, Any]) -> float:
-    """Largest difference of a trace's log-posterior between two runs, in nats."""
-    return max(
-        (
-            abs(a[key] - b[key])
-            for a, b in zip(report["traces"], again["traces"], strict=False)
-            for key in ("log_posterior_subject", "log_posterior_rival")
-        ),
-        default=0.0,
-    )
+    """Largest difference of a log-posterior between two runs, in nats; infinite where they are not of one shape."""
+    was, now = log_posteriors_of(report), log_posteriors_of(again)
+    return float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
 
 
-def _unlike(was: Any, now: Any, place: str, largest: float, n: int) -> Iterator[str]:
-    """Places at which two results differ; only numbers that follow smoothly are compared where scores differ."""
+def same_file(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    """Whether both are about one file, byte for byte."""
+    return bool(report["input"]["sha256"] == again["input"]["sha256"])
+
+
+def same_engine(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    """Whether log-posteriors have to come out bit for bit."""
+    return bool(report["method"]["engine"] == again["method"]["engine"])
+
+
+def exactly(_: str) -> float:
+    """No number may differ."""
+    return EXACT
+
+
+def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
+    """Places at which two values of JSON differ: keys, lengths, types, words, and numbers by more than their slack.
+
+    Parameters
+    ----------
+    was, now : JSON
+    place : str
+        What the values are called.
+    slack : callable
+        Name of a number to what it may differ by; relative to numbers beyond 1.
+    """
     if isinstance(was, Mapping) and isinstance(now, Mapping):
-        for key in was:
-            if key not in ("complete", "engine"):
-                yield from _unlike(was[key], now.get(key), f"{place}.{key}", largest, n)
-        return
-    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        for number, (one, other) in enumerate(zip(was, now, strict=True), start=1):
-            yield from _unlike(one, other, f"{place}[{number}]", largest, n)
-        return
-    name = place.rpartition(".")[2]
-    if isinstance(was, int | float) and isinstance(now, int | float) and not isinstance(was, bool):
-        slack = EXACT * max(1.0, abs(was))
-        if largest > EXACT:
-            slack += 4 * largest * n if name in _NATS else 0.1 if name == "unknown_p" else math.inf
-        equal = abs(was - now) <= slack
-    else:
-        equal = was == now or largest > EXACT
-    if not equal:
+        for key in {**now, **was}:
+            inner = f"{place}.{key}" if place else str(key)
+            if key not in was or key not in now:
+                yield f"{short(inner, 80)} is {'missing' if key in now else 'no part of a report'}"
+            else:
+                yield from unlike(was[key], now[key], inner, slack)
+    elif isinstance(was, list) and isinstance(now, list):
+        if len(was) != len(now):
+            yield f"{place} had {len(was):,} entries and has {len(now):,}"
+        for number, (one, other) in enumerate(zip(was, now, strict=False), start=1):
+            yield from unlike(one, other, f"{place}[{number}]", slack)
+    elif type(was) is not type(now) or not (
+        abs(was - now) <= slack(place.rpartition(".")[2]) * max(1.0, abs(now)) if isinstance(now, float) else was == now
+    ):
         yield f"{place} was {short(was)} and is {short(now)}"
 
 
-def _keyed(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Results whose lists can be compared although their order may differ; further readers that were read again."""
-    by_source = {row["source"]: {k: v for k, v in row.items() if k != "score"} for row in results["candidates"]}
-    by_family = {row["family"]: row for row in results["families"]}
-    told = {key: value for key, value in results.items() if key not in (*STRICT, "readers")}
-    return {**told, "candidates": by_source, "families": by_family}
+def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the very same file gives these traces, leaves out the others for these reasons, and has these places."""
+    apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
+    told, there = ({k: v for k, v in held["input"].items() if k not in apart} for held in (report, again))
+    yield from unlike(told, there, "input")
+    last = max((trace["place"] for trace in report["traces"]), default=0)
+    left_out = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
+    for name, was, now in (
+        ("exclusions", report["exclusions"], left_out),
+        ("problems", report["input"]["problems"], again["input"]["problems"]),
+    ):
+        if report["results"]["complete"] is False:
+            # What lies behind the trace at which somebody stopped was not looked at.
+            now = [e for at, e in enumerate(now) if at < len(was) or e["place"] < last]
+        yield from unlike(was, now, name)
 
 
-def _reference(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
-    """What does not come from the traces: names and facts of the enrolment, and what further readers found."""
-    for part, key in (("reference", "sources"), ("reference", "families"), ("method", "facts"), ("method", "proxy")):
-        if report[part].get(key) != again[part][key]:
-            yield f"{key} of the {part} are not those of the enrolment"
-    if report["method"].get("code_version") == again["method"]["code_version"]:
-        for key in ("validation", "verbal_scale", "limits", "propositions"):
-            if report.get(key) != again[key]:
-                yield f"{key} was changed"
-    held = {row["enrolment_sha256"]: row for row in again["results"]["readers"]}
-    for row in report["results"].get("readers", []):
+def _scores(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    was, now = log_posteriors_of(report).astype(np.float64), log_posteriors_of(again).astype(np.float64)
+    sources = again["reference"]["sources"]
+    if was.shape != now.shape:
+        yield f"The log-posteriors are of {was.shape[1]:,} sources and not of {now.shape[1]:,}"
+        return
+    allowed = EXACT if same_engine(report, again) else OTHER_ENGINE
+    total = allowed * math.sqrt(max(len(was), 1))
+    off = np.abs(was - now)
+    if (wrong := ~(off <= allowed)).any():
+        trace, source = np.argwhere(wrong)[0]
+        yield (
+            f"The log-posterior of {sources[source]} for trace {trace + 1:,} differs by {off[trace, source]:.4g} nats, "
+            f"allowed are {allowed:g}"
+        )
+    if (wrong := ~(np.abs((was - now).sum(0)) <= total)).any():
+        source = int(wrong.argmax())
+        yield f"The log-posteriors of {sources[source]} differ by more than {total:.4g} nats in all"
+
+
+def _strictly(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    if not same_engine(report, again):  # with the same one all of the results must be the same
+        for key in STRICT:
+            yield from unlike(report["results"][key], again["results"][key], f"results.{key}")
+
+
+def _body(held: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+    """All that follows from log-posteriors, enrolment and file, without what is compared otherwise."""
+    of_file = frozenset() if same_file(report, again) else IN_THE_FILE
+    stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
+    results = {**held["results"], "readers": held["results"]["readers"][:1]}
+    return {
+        "results": results | ({"complete": False} if stopped else {}),
+        **_without(held, APART | {"results"}),
+        "method": _without(held["method"], ("engine", "code_version")),
+        "traces": [_without(trace, of_file) for trace in held["traces"]],
+    }
+
+
+def _without(held: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in held.items() if key not in keys}
+
+
+def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    """What further readers found; those that are not here are named beside the answer."""
+    held = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
+    for row in report["results"]["readers"][1:]:
         if (other := held.get(row["enrolment_sha256"])) is not None:
-            n = max(int(row["traces"]), 1)
-            # Log-posteriors of further readers are not in the report, so their tolerance is that of the engine.
-            each = 0.0 if row["engine"] == other["engine"] else OTHER_ENGINE
-            yield from _unlike(row, other, f"reader {row['enrolment']}", each, n)
+            slack = exactly if row["engine"] == other["engine"] else _of_sums(len(report["traces"]))
+            apart = ("engine",)
+            yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
 
 
-def _file(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
-    """What the report says of the very same file: each trace, each bad place, whatever was left out."""
-    for one, other in zip(report["traces"], again["traces"], strict=True):
-        for key in _ABOUT:
-            if one.get(key) != other[key]:
-                yield f"{key} of trace {one['number']:,} was {short(one.get(key))} and is {short(other[key])}"
-    told = {(entry["place"], entry["turn"], entry["sha256"]) for entry in report["exclusions"]}
-    bad = {problem["place"] for problem in report["input"]["problems"]}
-    there = {(entry["place"], entry["turn"], entry["sha256"]) for entry in again["exclusions"]}
-    if told - there:
-        yield f"{len(told - there):,} traces that the report leaves out are not in the file"
-    silent = [place for place in sorted(there - told) if place[0] not in bad]
-    if silent and report["results"]["complete"]:
-        yield f"{len(silent):,} traces of the file are neither scored nor named as left out"
-    # How long a trace may be depends on where it was read, so that refusal may differ.
-    now = {problem["place"] for problem in again["input"]["problems"] if "longer than" not in problem["reason"]}
-    if now - bad and report["results"]["complete"]:
-        yield f"{len(now - bad):,} bad places of the file are not named"
+def _of_sums(n: int) -> Slack:
+    """What may differ of a further reader, whose log-posteriors are not in the report, by another engine."""
+    ratio = 2 * OTHER_ENGINE * math.sqrt(n)
+    known = {"log10_ratio_others": ratio, "low": ratio, "high": ratio, "probability": 0.25, "unknown_p": 0.1}
+    return lambda name: known.get(name, EXACT)
+
+
+def _heat_maps(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    """Text and token evidence; another engine may find other traces the weightiest, which are named as unchecked."""
+    if same_engine(report, again):
+        yield from unlike(report["heat_maps"], again["heat_maps"], "heat_maps")
+        return
+    held = {shown["number"]: shown for shown in again["heat_maps"]}
+    for shown in report["heat_maps"]:
+        if (other := held.get(shown["number"])) is not None:
+            yield from unlike(shown, other, f"heat map of trace {shown['number']}", lambda _: 2 * OTHER_ENGINE)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from backend.audit.attributor import Attributor, Progress, Scored
 from backend.audit.case import Companions, Findings, find, source_number, stated_prior
-from backend.audit.chain import Chain
+from backend.audit.chain import Chain, digest
 from backend.audit.companions import brought_by, companions_of
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake import COMMAND_LINE, Layout, Limits
 from backend.audit.outcome import reader_row
-from backend.audit.report import Question, build_report
+from backend.audit.report import Question, build_report, encoded
 from backend.audit.scores import ORDERS, SEED
 from backend.audit.selection import Selection, notes_on, selection_of
 from backend.audit.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
@@ -133,17 +133,15 @@ def audit(
         "traces", {"sha256": [seen.sha256 for seen in selection.seen], "excluded": len(selection.exclusions)}
     )
     chain = chain.append(
-        "scores", {"engine": scored.engine, "complete": scored.complete, "seconds": round(scored.seconds, 3)}
+        "scores",
+        {
+            "engine": scored.engine,
+            "complete": scored.complete,
+            "seconds": round(scored.seconds, 3),
+            "log_posteriors": digest(encoded(scored.log_posteriors)),
+        },
     )
-    findings = find(
-        scored,
-        enrolment,
-        settings.claimed,
-        prior=prior,
-        companions=companions or companions_of(enrolment, stop_level=settings.stop_level),
-        orders=settings.orders,
-        seed=settings.seed,
-    )
+    findings = weighed(scored, enrolment, settings, prior, companions)
     readers = []
     for other in others:
         found = _read_again(stream, layout, other, settings, selection, limits, beside, cancelled)
@@ -176,8 +174,35 @@ def audit(
         command=command or command_of(layout, enrolment, settings),
         heat_maps=maps,
         readers=readers,
+        selection={"keep_duplicates": selection.keep_duplicates, "characters": selection.most(limits)},
     )
     return Inquiry(report, scored, findings)
+
+
+def weighed(
+    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: Companions | None = None
+) -> Findings:
+    """The answer to the question of the settings.
+
+    Parameters
+    ----------
+    scored : Scored
+    enrolment : Enrolment
+    settings : Settings
+    prior : ndarray of shape (C,)
+        Log of the stated prior, from :func:`checked`.
+    companions : Companions, optional
+        By default what is attached to the enrolment.
+    """
+    return find(
+        scored,
+        enrolment,
+        settings.claimed,
+        prior=prior,
+        companions=companions or companions_of(enrolment, stop_level=settings.stop_level),
+        orders=settings.orders,
+        seed=settings.seed,
+    )
 
 
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
@@ -267,7 +292,7 @@ def _read_again(
 ) -> tuple[dict[str, Any], Scored] | None:
     """What another reader finds in the same traces; None where somebody cancelled."""
     places = {(seen.place, seen.turn) for seen in selection.seen}
-    again = Selection(wanted=lambda trace: (trace.place, trace.turn) in places)
+    again = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
     scored = other.score(again.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
     if not scored.complete:
         return None

@@ -6,6 +6,7 @@ for. Its own hash covers all of it, and the chain of steps ends with the hash of
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -13,6 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from backend.audit.attributor import BATCHES, Scored
 from backend.audit.case import Findings
@@ -25,7 +29,8 @@ from backend.audit.outcome import reader_row, results_of
 from backend.audit.tokens import TokenEvidence
 from backend.audit.verdict import Rule
 
-FORMAT = 1
+FORMAT = 2
+"""Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file."""
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",
@@ -101,6 +106,7 @@ def build_report(
     command: str,
     heat_maps: Sequence[tuple[int, str, TokenEvidence]] = (),
     readers: Sequence[Mapping[str, Any]] = (),
+    selection: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Put the report together.
 
@@ -123,6 +129,9 @@ def build_report(
         Traces whose text the report is allowed to show.
     readers : sequence of mapping
         What further readers found (:func:`reader_row`).
+    selection : mapping
+        By which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt or a
+        response was refused.
 
     Returns
     -------
@@ -131,7 +140,7 @@ def build_report(
     """
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
-    subject, rival, contributions = findings.subject, findings.rival, findings.contributions
+    rows = trace_rows(scored, enrolment, findings)
     chain = chain.append("report", {"results": digest(results), "verdict": findings.judgement.verdict})
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -150,6 +159,7 @@ def build_report(
             **{key: value for key, value in asdict(layout).items() if key not in ("codec", "fields")},
             "problems": [asdict(problem) for problem in problems],
             "notes": list(notes),
+            "selection": dict(selection),
         },
         "traces": [
             {
@@ -157,14 +167,11 @@ def build_report(
                 **asdict(trace),
                 "tokens": int(scored.tokens[number - 1]),
                 "enrolled_prompt": scored.folds[number - 1] is not None,
-                "log_posterior_subject": float(scored.log_posteriors[number - 1, subject]),
-                "log_posterior_rival": float(scored.log_posteriors[number - 1, rival]),
-                "nearest": enrolment.sources[int(scored.log_posteriors[number - 1].argmax())],
-                "log10_ratio": float(contributions.log10_ratio[number - 1]),
-                "log10_without": float(contributions.without[number - 1]),
+                **row,
             }
-            for number, trace in enumerate(seen, start=1)
+            for number, (trace, row) in enumerate(zip(seen, rows, strict=True), start=1)
         ],
+        "log_posteriors": encoded(scored.log_posteriors),
         "exclusions": [dict(exclusion) for exclusion in exclusions],
         "method": {
             "reader": enrolment.reader,
@@ -192,6 +199,38 @@ def build_report(
     }
     report: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return report | {"sha256": digest(report)}
+
+
+def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:
+    """What the scores say of every trace, in the order of arrival."""
+    contributions = findings.contributions
+    return [
+        {
+            "log_posterior_subject": float(row[findings.subject]),
+            "log_posterior_rival": float(row[findings.rival]),
+            "nearest": enrolment.sources[int(row.argmax())],
+            "log10_ratio": float(contributions.log10_ratio[number]),
+            "log10_without": float(contributions.without[number]),
+        }
+        for number, row in enumerate(scored.log_posteriors)
+    ]
+
+
+def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
+    """Log-posteriors (n, C) as text: little-endian float32, a trace after the other, in base64."""
+    return base64.b64encode(log_posteriors.astype("<f4").tobytes()).decode("ascii")
+
+
+def log_posteriors_of(report: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Log-posteriors (n, C) that a report holds: traces by sources of the reference.
+
+    Raises
+    ------
+    ValueError
+        If they are not so many.
+    """
+    held = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
+    return held.reshape(len(report["traces"]), len(report["reference"]["sources"]))
 
 
 def write_json(report: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ A file is walked through once, a trace at a time; whatever is left out is listed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from backend.audit.intake import Layout, Limits, Problem, Received, notes_about, walk
@@ -14,6 +14,8 @@ from backend.audit.report import Seen
 from backend.audit.settings import Settings
 from backend.errors import AtlasError
 from backend.traces import Trace
+
+UNASKED = "not one of the traces asked for"
 
 
 @dataclass
@@ -24,13 +26,16 @@ class Selection:
     ----------
     keep_duplicates : bool
     wanted : callable or None
-        Says for a trace whether it is scored; by default all are.
+        Says for a trace that repeats no earlier one whether it is scored; by default all are.
+    characters : int or None
+        Of one prompt or one response, where they are fewer than those of the limits.
     text : int
         Characters of text that are kept for token evidence; nothing is kept at 0.
     """
 
     keep_duplicates: bool = False
     wanted: Callable[[Received], bool] | None = None
+    characters: int | None = None
     text: int = 0
     seen: list[Seen] = field(default_factory=list)
     texts: list[Trace] = field(default_factory=list)
@@ -41,16 +46,16 @@ class Selection:
         """Traces to score, one at a time."""
         first: dict[str, tuple[int, int]] = {}
         left = self.text
-        for found in walk(stream, layout, limits):
+        for found in walk(stream, layout, replace(limits, characters=self.most(limits))):
             if isinstance(found, Problem):
                 self.problems.append(found)
                 continue
             at = first.setdefault(found.sha256, (found.place, found.turn))
             reason = None
-            if self.wanted is not None:
-                reason = None if self.wanted(found) else "not one of the traces asked for"
-            elif at != (found.place, found.turn) and not self.keep_duplicates:
+            if at != (found.place, found.turn) and not self.keep_duplicates:
                 reason = f"the same as {layout.unit} {at[0]}"
+            elif self.wanted is not None and not self.wanted(found):
+                reason = UNASKED
             if reason is not None:
                 self.exclusions.append(
                     {"place": found.place, "turn": found.turn, "sha256": found.sha256, "reason": reason}
@@ -66,6 +71,10 @@ class Selection:
                     )
                 self.texts.append(found.trace)
             yield found.trace
+
+    def most(self, limits: Limits) -> int:
+        """Characters of one prompt or one response beyond which a place gives no trace."""
+        return limits.characters if self.characters is None else min(self.characters, limits.characters)
 
 
 def selection_of(settings: Settings, limits: Limits) -> Selection:

@@ -1,29 +1,35 @@
 """Is a report as it was written, and does a second run of the same traces give it again?
 
 What a report says of itself is checked by its hashes. What it says of the traces is computed again from them: with the
-same engine bit for bit, so that every number must be the same; with another one within a stated tolerance.
+same engine bit for bit. Another one may differ by a stated tolerance in log-posteriors only: all else is computed from
+those that the report holds.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from backend.audit.chain import broken_step, digest
-from backend.audit.differences import differences, largest_difference
-from backend.audit.intake import Columns, Limits, Received, inspect, trace_hash
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.chain import digest
+from backend.audit.differences import differences, largest_difference, same_engine, same_file, unlike
+from backend.audit.enrolment import Enrolment
+from backend.audit.intake import Limits, trace_hash
 from backend.audit.intake.model import short
-from backend.audit.report import FORMAT
-from backend.audit.selection import Selection
-from backend.audit.settings import STOP_LEVEL, Settings
+from backend.audit.report import FORMAT, log_posteriors_of
+from backend.audit.second_run import DAMAGED, rederived, unreadable
+from backend.audit.selection import UNASKED
+from backend.audit.steps import wrong_steps
 from backend.errors import AtlasError
 
-WANTED = ("traces", "results", "method", "steps", "sha256", "reference", "exclusions", "input")
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
-"""What a report that somebody wrote by hand may cause."""
+WANTED = (
+    "traces", "results", "method", "steps", "sha256", "reference", "exclusions", "input", "log_posteriors", "heat_maps",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Comparison:
     verdict : str
         Of the second run.
     largest : float
-        Largest difference of a trace's log-posterior, in nats.
+        Largest difference of a log-posterior, in nats.
     """
 
     found: tuple[str, ...]
@@ -59,16 +65,19 @@ def read_report(text: str) -> dict[str, Any]:
         If it is no report of this format.
     """
     try:
-        report = json.loads(text)
+        report: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
-    if not isinstance(report, dict) or any(key not in report for key in WANTED):
-        raise AtlasError("The file is JSON and no report", "Give the .json file that was written with the report")
-    if report.get("format") != FORMAT:
+    told = report.get("format") if isinstance(report, dict) else None
+    if told == 1:
         raise AtlasError(
-            f"The report has format {short(report.get('format'))}, and this program knows {FORMAT}",
-            "Update the program",
+            "The report was made before reports held every log-posterior, so that not all of it can be checked",
+            "Make it again: python -m jobs attribute TRACES --report FILE",
         )
+    if told is not None and told != FORMAT:
+        raise AtlasError(f"The report has format {short(told)}, and this program knows {FORMAT}", "Update the program")
+    if told is None or any(key not in report for key in WANTED):
+        raise AtlasError("The file is JSON and no report", "Give the .json file that was written with the report")
     return report
 
 
@@ -83,21 +92,23 @@ def alterations(report: Mapping[str, Any]) -> list[str]:
     try:
         return list(_alterations(report))
     except DAMAGED as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
 
 
-def settings_of(
-    report: Mapping[str, Any], enrolment: str, known: Callable[[str], str | None] = lambda _: None
-) -> Settings:
-    """Settings that give a report again.
+def compared(
+    report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
+) -> Comparison:
+    """Hold a report against a second run of its traces.
 
     Parameters
     ----------
     report : mapping
-    enrolment : str
-        Name of the enrolment that has the report's sha256.
-    known : callable, optional
-        sha256 of an enrolment of a further reader to its name here; None where it is not here.
+    again : mapping
+        The report of the second run, with the traces of :func:`backend.audit.second_run.selection_for`.
+    enrolment : Enrolment
+        Of the second run.
+    mean : ndarray of shape (2 d,)
+        Mean fingerprint of the second run.
 
     Raises
     ------
@@ -105,89 +116,34 @@ def settings_of(
         If the report does not say what is needed.
     """
     try:
-        results, held = report["results"], report["input"]["columns"]
-        columns = Columns(**{role: None if held.get(role) is None else str(held[role]) for role in asdict(Columns())})
-        others = [known(str(row["enrolment_sha256"])) for row in results.get("readers", [])[1:]]
-        return Settings(
-            enrolment=enrolment,
-            case=str(report["case"]),
-            question=str(report["question"]),
-            prior_statement=str(report["reference"]["prior_statement"]),
-            claimed=None if results["claimed"] is None else str(results["claimed"]),
-            prior=dict(zip(map(str, report["reference"]["sources"]), report["reference"]["prior"], strict=True)),
-            keep_duplicates=True,
-            # A response column that was recognised is recognised again: naming it would switch chat logs off.
-            columns=columns if report["input"]["mapped"] else replace(columns, response=None),
-            orders=int(results["spread"]["orders"]),
-            seed=int(results["spread"]["seed"]),
-            stop_level=float((results.get("stop") or {}).get("error_rate", STOP_LEVEL)),
-            also=tuple(name for name in others if name is not None),
-        )
-    except DAMAGED as error:
-        raise _unreadable(error) from error
-
-
-def fitting(settings: Settings, stream: BinaryIO, name: str, limits: Limits) -> Settings:
-    """The settings for a file that may hold the same traces in other columns: what is not there is recognised anew."""
-    try:
-        inspect(stream, name, settings.columns, limits)
-    except AtlasError:
-        return replace(settings, columns=Columns())
-    return settings
-
-
-def selection_for(report: Mapping[str, Any]) -> Selection:
-    """The traces that a report is about, by their hashes, as often as it counts them.
-
-    Raises
-    ------
-    AtlasError
-        If the report does not say what is needed.
-    """
-    try:
-        left = Counter(str(trace["sha256"]) for trace in report["traces"])
-    except DAMAGED as error:
-        raise _unreadable(error) from error
-
-    def wanted(trace: Received) -> bool:
-        left[trace.sha256] -= 1
-        return left[trace.sha256] >= 0
-
-    return Selection(wanted=wanted)
-
-
-def compared(report: Mapping[str, Any], again: Mapping[str, Any]) -> Comparison:
-    """Hold a report against a second run of its traces.
-
-    Raises
-    ------
-    AtlasError
-        If the report does not say what is needed.
-    """
-    try:
-        found = (*alterations(report), *differences(report, again))
+        follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
+        found = (*alterations(report), *differences(report, again, follows))
         return Comparison(
             found, tuple(_notes(report, again)), len(again["traces"]), again["results"]["verdict"],
             largest_difference(report, again),
         )  # fmt: skip
     except DAMAGED as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
+
+
+def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    """Whether results follow from the report's own log-posteriors: another engine computed them for these traces."""
+    held = log_posteriors_of(report)
+    return (
+        not same_engine(report, again)
+        and held.shape == log_posteriors_of(again).shape
+        and bool(np.isfinite(held).all())
+        and [trace["sha256"] for trace in report["traces"]] == [trace["sha256"] for trace in again["traces"]]
+    )
 
 
 def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
     rest = {key: value for key, value in report.items() if key != "sha256"}
     if digest(rest) != report["sha256"]:
         yield "The report's own sha256 does not agree: something in it was changed"
-    if (number := broken_step(report["steps"])) is not None:
-        yield f"Step {number} of the chain does not follow from the one before"
-    last = report["steps"][-1] if report["steps"] else {}
-    if last.get("details", {}).get("results") != digest(report["results"]):
-        yield "The results are not those that the last step recorded"
-    told = {"traces": [trace["sha256"] for trace in report["traces"]], "file": report["input"].get("sha256")}
-    for step in report["steps"]:
-        if step["step"] in told and step["details"].get("sha256", told[step["step"]]) != told[step["step"]]:
-            yield f"The sha256 of the {step['step']} is not the one that the chain recorded"
-    for shown in report.get("heat_maps", []):
+    yield from wrong_steps(report)
+    yield from _wrong_traces(report)
+    for shown in report["heat_maps"]:
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
         if trace_hash(shown["prompt"], text) != report["traces"][int(shown["number"]) - 1]["sha256"]:
             yield f"The text of trace {shown['number']} is not that of its sha256"
@@ -195,25 +151,52 @@ def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"The tokens of trace {shown['number']} do not add up to their log-odds"
 
 
+def _wrong_traces(report: Mapping[str, Any]) -> Iterator[str]:
+    """What no audit takes from a file, and no audit leaves out."""
+    rule, times = report["input"]["selection"], Counter(trace["sha256"] for trace in report["traces"])
+    yield from unlike(sorted(rule), ["characters", "keep_duplicates"], "input.selection")
+    if not rule["characters"] >= Limits().characters:
+        yield f"The report refuses texts of more than {short(rule['characters'])} characters, and no audit does that"
+    if not rule["keep_duplicates"] and any(count > 1 for count in times.values()):
+        yield "The report says that repeated traces are left out, and counts one more than once"
+    left = sum(bool(rule["keep_duplicates"]) or entry["sha256"] not in times for entry in report["exclusions"])
+    if left:
+        yield f"{left:,} traces were left out that repeat none of those that were scored"
+
+
 def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
-    if report["input"].get("sha256") == again["input"]["sha256"]:
+    if same_file(report, again):
         yield "The file is the one of the report, byte for byte."
     else:
-        yield "The file is not the one of the report, byte for byte; its traces are compared by their hashes."
+        yield (
+            "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
+            "the report says of its own file (what was left out, and why) is not checked."
+        )
+    unasked = sum(entry["reason"] == UNASKED for entry in again["exclusions"])
+    n, left = len(again["traces"]), len(again["exclusions"])
+    yield (
+        f"Of the {n + left:,} traces of the file {n:,} were scored, {left - unasked:,} repeat an earlier one, and "
+        f"{unasked:,} are not in the report; {len(again['input']['problems']):,} places give no trace."
+    )
+    if report["results"]["complete"] is False:
+        yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:
         yield (
             f"The report was made by code {short(report['method'].get('code_version'), 60)}; "
             f"this is {again['method']['code_version']}."
         )
-    if report["method"]["engine"] != again["method"]["engine"]:
+    if not same_engine(report, again):
         there, here = short(report["method"]["engine"], 80), again["method"]["engine"]
-        yield f"The report was computed by {there}; here by {here}."
+        ratios = [held["results"]["log10_ratio_others"] for held in (report, again)]
+        yield (
+            f"The report was computed by {there} and has a log10 ratio of {short(ratios[0])}; here {here} finds "
+            f"{ratios[1]:.3f}."
+        )
+        shown = {held["number"] for held in again["heat_maps"]}
+        for held in report["heat_maps"]:
+            if held["number"] not in shown:
+                yield f"The token evidence of trace {short(held['number'])} was not computed again."
     read = {row["enrolment_sha256"] for row in again["results"]["readers"]}
-    for row in report["results"].get("readers", []):
+    for row in report["results"]["readers"]:
         if row["enrolment_sha256"] not in read:
             yield f"The further reader {short(row['enrolment'], 80)} is not here, and what it found was not checked."
-
-
-def _unreadable(error: BaseException) -> AtlasError:
-    why = short(str(error) or type(error).__name__, 80)
-    return AtlasError(f"The report lacks what is needed to compute it again ({why})", "Give it unchanged")
