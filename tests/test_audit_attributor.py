@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from backend.audit.ecosystems import Ecosystems, find_enrolment
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
 from backend.audit.page import write_html
-from backend.audit.report import write_csv, write_json
+from backend.audit.report import encoded, log_posteriors_of, write_csv, write_json
 from backend.audit.sequential import StopRule
 from backend.audit.splits import split_log_odds
 from backend.audit.tokens import token_evidence
@@ -205,6 +207,23 @@ def test_scores_are_those_of_the_reader_and_the_probes(reader: Reader, enrolment
     total = scored.fingerprints.sum(0, dtype=np.float64)
     assert np.allclose(scored.signature[:32], total[:32] / np.linalg.norm(total[:32]))
     assert scored.complete
+
+
+def test_a_score_that_is_not_finite_names_its_trace_at_once(
+    reader: Reader, enrolment: Enrolment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attributor, seen = Attributor(reader, enrolment), list[Progress]()
+    score = Attributor._log_posteriors
+
+    def damaged(self: Attributor, *arguments: Any) -> np.ndarray:
+        out = score(self, *arguments)
+        out[1, 0] = np.nan if seen else out[1, 0]
+        return out
+
+    monkeypatch.setattr(Attributor, "_log_posteriors", damaged)
+    with pytest.raises(AtlasError, match=f"score of trace {BATCHES[0] + 2} is not a finite number"):
+        attributor.score(labelled()[0], progress=seen.append)
+    assert [one.done for one in seen] == [BATCHES[0]]
 
 
 def test_a_bank_scores_what_its_evidence_was_fitted_on(reader: Reader, banked: Enrolment) -> None:
@@ -454,16 +473,75 @@ def test_what_attribute_refuses(published: Path, capsys: pytest.CaptureFixture[s
         assert words in capsys.readouterr().err
 
 
+def test_a_report_is_never_written_over_what_is_read(
+    published: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.attribute.audit", lambda *_, **__: pytest.fail("it was scored"))
+    table, prior = published / "traces.csv", published / "prior.json"
+    table.write_text("prompt,response\na,b\n", "utf-8")
+    prior.write_text('{"code": 1}', "utf-8")
+    (published / "linked.json").symlink_to(table)
+    (published / "mine.json").write_bytes((published / "data" / "enrolments" / "tiny.npz").read_bytes())
+    before = {path: path.read_bytes() for path in published.rglob("*") if path.is_file()}
+    for page, more in (
+        ("traces.html", []),
+        ("traces.csv", []),
+        ("../%s/traces.json", []),
+        ("linked.html", []),
+        ("prior.html", ["--prior", str(prior)]),
+        ("mine.html", ["--enrolment", str(published / "mine.json")]),
+        ("mine.html", ["--also", f"tiny, {published / 'mine.json'}"]),
+    ):
+        path = published / (page % published.name if "%" in page else page)
+        assert main(["attribute", str(table), "--report", str(path), *more]) == 2
+        assert "would be written over" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in published.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_scored(
+    published: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.attribute.audit", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.chdir(published)
+    traces = trace_file(published / "t.jsonl")
+    (published / "out.csv").mkdir()
+    for page, words in (
+        (".", "is a folder"),
+        ("..", "is a folder"),
+        ("/", "is a folder"),
+        ("out.html", "out.csv is a folder"),
+        ("t.jsonl/out.html", "cannot be written"),
+        ("/proc/none/out.html", "cannot be written"),
+        (f"{'a' * 300}.html", "cannot be written"),
+    ):
+        assert main(["attribute", str(traces), "--report", page]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_traces_out_of_a_pipe(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces, page = trace_file(published / "t.jsonl"), published / "out.html"
+    pipe = published / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_bytes, args=(traces.read_bytes(),), daemon=True)
+    writing.start()
+    assert main(["attribute", str(pipe), "--claimed", "shout", "--report", str(page), "--orders", "20"]) == 0
+    assert main(["verify", str(page.with_suffix(".json")), "--traces", str(traces)]) == 0
+    assert "EQUAL: 13 traces" in capsys.readouterr().out
+
+
 def test_a_report_compared_with_itself_and_with_another(published: Path) -> None:
     traces, page = trace_file(published / "t.jsonl"), published / "out.html"
     assert main(["attribute", str(traces), "--report", str(page), "--orders", "20"]) == 0
     report = read_report(page.with_suffix(".json").read_text("utf-8"))
     assert differences(report, report) == []
     other = json.loads(json.dumps(report))
-    other["traces"][2]["log_posterior_subject"] += 0.05
-    assert any("trace 3" in sentence for sentence in differences(report, other))
+    scores = log_posteriors_of(report).copy()
+    scores[2, 0] += 0.05
+    other["log_posteriors"] = encoded(scores)
+    assert any("for trace 3 differs" in sentence for sentence in differences(report, other))
     other["method"]["engine"] = "another"
-    assert differences(report, other) == []
+    other["results"]["readers"][0]["engine"] = "another"
+    assert differences(report, other, {"results": report["results"]}) == []
     other["traces"].pop()
     assert any("are not the" in sentence for sentence in differences(report, other))
     formula = json.loads(json.dumps(report))

@@ -52,15 +52,58 @@ def test_scale_is_the_one_that_made_the_data_and_the_optimisers():
     groups = drawn(8000, 5, 0.4)
     scale = fit_scale(groups.scores, groups.truth)
     assert scale == pytest.approx(0.4, abs=0.02)
-    found = minimize_scalar(
-        lambda a: negative_log_likelihood(normalised(a * groups.scores), groups.truth), bounds=(0.01, 5)
-    )
+    found = minimize_scalar(lambda a: expected_cost(normalised(a * groups.scores), groups), bounds=(0.01, 5))
     assert scale == pytest.approx(found.x, abs=1e-4)
 
 
-def test_scale_of_separated_groups_stays_finite():
-    scores = normalised(np.array([[0.0, -4.0], [-3.0, 0.0]]))
-    assert 10 < fit_scale(scores, np.array([0, 1])) <= 1e3
+def expected_cost(log_posteriors: np.ndarray, groups: Groups, seeds: int = 1) -> float:
+    """Negative log-likelihood where half a group of one seed, and of the average kind, went to its second place."""
+    second = np.argsort(groups.scores, axis=1)[:, -2]
+    seen, wrong = len(groups.truth) / seeds, 0.5
+    costs = [negative_log_likelihood(log_posteriors, to) for to in (groups.truth, second)]
+    return (seen * costs[0] + wrong * costs[1]) / (seen + wrong)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_groups_without_an_error_bear_odds_of_twice_their_number(seeds):
+    scores = np.array([[0.0, -4.0], [-4.0, 0.0]]).repeat(15, axis=0)
+    truth = np.arange(2).repeat(15)
+    for size in (1, 100):  # where the sum is so bold that the softmax is 0 and 1 as well
+        assert np.exp(fit_scale(scores * size, truth, seeds) * 4 * size) == pytest.approx(2 * 30 / seeds)
+    scale, bias = fit_scale_and_bias(scores * 100, truth, seeds)
+    assert np.exp(scale * 400) == pytest.approx(2 * 30 / seeds, rel=1e-3)
+    np.testing.assert_allclose(bias, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("spread", [3.0, 6.0, 12.0])
+def test_sources_that_are_told_apart_without_an_error_leave_what_is_near_nothing_near_nothing(spread):
+    rng = np.random.default_rng(0)
+    sources, folds = 6, np.repeat(np.arange(5), 20)
+    steps = rng.normal(size=(sources * 100, sources)) + spread * np.repeat(np.eye(sources), 100, axis=0)
+    fitted = fit_calibration({k: held_out_groups(normalised(steps), folds, k) for k in (1, 5, 10, 20)})
+    assert (fitted.scale <= fitted.scale[0]).all()
+    for budget in (5, 10, 20):
+        lead = np.exp(fitted.apply(np.eye(sources)[:1], budget))[0]  # a sum that leads by one nat
+        assert 1 / sources < lead[0] < 0.7
+        sums = normalised(accumulate(normalised(steps), np.arange(budget)[None]))
+        held = fitted.apply(sums, budget)
+        assert held.argmax() == 0
+        assert np.exp(held[0, 0]) > 0.9
+
+
+def test_no_scale_is_above_that_of_a_single_trace():
+    few = Groups(
+        np.array([[0.0, -0.1], [-0.1, 0.0]]).repeat(5, 0), np.arange(2).repeat(5), np.arange(10) % 5, np.zeros(10)
+    )
+    fitted = fit_calibration({1: drawn(400, 2, 0.8), 5: few})
+    assert fit_scale(few.scores, few.truth) > 10
+    np.testing.assert_array_equal(fitted.scale, fitted.scale[0])
+    bold = Calibration(
+        np.array([1, 5]), np.array([3.0, 240.0]), np.array([[0.3, -0.3], [120.0, -120.0]]), np.array([50, 10])
+    )
+    again = Calibration.from_arrays(bold.to_arrays())
+    np.testing.assert_array_equal(again.scale, [3.0, 3.0])
+    np.testing.assert_allclose(again.per_trace(5)[1], bold.per_trace(5)[1])
 
 
 def test_bias_is_found_where_there_is_one_and_refused_where_not():
@@ -78,7 +121,7 @@ def test_bias_sits_at_the_optimum_of_the_penalised_likelihood():
     scale, bias = fit_scale_and_bias(groups.scores, groups.truth)
 
     def loss(at: np.ndarray) -> float:
-        fit = negative_log_likelihood(normalised(at[0] * groups.scores + at[1:]), groups.truth)
+        fit = expected_cost(normalised(at[0] * groups.scores + at[1:]), groups)
         return fit + (at[1:] ** 2).sum() / (2 * np.log(3) ** 2 * 300)
 
     np.testing.assert_allclose(approx_fprime(np.r_[scale, bias], loss, 1e-6), 0, atol=1e-3)
@@ -102,7 +145,12 @@ def test_apply_normalises_and_takes_a_prior():
     np.testing.assert_allclose(plain[0], np.exp([0, 1, 2]) / np.exp([0, 1, 2]).sum())
     weighed = np.exp(calibration.apply(scores, 1, prior))
     np.testing.assert_allclose(weighed[0], plain[0] * [0.7, 0.2, 0.1] / (plain[0] @ [0.7, 0.2, 0.1]))
-    assert calibration.log10_limits(1) == pytest.approx((-1.0, np.log10(19)))
+
+
+def test_no_ratio_beyond_the_number_of_trials_is_stated():
+    calibration = Calibration(np.array([1, 5]), np.ones(2), np.zeros((2, 11)), np.array([999, 99]))
+    for budget, groups in ((1, 999), (4, 999), (5, 99), (80, 99)):
+        assert calibration.log10_limits(budget) == pytest.approx((-np.log10(groups + 1), np.log10(10 * groups + 1)))
 
 
 def test_calibration_survives_a_file(tmp_path):
@@ -238,6 +286,6 @@ def test_bias_is_fitted_where_groups_are_many_and_counts_k_times():
     fitted = fit_calibration(by_budget, with_bias=True)
     per_trace = fitted.bias / (fitted.scale * fitted.budgets)[:, None]
     np.testing.assert_allclose(per_trace, np.broadcast_to(per_trace[0], (3, 6)))
-    scale, bias = fit_scale_and_bias(by_budget[5].scores, by_budget[5].truth)
+    scale, bias = fit_scale_and_bias(by_budget[5].scores, by_budget[5].truth, seeds=3)
     np.testing.assert_allclose(fitted.bias[1] / fitted.scale[1], bias / scale)
     assert fitted.scale[1] == pytest.approx(scale, rel=0.02)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
 import numpy as np
 import pytest
 
 from backend.audit.domains import DomainReference, fit_domain
 from backend.audit.drift import drift_test
+from backend.audit.enrolment import Enrolment
 from backend.audit.power import drift_frame, held_kinds, pairs_of_kind
+from backend.audit.windows import compare
+from backend.errors import AtlasError
 
 
 def slow_statistic(before: np.ndarray, after: np.ndarray, method: str) -> float:
@@ -40,13 +46,56 @@ def test_paired_p_value_equals_swapping_by_hand():
     rng = np.random.default_rng(3)
     before = rng.normal(size=(6, 2))
     after = before + rng.normal(0.4, 0.3, size=(6, 2))
-    test = drift_test(before, after, paired=True, permutations=50, seed=5)
+    test = drift_test(before, after, paired=True, permutations=20, seed=5)
+    drawn = [tuple(signs) for signs in np.random.default_rng(5).integers(0, 2, size=(20, 6)) * 2 - 1]
+    assert test.p_value == pytest.approx((1 + swapped(before, after, drawn, test.statistic)) / 21)
+    assert test.permutations == 20
+
+
+def swapped(before: np.ndarray, after: np.ndarray, drawn: Iterable[tuple[int, ...]], observed: float) -> int:
+    """How many swaps (-1: the answers to a prompt change windows) lie at least as far apart."""
     extreme = 0
-    for signs in np.random.default_rng(5).integers(0, 2, size=(50, 6)) * 2 - 1:
-        one = np.where(signs[:, None] > 0, before, after)
-        two = np.where(signs[:, None] > 0, after, before)
-        extreme += slow_statistic(one, two, "energy") >= test.statistic - 1e-9
-    assert test.p_value == pytest.approx((1 + extreme) / 51)
+    for signs in drawn:
+        stays = np.array(signs)[:, None] > 0
+        one, two = np.where(stays, before, after), np.where(stays, after, before)
+        extreme += slow_statistic(one, two, "energy") >= observed - 1e-9
+    return extreme
+
+
+def test_few_swaps_are_all_tried():
+    rng = np.random.default_rng(4)
+    before = rng.normal(size=(6, 2))
+    after = before + rng.normal(0.3, 0.5, size=(6, 2))
+    test = drift_test(before, after, paired=True, permutations=32)
+    share = swapped(before, after, product((-1, 1), repeat=6), test.statistic) / 64
+    assert (test.p_value, test.permutations) == (pytest.approx(share), 31)
+    far = drift_test(before, after + 90, paired=True)
+    assert far.p_value == pytest.approx(1 / 32)
+    assert drift_test(before[:5], after[:5] + 90, paired=True).p_value == pytest.approx(1 / 16)
+    assert drift_test(before[:2], after[:2], paired=True).permutations == 1
+
+
+def test_windows_are_paired_where_a_paired_test_can_speak(standing: Enrolment):
+    before = np.random.default_rng(0).normal(size=(6, 4))
+    prompts = [f"prompt {i}" for i in range(6)]
+    paired = compare(before, before[::-1] + 90, (prompts, prompts[::-1]), standing)
+    assert (paired.paired, paired.permutations) == (True, 31)
+    assert paired.p_value <= 0.05
+    few = compare(before[:5], before[:5] + 90, (prompts[:5], prompts[:5]), standing)
+    assert not few.paired
+    assert few.p_value <= 0.05
+    with pytest.raises(AtlasError, match="first window has 4 traces"):
+        compare(before[:4], before, (prompts[:4], prompts), standing)
+
+
+@pytest.fixture
+def standing() -> Enrolment:
+    """An enrolment that no head reads, whose domain gives the spread."""
+    return Enrolment(
+        name="x", reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=("a", "b"),
+        families=("a", "b"), heads=(), log_prior=np.log([0.5, 0.5]), prompts=np.empty(0, np.uint64),
+        folds=np.empty(0, np.int16), attachments={"domain-x.mean": np.zeros(4), "domain-x.scale": np.ones(4)},
+    )  # fmt: skip
 
 
 def test_equal_windows_are_no_drift():
@@ -99,6 +148,8 @@ def test_power_tells_the_kinds_of_pairs_apart():
     assert value["family", "energy"] > 0.9
     assert value["same", "energy"] < value["sibling", "energy"] <= value["family", "energy"]
     assert ("same", "energy-paired") not in value
+    few = drift_frame(features, family, "test", windows=(5,), methods=("energy",), pairs=4, permutations=19)
+    assert set(few["statistic"]) == {"energy"}  # five prompts cannot be paired
     assert held_kinds(np.array([0, 1, 2])) == ["same", "family"]
     assert held_kinds(np.array([4, 4])) == ["same", "sibling"]
 

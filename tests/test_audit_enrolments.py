@@ -101,7 +101,8 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     assert (made.name, made.place_reader) == ("165-way-invented-ur", "reader-paper/invented/ur")
     rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    tokens = np.load(next((tmp_path / "cache").rglob("tokens.clean.npy")))
+    with np.load(next((tmp_path / "cache").rglob("tokens.clean.npz"))) as held:
+        tokens = held["tokens"]
     traces = world.records("agent500").traces
     folder = kept_folder("lda-live", "invented", "ur", "165-way", 25)
     for condition, variant, limit in (("log_posteriors.npy", "full", 10**9), ("log_posteriors.t32.npy", "t32", 32)):

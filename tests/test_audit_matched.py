@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,9 @@ def enrolment(bare: Enrolment) -> Enrolment:
         ([64] * 12 + [20, 31, 44], "t64"),
         ([70, 66, 69, 71, 64, 68, 30], "t64"),  # another tokenizer's limit
         ([32] * 5, "t32"),
-        ([128, 128, 90, 128], "t128"),
+        ([128, 128, 90, 128, 128], "t128"),
+        ([40, 64, 64, 64], "clean"),  # three at one length are too few to tell
+        ([20, 31, 44, 60, 61], "clean"),
         ([400] * 9, "clean"),
         ([5, 9, 14, 18, 22, 25, 27, 31, 40, 62], "clean"),  # short, and of different lengths
         ([], "clean"),
@@ -73,6 +76,18 @@ def enrolment(bare: Enrolment) -> Enrolment:
 def test_cut_traces_are_told_from_short_ones(tokens: list[int], condition: str) -> None:
     assert condition_of(np.array(tokens, dtype=np.intp), CUTS) == condition
     assert condition_of(np.array(tokens, dtype=np.intp), ["clean"]) == "clean"
+
+
+@pytest.mark.parametrize("traces", [5, 8, 10, 20])
+def test_few_whole_answers_are_seldom_taken_for_cut_ones(traces: int) -> None:
+    rng = np.random.default_rng(traces)
+    draws = np.maximum(rng.lognormal(np.log(60), 0.6, size=(3000, traces)).astype(np.intp), 1)
+    assert np.mean([condition_of(tokens, CUTS) != "clean" for tokens in draws]) < 0.01
+    # A limit in tokens of another tokenizer, which eight in ten responses reach.
+    limits = 64 * np.exp(rng.normal(0, 0.02, size=(1000, traces)))
+    ends = np.where(rng.random(limits.shape) < 0.8, limits, limits * rng.uniform(0.2, 1, size=limits.shape))
+    found = np.mean([condition_of(tokens.astype(np.intp), CUTS) == "t64" for tokens in ends])
+    assert found > (0.7 if traces == 5 else 0.95)
 
 
 def test_a_limit_of_the_enrolled_responses_is_no_cut() -> None:
@@ -121,6 +136,64 @@ def test_power_of_the_drift_test(enrolment: Enrolment) -> None:
     assert expected_power(enrolment, 40) == {"window": 50, "level": 0.05, "same": 0.04, "sibling": 0.8, "family": None}
     paired = expected_power(enrolment, 12, paired=True)
     assert paired == {"window": 10, "level": 0.05, "same": None, "sibling": 0.99, "family": None}
+    assert expected_power(enrolment, 9) is None  # nobody has seen what nine traces show
+
+
+def stopping(rows: list[tuple[str, float, float, int]]) -> dict[str, np.ndarray]:
+    """Rows of the stop (metric, level, value, n) beside one of the calibration."""
+    told = [
+        {"part": "stop", "rule": "controlled", "metric": m, "level": at, "value": v, "n": n} for m, at, v, n in rows
+    ]
+    calibration = {"part": "calibration", "metric": "accuracy_after", "value": 0.5, "n": 9}
+    return validation_arrays(
+        pd.DataFrame([{"condition": "clean", "k": 10, "std": 0.1, **row} for row in (calibration, *told)])
+    )
+
+
+def stop_rows(enrolment: Enrolment) -> dict[tuple[str, float], dict[str, Any]]:
+    told = matched_validation(enrolment, np.array([300] * 10), 10)
+    assert told is not None
+    return {(row["metric"], row["level"]): row for row in told["rows"] if row["part"] == "stop"}
+
+
+def test_where_nothing_stops_there_is_no_error_rate(bare: Enrolment) -> None:
+    kept = stopping([("stop_error", 0.05, 0.0, 120), ("stop_share", 0.05, 0.0, 120)])
+    rows = stop_rows(replace(bare, attachments=kept))
+    assert set(rows) == {("undecided", 0.05), ("stop_share", 0.05)}
+    row = rows["undecided", 0.05]
+    assert (row["value"], row["std"], row["n"]) == (None, None, 120)
+    assert row["sentence"] == "At a stated error rate of 5 % no held-out session stopped."
+
+
+@pytest.mark.parametrize(
+    ("rule", "metric", "sentence"),
+    [
+        (StopRule(0.1, np.inf, 1.0, 1.0), "stop_error", "never names a source"),
+        (StopRule(0.1, 1.0, np.inf, 1.0), "claim_false_support", "never supports a claim"),
+        (StopRule(0.1, 1.0, 1.0, np.inf), "claim_false_against", "never refutes a claim"),
+    ],
+)
+def test_what_the_served_rule_never_does_has_no_error_rate(
+    bare: Enrolment, rule: StopRule, metric: str, sentence: str
+) -> None:
+    metrics = ("stop_error", "claim_false_support", "claim_false_against")
+    kept = stopping([(name, 0.1, 0.0, 120) for name in metrics])
+    rows = stop_rows(replace(bare, attachments=kept | {f"stop.{n}": a for n, a in rule.to_arrays().items()}))
+    assert set(rows) == {(name, 0.1) for name in metrics if name != metric} | {("undecided", 0.1)}
+    assert sentence in rows["undecided", 0.1]["sentence"]
+
+
+def test_error_rates_that_count_folds_without_a_stop_are_told_as_bounds(bare: Enrolment) -> None:
+    of_before = stopping([("stop_error", 0.01, 0.002, 1500), ("stop_share", 0.01, 0.16, 1500)])
+    row = stop_rows(replace(bare, attachments=of_before))["stop_error", 0.01]
+    assert (row["value"], row["n"]) == (pytest.approx(0.0125), 240)
+    assert (
+        row["sentence"] == "Of the sessions that stop at a stated error rate of 1 %, at most 1.2 % name a wrong source."
+    )
+    pooled = stopping([("stop_error", 0.01, 0.008, 240), ("stop_share", 0.01, 0.16, 1500)])
+    row = stop_rows(replace(bare, attachments=pooled))["stop_error", 0.01]
+    assert (row["value"], row["n"]) == (pytest.approx(0.008), 240)
+    assert row["sentence"] == "Of the sessions that stop at a stated error rate of 1 %, 0.8 % name a wrong source."
 
 
 def test_cut_traces_meet_their_own_calibration(bare: Enrolment) -> None:

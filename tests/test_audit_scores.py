@@ -165,6 +165,14 @@ def test_the_rule() -> None:
         in_words(float("nan"))
 
 
+@pytest.mark.parametrize("score", [math.nan, -math.inf])
+def test_a_trace_without_a_finite_score_is_refused_by_its_number(score: float) -> None:
+    values = rows(5)
+    values[3, 1] = score
+    with pytest.raises(AtlasError, match="score of trace 4 is not a finite number"):
+        Scored(values, np.full(5, 9), (None,) * 5, np.zeros(8), None, True, 1.0, "test")
+
+
 def test_a_claim_a_wrong_claim_and_none() -> None:
     clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
     trusted = Companions(calibrate=lambda scores, k, prior: posterior_under(scores, prior))

@@ -9,6 +9,7 @@ from scipy.stats import binomtest
 from backend.audit.calibration import Calibration, normalised
 from backend.audit.likelihood import log_likelihood_ratios
 from backend.audit.sequential import (
+    CLAIM_THRESHOLDS,
     THRESHOLDS,
     Sessions,
     StopRule,
@@ -21,7 +22,7 @@ from backend.audit.sequential import (
     stop_arrays,
     upper_bound,
 )
-from backend.audit.validation import fold_sessions, stop_frame
+from backend.audit.validation import fold_sessions, pooled, stop_frame
 from backend.evidence import accumulate
 
 
@@ -143,6 +144,23 @@ def test_a_level_that_cannot_be_shown_is_never_claimed():
         fit_stop_rule(ratios, sessions, np.array([1, 0]), 1.0)
 
 
+def test_evidence_for_a_claim_never_refutes_it():
+    """Where evidence is weak and right, a refutation at ratios above 1 would keep the level as well."""
+    rng = np.random.default_rng(3)
+    ratios = np.stack([one := rng.uniform(0.2, 0.6, size=(400, 3)), -one], axis=2)
+    sessions = Sessions(np.zeros((400, 3), dtype=np.intp), np.zeros(400, dtype=np.intp), np.arange(400))
+    rule = fit_stop_rule(ratios, sessions, np.array([1, 0]), 0.1)
+    assert (rule.support, rule.against) == (0.0, 0.0)
+    assert (CLAIM_THRESHOLDS[0], CLAIM_THRESHOLDS[-1]) == (20.0, 0.0)
+    kept = {"thresholds": np.array([[0.1, -1.0, 6.2, -0.4], [0.05, 3.0, np.inf, 0.6]])}
+    lenient = StopRule.from_arrays(kept, 0.1)
+    assert lenient == StopRule(0.1, -1.0, 6.2, 0.0)
+    assert lenient.claim_at(np.array([[0.2, 0.3]]))[1] == 0
+    assert lenient.claim_at(np.array([[0.2, -0.1]]))[1] == -1
+    assert StopRule.from_arrays(kept, 0.05) == StopRule(0.05, 3.0, np.inf, 0.6)
+    assert kept["thresholds"][0, 3] == -0.4
+
+
 def test_rule_survives_a_file(tmp_path):
     rule = StopRule(0.05, 2.5, np.inf, 1.25)
     np.savez(tmp_path / "s.npz", **rule.to_arrays())
@@ -162,10 +180,38 @@ def test_frame_holds_the_three_rules():
     frame = stop_frame(log_posteriors, np.repeat(np.arange(5), 20), levels=(0.2,), budgets=(1, 5, 20), orders=2)
     value = frame.set_index(["metric", "rule"])["value"]
     assert set(frame["k"]) == {20}
-    assert set(frame["n"]) == {5 * 6 * 2}
     assert set(frame["level"]) == {0.2}
+    n = frame.set_index(["metric", "rule"])["n"]
+    among_stopped = ["stop_error", "stop_traces_decided"]
+    assert set(n.drop(index=among_stopped, level="metric")) <= {5 * 6 * 2, 4 * 6 * 2}  # a threshold may be infinite
+    for rule in ("plain", "calibrated", "controlled"):
+        for metric in among_stopped:
+            assert n[metric, rule] == round(value["stop_share", rule] * 5 * 6 * 2)
     for rule in ("plain", "calibrated", "controlled"):
         assert 0 <= value["stop_error", rule] <= 1
         assert value["stop_traces_decided", rule] <= 20
     assert value["stop_traces", "plain"] <= value["stop_traces", "controlled"]
     assert value["claim_false_support_any", "controlled"] <= value["claim_false_support", "controlled"] + 0.1
+
+
+def test_rates_are_of_the_sessions_that_stop_in_all_folds_together():
+    assert pooled([(0, 0), (3, 10), (1, 30)]) == {"value": 0.1, "std": pytest.approx(0.4 / 3), "n": 40}
+
+
+def test_what_no_session_could_have_done_has_no_rate():
+    log_posteriors = repeated(3, 50, 1, seed=4)
+    # Three sources in four folds are twelve clusters, which bear no error rate below 22 %.
+    frame = stop_frame(log_posteriors, np.repeat(np.arange(5), 10), levels=(0.01,), budgets=(1, 5), orders=1)
+    held = frame[frame["rule"] == "controlled"].set_index("metric")["value"]
+    assert held["stop_share"] == 0
+    assert held["claim_support"] == 0
+    assert held["stop_traces"] == 10
+    never = {
+        "stop_error",
+        "stop_traces_decided",
+        "claim_false_support",
+        "claim_false_support_any",
+        "claim_false_against",
+    }
+    assert not never & set(held.index)
+    assert "stop_error" in set(frame.loc[frame["rule"] == "plain", "metric"])

@@ -114,6 +114,17 @@ def test_enrolled_sources_are_rejected_as_seldom_as_stated_and_others_often(budg
     assert count == 4 * 6 * 100 // budget
 
 
+def test_groups_near_the_size_of_a_block_are_judged_mildly():
+    """Half the prompts of a block a group: what the few blocks have in common is seen a handful of times only."""
+    rejected = []
+    for seed in range(8):
+        features, source, prompt = invented(seed=seed)
+        run = LeftOut(features, source, prompt, np.arange(SOURCES))
+        p_values, _ = unknown_p_values(run, FOLDS, [10], "relative-mahalanobis")[10]
+        rejected.append((p_values <= 0.05).mean())
+    assert np.mean(rejected) < 0.04
+
+
 def test_distances_on_the_prompts_that_fitted_them_would_reject_too_often():
     """Why a block is scored by the others: with as many dimensions as prompts the naive null is far too narrow."""
     features, source, prompt = invented(dimensions=60, seed=5)

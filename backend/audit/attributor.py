@@ -77,6 +77,11 @@ class Scored:
     seconds : float
     engine : str
         How the forward pass was computed.
+
+    Raises
+    ------
+    AtlasError
+        If a trace has a score that is not finite.
     """
 
     log_posteriors: Floats
@@ -87,6 +92,9 @@ class Scored:
     complete: bool
     seconds: float
     engine: str
+
+    def __post_init__(self) -> None:
+        refuse_unscored(self.log_posteriors)
 
     @property
     def signature(self) -> Doubles:
@@ -165,6 +173,11 @@ class Attributor:
         Returns
         -------
         Scored
+
+        Raises
+        ------
+        AtlasError
+            If a trace has a score that is not finite.
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
@@ -191,6 +204,7 @@ class Attributor:
             beside = read_beside(enrolment, batch, self.others)
             cells = cells_of_traces(batch, encoded, enrolment.cells_by)
             scores.append(self._log_posteriors(by_layer, known, cells, counts, beside))
+            refuse_unscored(scores[-1], first=len(tokens) + 1)
             tokens += [e.response_tokens for e in encoded]
             folds += known
             total_states += read[place, "full"].sum(0, dtype=np.float64)
@@ -231,6 +245,22 @@ class Attributor:
             ]
             out[rows] = np.mean(parts, axis=0)
         return out
+
+
+def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
+    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival.
+
+    Raises
+    ------
+    AtlasError
+        With the number of the first such trace.
+    """
+    failed = ~np.isfinite(log_posteriors).all(axis=1)
+    if failed.any():
+        raise AtlasError(
+            f"The score of trace {first + int(failed.argmax()):,} is not a finite number",
+            "Leave that trace out, or make the enrolment again if all others fail too",
+        )
 
 
 def readout_of(enrolment: Enrolment) -> Readout:

@@ -2,11 +2,13 @@
 held-out calibration is required for a probabilistic interpretation").
 
 Traces of one source are not independent given the source, and the probe is underfitted: the sum of K log-posteriors is
-too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that. Traces that differ from
-those of the probe (shortened ones) shift all log-posteriors alike, whatever the source; a bias a source takes that out,
-and is kept only where folds that did not fit it say that it helps. Between the budgets of the fit the logarithm
-of the scale is interpolated in log K; beyond the largest one, evidence is averaged and no longer added, because no
-validated number says that it would be worth more. Everything is fitted on groups of held-out prompts.
+too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that. It is never above that
+of a single trace, and groups that are told apart without an error do not make it endless: half a group counts as gone
+wrong, whatever was seen. Traces that differ from those of the probe (shortened ones) shift all log-posteriors alike,
+whatever the source; a bias a source takes that out, and is kept only where folds that did not fit it say that it helps.
+Between the budgets of the fit the logarithm of the scale is interpolated in log K; beyond the largest one, evidence is
+averaged and no longer added, because no validated number says that it would be worth more. Everything is fitted on
+groups of held-out prompts.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ BIAS_GROUPS = 20
 """Groups of a source that a bias is fitted on at least."""
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
+WRONG = 0.5
+"""Groups of a budget that count as gone wrong beside those that were seen (the share that Jeffreys' prior adds)."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,10 @@ class Calibration:
     def log10_limits(self, budget: int) -> tuple[float, float]:
         """Smallest and largest log10 likelihood ratio that so many validation groups can bear.
 
-        A ratio of 1 : r against a true claim would have to be seen wrong about once in r groups to be checked, so
-        nothing beyond the number of groups (plus one) is stated: of the source itself for evidence against, of the
-        other sources for evidence in favour.
+        A ratio of r would have to be seen wrong about once in r trials to be checked, so nothing beyond the number of
+        trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim;
+        evidence in favour with each of the other sources, as the ratio's alternative has them: each as likely as the
+        next. Those trials are of the same groups, so the bound holds for a mean false claim and not for the nearest.
         """
         behind = int(self.groups[max(int(np.searchsorted(self.budgets, budget, side="right")) - 1, 0)])
         return -float(np.log10(behind + 1)), float(np.log10(behind * (self.bias.shape[1] - 1) + 1))
@@ -126,11 +131,13 @@ class Calibration:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Calibration:
-        """The inverse of :meth:`to_arrays`."""
+        """The inverse of :meth:`to_arrays`; a scale above that of the smallest budget is taken as that one."""
+        scale = np.asarray(arrays["scale"], dtype=np.float64)
+        held = np.minimum(scale, scale[0])
         return cls(
             np.asarray(arrays["budgets"], dtype=np.intp),
-            np.asarray(arrays["scale"], dtype=np.float64),
-            np.asarray(arrays["bias"], dtype=np.float64),
+            held,
+            np.asarray(arrays["bias"], dtype=np.float64) * (held / scale)[:, None],
             np.asarray(arrays["groups"], dtype=np.intp),
         )
 
@@ -172,20 +179,46 @@ def held_out_groups(
     return Groups(np.concatenate(scores), np.concatenate(truths), np.concatenate(folds), np.concatenate(seed_of))
 
 
-def fit_scale(scores: Doubles, truth: Ints) -> float:
-    """The factor on scores (G, C) with the least negative log-likelihood: Newton steps on its logarithm.
+def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
+    """Share of the likelihood that groups (G, C) lend to having gone wrong, and the second place of each, (G,).
 
-    The likelihood is concave in the factor, so there is one optimum; it is held in 1e-4 .. 1e3, which it leaves only
-    where the groups are separated without an error.
+    A group that goes wrong is taken for one like those seen, with the second place as the truth. Without it a factor
+    on groups that are told apart without an error has no optimum. Groupings of further seeds are of the same traces,
+    and add no group.
     """
-    relative = scores - scores[np.arange(len(truth)), truth][:, None]
+    return WRONG / (len(scores) / seeds + WRONG), np.argpartition(scores, -2, axis=1)[:, -2]
+
+
+def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
+    """The factor on scores with the least negative log-likelihood: Newton steps on its logarithm.
+
+    The likelihood is concave in the factor, so there is one optimum. Where all groups lead to their source by about as
+    much, the factor turns what they lead by into odds of about twice their number.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (G, C)
+        C is at least 2.
+    truth : ndarray of shape (G,)
+    seeds : int
+        Groupings of the same traces that the G groups hold.
+
+    Returns
+    -------
+    float
+        Within 1e-4 .. 1e3.
+    """
+    rows = np.arange(len(truth))
+    wrong, second = _gone_wrong(scores, seeds)
+    relative = scores - scores[rows, truth][:, None]
+    expected = wrong * relative[rows, second].mean()
     low, high = np.log(SCALE_RANGE)
     at = 0.0
     for _ in range(NEWTON_STEPS):
         factor = np.exp(at)
         share = np.exp(normalised(factor * relative))
         mean = (share * relative).sum(1)
-        slope = factor * mean.mean()
+        slope = factor * (mean.mean() - expected)
         curvature = slope + factor**2 * ((share * relative**2).sum(1) - mean**2).mean()
         step = -slope / curvature if curvature > 1e-12 else -np.sign(slope)
         before, at = at, float(np.clip(at + np.clip(step, -1.0, 1.0), low, high))
@@ -194,8 +227,10 @@ def fit_scale(scores: Doubles, truth: Ints) -> float:
     return float(np.exp(at))
 
 
-def fit_scale_and_bias(scores: Doubles, truth: Ints) -> tuple[float, Doubles]:
+def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[float, Doubles]:
     """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood.
+
+    The likelihood and the arguments are those of :func:`fit_scale`.
 
     The prior keeps a few groups from fitting noise. Its standard deviation is not tuned: it is log C, the shift that
     takes one of C sources from as likely as the next to as likely as all others together.
@@ -203,32 +238,35 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints) -> tuple[float, Doubles]:
     n, classes = scores.shape
     spread = np.log(classes)
     rows = np.arange(n)
-    observed = np.bincount(truth, minlength=classes) / n
+    wrong, second = _gone_wrong(scores, seeds)
+    target = np.zeros((n, classes))
+    target[rows, second] = wrong
+    target[rows, truth] += 1 - wrong
 
     def loss(at: Doubles) -> tuple[float, Doubles]:
         logits = np.exp(at[0]) * scores + at[1:]
         logits -= logits.max(1, keepdims=True)
         share = np.exp(logits)
         total = share.sum(1, keepdims=True)
-        value = (np.log(total[:, 0]) - logits[rows, truth]).mean() + (at[1:] ** 2).sum() / (2 * spread**2 * n)
-        share /= total
-        slope = np.exp(at[0]) * ((share * scores).sum() - scores[rows, truth].sum()) / n
-        return float(value), np.r_[slope, share.mean(0) - observed + at[1:] / (spread**2 * n)]
+        value = np.log(total).mean() - (target * logits).sum() / n + (at[1:] ** 2).sum() / (2 * spread**2 * n)
+        away = share / total - target
+        slope = np.exp(at[0]) * (away * scores).sum() / n
+        return float(value), np.r_[slope, away.mean(0) + at[1:] / (spread**2 * n)]
 
-    start = np.r_[np.log(fit_scale(scores, truth)), np.zeros(classes)]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 100})
-    bias = found.x[1:] - found.x[1:].mean()
-    return float(np.exp(found.x[0])), bias
+    start = np.r_[np.log(fit_scale(scores, truth, seeds)), np.zeros(classes)]
+    bounds = [tuple(np.log(SCALE_RANGE)), *[(None, None)] * classes]
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 100}).x
+    return float(np.exp(best[0])), best[1:] - best[1:].mean()
 
 
 def bias_helps(groups: Groups) -> bool:
     """Whether a bias lowers the negative log-likelihood of folds that did not fit it."""
-    plain, biased = 0.0, 0.0
+    plain, biased, seeds = 0.0, 0.0, len(np.unique(groups.seed))
     for fold in np.unique(groups.fold):
         train, test = groups.where(groups.fold != fold), groups.where(groups.fold == fold)
-        scale = fit_scale(train.scores, train.truth)
+        scale = fit_scale(train.scores, train.truth, seeds)
         plain += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores), test.truth)
-        scale, bias = fit_scale_and_bias(train.scores, train.truth)
+        scale, bias = fit_scale_and_bias(train.scores, train.truth, seeds)
         biased += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores + bias), test.truth)
     return biased < plain
 
@@ -243,7 +281,8 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
     """Fit every budget.
 
     The bias is one of single traces, the same at every budget: it is fitted where there are many groups of many traces
-    (:func:`bias_budget`), and counts K times in a group of K.
+    (:func:`bias_budget`), and counts K times in a group of K. No scale is above that of the smallest budget: what
+    traces share makes a further one worth less than the first, and a fit that says otherwise has seen too few groups.
 
     Parameters
     ----------
@@ -268,9 +307,11 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
     groups = by_budget[at]
     per_trace = np.zeros(groups.scores.shape[1])
     if bias_helps(groups) if with_bias is None else with_bias:
-        scale, bias = fit_scale_and_bias(groups.scores, groups.truth)
+        scale, bias = fit_scale_and_bias(groups.scores, groups.truth, len(np.unique(groups.seed)))
         per_trace = bias / (scale * at)
-    scales = np.array([fit_scale(by_budget[k].scores + k * per_trace, by_budget[k].truth) for k in budgets])
+    fits = [(by_budget[k].scores + k * per_trace, by_budget[k]) for k in budgets]
+    scales = np.array([fit_scale(scores, groups.truth, len(np.unique(groups.seed))) for scores, groups in fits])
+    scales = np.minimum(scales, scales[0])
     counts = np.array([_of_a_seed(by_budget[k]) for k in budgets])
     biases = (scales * budgets)[:, None] * per_trace
     return Calibration(np.array(budgets), scales, biases, counts)

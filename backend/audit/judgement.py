@@ -71,7 +71,15 @@ def decide(log10_others: float, unknown_p: float | None, calibrated: bool) -> Ju
 
 
 def in_words(log10_ratio: float) -> str:
-    """The verbal scale: how strong, and for which side."""
+    """The verbal scale: how strong, and for which side.
+
+    Raises
+    ------
+    ValueError
+        If the ratio is not a number.
+    """
+    if math.isnan(log10_ratio):
+        raise ValueError("log10_ratio is not a number")
     words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
     if words == SCALE[0][1]:
         return words

@@ -3,12 +3,13 @@
 An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
 another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
 length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
-answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well.
+answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well. A few
+lengths that lie close together by chance are no limit: four responses have to end there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.audit.enrolment import Enrolment
+from backend.audit.sequential import StopRule
 
 CLEAN = "clean"
 ROOM = 1.25
 """How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
 PILE, NEAR = 0.4, 0.85
-"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths."""
+"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths, .."""
+FEWEST, WITHIN = 4, 0.075
+""".. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
 ENDS = 0.95
 """Share of the length of whole responses from which on a limit is that of the enrolled responses themselves."""
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
@@ -38,6 +42,12 @@ SUMMARY = {
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
 SPACE = "fingerprints"
+UNDECIDED = {
+    "stop_error": ("name", "names a source"),
+    "claim_false_support": ("support", "supports a claim"),
+    "claim_false_against": ("against", "refutes a claim"),
+}
+"""Error rates of the stop, the threshold that each is about, and what the rule never does where it is infinite."""
 
 
 def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
@@ -106,7 +116,8 @@ def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], w
     if not len(tokens):
         return CLEAN
     length = float(np.quantile(tokens, 0.95))
-    if not (tokens >= NEAR * length).mean() >= PILE or (whole is not None and length >= ENDS * whole):
+    piled = (tokens >= NEAR * length).mean() >= PILE and (abs(tokens - length) <= WITHIN * length).sum() >= FEWEST
+    if not piled or (whole is not None and length >= ENDS * whole):
         return CLEAN
     fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]
     return min(fitting, key=_limit, default=CLEAN)
@@ -148,7 +159,8 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
         :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
         sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
-        says so. None where no validation is attached.
+        says so. An error rate of the stop that no session could have shown is a row ``undecided`` without a value. None
+        where no validation is attached.
     """
     held = _columns(enrolment)
     if not len(held["part"]):
@@ -168,6 +180,8 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
             budgets = np.unique(held["k"][here])
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
             rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
+    rules = _stop_rules(enrolment)
+    rows = [_of_the_stopped(row, rows, rules) for row in rows]
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
     at = summary.get("accuracy_after") or next(iter(summary.values()), None)
     return {
@@ -189,6 +203,39 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
     told = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
     return told | {"sentence": sentence(told)}
+
+
+def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
+    table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
+    return {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
+
+
+def _of_the_stopped(
+    row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
+) -> dict[str, Any]:
+    """A row as it is, unless it is an error rate of the stop that says less than it seems.
+
+    Where nothing stops there is no error rate. A validation of before took it for 0 in every fold where nothing stops,
+    and averaged: its mean over the share that stops is a bound of the rate among all that do.
+    """
+    if row["part"] != "stop" or row["metric"] not in UNDECIDED:
+        return row
+    threshold, does = UNDECIDED[row["metric"]]
+    stated, rule = f"a stated error rate of {100 * row['level']:g} %", rules.get(row["level"])
+    undecided = {**row, "metric": "undecided", "value": None, "std": None}
+    if rule is not None and np.isinf(getattr(rule, threshold)):
+        return undecided | {"sentence": f"At {stated} the rule never {does}: no threshold was seen to keep that rate."}
+    stops = [one for one in rows if one["metric"] == "stop_share" and one["level"] == row["level"]]
+    if row["metric"] != "stop_error" or not stops:
+        return row
+    share, sessions = stops[0]["value"], stops[0]["n"]
+    if share == 0:
+        return undecided | {"sentence": f"At {stated} no held-out session stopped."}
+    if row["n"] < sessions or share == 1:
+        return row
+    most = min(row["value"] / share, 1.0)
+    said = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
+    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": said}
 
 
 def sentence(row: Mapping[str, Any]) -> str | None:
@@ -241,14 +288,15 @@ def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> d
     -------
     dict or None
         JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
-        windows, of which the data hold none), sibling, family. None where no validation is attached.
+        windows, of which the data hold none), sibling, family. None where no validation is attached, and for a window
+        below the smallest validated one: nobody has seen what so few traces show.
     """
     held = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")
     held = held[(held["part"] == "drift") & (held["space"] == SPACE) & (held["statistic"] == name)]
-    if held.empty:
-        return None
     sizes = np.sort(held["k"].unique())
+    if not len(sizes) or window < sizes[0]:
+        return None
     near = sizes[np.abs(np.log(sizes / window)).argmin()]
     shares = held[held["k"] == near].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}

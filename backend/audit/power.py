@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.drift import Method, drift_test
+from backend.audit.drift import FEWEST_PAIRED, Method, drift_test
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
@@ -82,6 +82,7 @@ def drift_frame(
         Columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd, and
         these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind 'same'
         have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
+        Nor have windows with fewer prompts than a paired test needs.
         A kind of which the sources hold no pair is absent.
     """
     prompts = len(features) // len(family)
@@ -92,7 +93,7 @@ def drift_frame(
             chosen = pairs_of_kind(family, kind, pairs, rng)
             orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
             for method in methods:
-                for paired in (False, True) if kind != "same" else (False,):
+                for paired in (False, True) if kind != "same" and window >= FEWEST_PAIRED else (False,):
                     alarms = []
                     for (a, b), order in zip(chosen, orders, strict=True):
                         before = features[a * prompts + order[:window]]

@@ -9,7 +9,7 @@ level with 95 % confidence, for it and every stricter threshold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,9 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 CONFIDENCE = 0.95
 THRESHOLDS = np.linspace(20.0, -5.0, 126)
-"""Candidate thresholds of log-odds or log ratios in nats, strictest first."""
+"""Candidate thresholds of the leader's log-odds in nats, strictest first."""
+CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)
+"""Those of the log ratio of a claim: none below 0, where the traces speak for the other side."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class StopRule:
     against : float
         Minus the log ratio: a true claim is refuted in at most ``level`` of the sessions.
 
+    Neither of the last two is negative.
     A threshold is infinite where so few held-out sessions cannot show that any would keep the level.
     """
 
@@ -128,7 +131,7 @@ class StopRule:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]], level: float | None = None) -> StopRule:
-        """One of the rules that :func:`stop_arrays` wrote.
+        """One of the rules that :func:`stop_arrays` wrote; a negative threshold of a claim is taken as 0.
 
         Parameters
         ----------
@@ -141,7 +144,8 @@ class StopRule:
         KeyError
             If there is none of that level, or more than one and no level is given.
         """
-        table = np.atleast_2d(np.asarray(arrays["thresholds"], dtype=np.float64))
+        table = np.atleast_2d(np.array(arrays["thresholds"], dtype=np.float64))
+        table[:, 2:] = np.maximum(table[:, 2:], 0.0)
         held = [cls(*map(float, row)) for row in table if level is None or abs(row[0] - level) < 1e-9]
         if len(held) != 1:
             raise KeyError(f"there is no stop rule of level {level}, only of {table[:, 0].tolist()}")
@@ -208,25 +212,28 @@ def fit_stop_rule(ratios: Doubles, sessions: Sessions, nearest: Ints, level: flo
         wrong = (at > 0) & (leader[n, np.maximum(at - 1, 0)] != sessions.truth)
         return float(weight @ wrong), float(weight @ (at > 0))
 
-    clusters = float(weight.sum())
+    def claim_rates(reached: Doubles) -> Callable[[float], tuple[float, float]]:
+        return lambda threshold: (float(weight @ (reached >= threshold)), float(weight.sum()))
+
     return StopRule(
         level=level,
-        name=_most_lenient([name_rates(float(t)) for t in THRESHOLDS], level),
-        support=_most_lenient([(float(weight @ (impostor >= t)), clusters) for t in THRESHOLDS], level),
-        against=_most_lenient([(float(weight @ (genuine >= t)), clusters) for t in THRESHOLDS], level),
+        name=_most_lenient(THRESHOLDS, name_rates, level),
+        support=_most_lenient(CLAIM_THRESHOLDS, claim_rates(impostor), level),
+        against=_most_lenient(CLAIM_THRESHOLDS, claim_rates(genuine), level),
     )
 
 
-def _most_lenient(rates: list[tuple[float, float]], level: float) -> float:
+def _most_lenient(thresholds: Doubles, rates: Callable[[float], tuple[float, float]], level: float) -> float:
     """Last threshold before the bound of (errors, trials) breaks, from the first where no error at all would keep it.
 
     Where that is depends on the number of trials only and not on the errors, so the tests stay in a fixed sequence.
     """
     kept = np.inf
-    for threshold, (errors, trials) in zip(THRESHOLDS, rates, strict=True):
+    for threshold in map(float, thresholds):
+        errors, trials = rates(threshold)
         if upper_bound(0.0, trials) > level:
             continue
         if upper_bound(errors, trials) > level:
             break
-        kept = float(threshold)
+        kept = threshold
     return float(kept)

@@ -1,9 +1,13 @@
 """Do the traces fit any enrolled source at all? A conformal p value for "none of them" on K traces at once.
 
 The paper's reader names the best of the enrolled sources even when the true one is not among them (Limitations). Here
-every enrolled source is asked whether its own held-out traces look as odd as the ones in question, K at a time; "none
-of the enrolled" is rejected unless all of them say no. Under the null that the traces come from enrolled source c, the
-p value of c is valid, and the largest over the sources is at least that. Three statistics are compared: the accumulated
+every enrolled source is asked whether its own held-out traces look as odd as the ones in question, K at a time; "an
+enrolled source made them" is rejected only where all of them say no, by the largest of their p values.
+
+A p value counts resampled groups, and these are of the few blocks of prompts that were held out: a handful of draws of
+what a block's prompts have in common. Where K is small beside a block that hardly shows. Where K comes near it the
+groups of a block are nearly alike, and the p value promises no more than the validation measured (``false_rejection``).
+Three statistics are compared: the accumulated
 log-posterior of the source itself (max-logit), and relative Mahalanobis distance, of the accumulated log-posterior
 profile and of the mean fingerprint.
 """
@@ -29,6 +33,9 @@ DRAWS = 499
 UNKNOWN_LEVEL = 0.05
 """p values up to it reject that any enrolled source made the traces."""
 SEED = 42
+SHORTENED = 0.25
+"""How much of the variance within a block is taken out at most where K comes near its size: there the means of the few
+blocks are all that tells one group from the next."""
 RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Shares of the identity that may be added to the within-source correlation before it is inverted."""
 
@@ -222,8 +229,8 @@ def fit_unknown(
     All sources answer the same prompts, so a few hundred prompts are few even beside tens of thousands of traces:
     distances measured on the prompts that fitted them are far too short. A block is therefore scored by means and
     covariances of the other blocks. Groups are means of K traces of one block, drawn with replacement, their deviation
-    from the block's mean shortened as for draws without (by at most one half in variance, so that K near the size of
-    a block is judged too mildly rather than from a handful of values).
+    from the block's mean shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the
+    size of a block is judged too mildly rather than from a handful of values).
 
     Parameters
     ----------
@@ -270,7 +277,7 @@ def fit_unknown(
             for place, budget in enumerate(budgets):
                 drawn = rng.integers(0, n, size=(each, budget)) + np.arange(each)[:, None] * n
                 times = np.bincount(drawn.ravel(), minlength=each * n).reshape(each, n)
-                means = mean + (times @ rows / budget - mean) * np.sqrt(max(1 - (budget - 1) / n, 0.5))
+                means = mean + (times @ rows / budget - mean) * np.sqrt(1 - min((budget - 1) / n, SHORTENED))
                 scores = means if discriminant is None else discriminant.score(means, budget)
                 nulls[place, source, which] = scores[:, source]
     whole = None if statistic == "max-logit" else fit_discriminant(features, labels, classes, ridge)

@@ -178,13 +178,14 @@ def stop_frame(
     Returns
     -------
     DataFrame
-        Columns k (traces of a session at most), metric, rule, level, value, std (over folds), n (sessions). Rules for
-        naming a source: ``plain`` (Wald's threshold on the plain sum), ``calibrated``
-        (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics ``stop_error`` (wrong
-        among the stopped), ``stop_share``, ``stop_traces`` (mean over all sessions, those that never stop at their full
-        length) and ``stop_traces_decided``. For a claim, by the controlled rule: ``claim_false_support`` (the nearest
-        enrolled source as the claim), ``claim_false_support_any`` (any other source), ``claim_false_against``,
-        ``claim_support`` and ``claim_traces`` (true claims).
+        Columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std (over
+        folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain sum),
+        ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
+        ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
+        (among all, those that never stop at their full length). For a claim, by the controlled rule:
+        ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
+        source), ``claim_false_against``, ``claim_support`` and ``claim_traces`` (true claims). What no session could
+        have done, because none stops or the threshold is infinite in every fold, has no row.
     """
     classes = log_posteriors.shape[1]
     labels = np.repeat(np.arange(classes), len(prompt_folds))
@@ -192,8 +193,7 @@ def stop_frame(
     if calibrations is None:
         by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
         calibrations = fold_calibrations(by_budget, with_bias)
-    found: dict[tuple[str, str, float], list[float]] = {}
-    sessions_seen = 0
+    found: dict[tuple[str, str, float], list[tuple[float, int]]] = {}
     for fold in np.unique(prompt_folds):
         others = [int(f) for f in np.unique(prompt_folds) if f != fold]
         calibration = calibrations[int(fold)]
@@ -204,7 +204,6 @@ def stop_frame(
         rules = [fit_stop_rule(fitted, train, nearest, level) for level in levels]
         del fitted
         test = fold_sessions(prompt_folds, [int(fold)], classes, orders, seed)
-        sessions_seen += len(test.truth)
         ratios = running_ratios(log_posteriors, test.rows, calibration)
         plain = running_ratios(log_posteriors, test.rows, None)
         for rule in rules:
@@ -214,47 +213,62 @@ def stop_frame(
                 ("calibrated", ratios, wald),
                 ("controlled", ratios, rule),
             ):
-                for metric, value in _named(paths, test, one).items():
-                    found.setdefault((metric, name, rule.level), []).append(value)
-            for metric, value in _claimed(ratios, test, nearest, rule).items():
-                found.setdefault((metric, "controlled", rule.level), []).append(value)
+                for metric, counted in _named(paths, test, one).items():
+                    found.setdefault((metric, name, rule.level), []).append(counted)
+            for metric, counted in _claimed(ratios, test, nearest, rule).items():
+                found.setdefault((metric, "controlled", rule.level), []).append(counted)
     return pd.DataFrame(
         [
-            {
-                "k": smallest,
-                "metric": metric,
-                "rule": rule,
-                "level": level,
-                "value": float(np.mean(values)),
-                "std": float(np.std(values)),
-                "n": sessions_seen,
-            }
-            for (metric, rule, level), values in found.items()
+            {"k": smallest, "metric": metric, "rule": rule, "level": level, **pooled(folds)}
+            for (metric, rule, level), folds in found.items()
+            if any(sessions for _, sessions in folds)
         ]
     )
 
 
-def _named(ratios: Doubles, sessions: Sessions, rule: StopRule) -> dict[str, float]:
+def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
+    """Mean over the sessions of all folds, and its spread over the folds that have any.
+
+    Parameters
+    ----------
+    folds : sequence of (sum, number of sessions)
+        At least one with sessions.
+
+    Returns
+    -------
+    dict
+        value, std, n (sessions).
+    """
+    n = sum(sessions for _, sessions in folds)
+    means = [total / sessions for total, sessions in folds if sessions]
+    return {"value": float(sum(total for total, _ in folds) / n), "std": float(np.std(means)), "n": n}
+
+
+def _named(ratios: Doubles, sessions: Sessions, rule: StopRule) -> dict[str, tuple[float, int]]:
+    """Sum over sessions and number of sessions, of every metric."""
     at, named = rule.named_at(ratios)
-    stopped = at > 0
+    stopped, n = at > 0, len(at)
+    stops = int(stopped.sum())
     return {
-        "stop_error": float((named != sessions.truth)[stopped].mean()) if stopped.any() else 0.0,
-        "stop_share": float(stopped.mean()),
-        "stop_traces": float(np.where(stopped, at, ratios.shape[1]).mean()),
-        "stop_traces_decided": float(at[stopped].mean()) if stopped.any() else float(ratios.shape[1]),
+        "stop_error": (float((named != sessions.truth)[stopped].sum()), stops),
+        "stop_share": (stops, n),
+        "stop_traces": (float(np.where(stopped, at, ratios.shape[1]).sum()), n),
+        "stop_traces_decided": (float(at[stopped].sum()), stops),
     }
 
 
-def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule) -> dict[str, float]:
+def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule) -> dict[str, tuple[float, int]]:
+    """As :func:`_named`; without sessions where the rule can support or refute nothing."""
     n, m = np.arange(len(ratios)), ratios.shape[1]
+    supports, refutes = (len(n) if np.isfinite(threshold) else 0 for threshold in (rule.support, rule.against))
     at, verdict = rule.claim_at(ratios[n, :, sessions.truth])
     wrong = rule.claim_at(ratios[n, :, nearest[sessions.truth]])[1]
     passed = np.stack([rule.claim_at(ratios[:, :, c])[1] == 1 for c in range(ratios.shape[2])], axis=1)
     passed[n, sessions.truth] = False
     return {
-        "claim_false_support": float((wrong == 1).mean()),
-        "claim_false_support_any": float(passed.sum() / (len(n) * (ratios.shape[2] - 1))),
-        "claim_false_against": float((verdict == -1).mean()),
-        "claim_support": float((verdict == 1).mean()),
-        "claim_traces": float(np.where(at > 0, at, m).mean()),
+        "claim_false_support": (float((wrong == 1).sum()), supports),
+        "claim_false_support_any": (float(passed.sum() / (ratios.shape[2] - 1)), supports),
+        "claim_false_against": (float((verdict == -1).sum()), refutes),
+        "claim_support": (float((verdict == 1).sum()), len(n)),
+        "claim_traces": (float(np.where(at > 0, at, m).sum()), len(n)),
     }

@@ -1,7 +1,7 @@
 """Two windows of traces from one endpoint, brought to a form that the drift test compares (paper, Limitations).
 
 Fingerprints are standardised as the enrolment does, so that no coordinate speaks louder for its scale. Where
-both windows answer the same prompts, answers are put side by side and swapped within prompts.
+both windows answer the same prompts, and enough of them, answers are put side by side and swapped within prompts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.drift import DriftTest, Method, drift_test
+from backend.audit.drift import FEWEST_PAIRED, DriftTest, Method, drift_test
 from backend.audit.enrolment import WHOLE, Enrolment
 from backend.audit.intake import Columns, Limits, Problem, inspect, walk
 from backend.errors import AtlasError
@@ -108,6 +108,7 @@ def compare(
     Returns
     -------
     DriftTest
+        Paired where the windows answer the same prompts, and at least as many as such a test needs.
 
     Raises
     ------
@@ -120,7 +121,7 @@ def compare(
                 f"The {name} window has {len(window)} trace{'s' if len(window) != 1 else ''}",
                 f"Give at least {FEWEST} traces in each window",
             )
-    order = side_by_side(*prompts) if max(len(before), len(after)) <= MOST else None
+    order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
     first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
     return drift_test(first, second if order is None else second[order], method, paired=order is not None)
 

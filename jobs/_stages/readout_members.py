@@ -326,14 +326,17 @@ class Scorer:
 
     def _tokens(self, panel: str) -> Ints:
         """Response tokens that the default proxy reads, counted once."""
-        path = self.folder.parent / f"tokens.{panel}.npy"
+        path = self.folder.parent / f"tokens.{panel}.npz"
         if path.exists():
-            held: Ints = np.load(path)
-            if len(held) == self.size(panel):
-                return held
+            with np.load(path, allow_pickle=False) as held:
+                if str(held["identity"]) == self.identity:
+                    kept: Ints = held["tokens"]
+                    return kept
         found = count_tokens(truncation_tokenizer(), self.material.traces(panel)[: self.size(panel)])
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, found)
+        scratch = path.with_suffix(".partial.npz")
+        np.savez(scratch, identity=np.array(self.identity), tokens=found)
+        scratch.replace(path)
         return found
 
     def _empty(self, condition: str) -> npt.NDArray[np.float16]:
