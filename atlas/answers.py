@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dash import Dash
-from flask import Response, g, request
+from flask import Response, abort, g, request
 
 from atlas.data import Questions
 
@@ -98,11 +98,15 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
     @app.server.before_request
     def recall() -> Response | None:
         g.answer_key = g.refused = None
-        if not request.path.endswith("/_dash-update-component") or (request.content_length or 0) > LONGEST_REQUEST:
+        if request.method != "POST" or not request.path.endswith("/_dash-update-component"):
             return None
-        told = request.get_json(silent=True) or {}
-        output = told.get("output")
-        callback = app.callback_map.get(output, {}).get("callback")
+        told = request.get_json()
+        output = told.get("output") if isinstance(told, dict) else None
+        if not isinstance(output, str) or output not in app.callback_map:
+            abort(400, "The request names no callback of the atlas. Reload the page.")
+        if (request.content_length or 0) > LONGEST_REQUEST:
+            return None
+        callback = app.callback_map[output].get("callback")
         if not (output == OPENED or getattr(callback, "pure", False)) or asked.problem() is not None:
             return None
         about = (asked.generation().name, today(), request.headers.get("Accept-Encoding", ""))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,13 @@ import dash
 import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
+from flask import Response
 from flask_caching import Cache
 from flask_compress import Compress
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from atlas import answers, api, bundles, shell
+from atlas.api import sites
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
@@ -101,6 +107,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             {"name": "description", "content": "Which language model wrote these traces: a map, and measurements"},
         ],
     )
+    if behind_proxy():
+        app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
     app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
     cached = Cache(
@@ -113,13 +121,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     )
     asked = Questions(data or default_data_folder(), cached)
     install(app.server, asked)
-    answers.install(app, asked)
-    Compress(app.server)
-    bundles.install(app, bundles.Packed(cache_folder() / "web-bundles") if cache is None else None)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
     service = Service(asked.folder, live, generation=asked.generation)
     service.warm()
     api.install(app.server, asked, service)
+    answers.install(app, asked)
+    Compress(app.server)
+    bundles.install(app, bundles.Packed(cache_folder() / "web-bundles") if cache is None else None)
     for order, page in enumerate(PAGES):
         dash.register_page(
             f"atlas.pages.{page.name}",
@@ -132,8 +140,26 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         page.register(app)
     shell.register(app, PAGES)
     app.layout = lambda: shell.frame(asked, PAGES)
-    app.index_string = _index()
+    first = _first()
+    app.index_string = _index(first)
+    _only_own_scripts(app, first)
     return app
+
+
+def behind_proxy() -> bool:
+    """Whether a reverse proxy says by which name and protocol it was asked; nobody else may say so."""
+    return os.environ.get("ATLAS_PROXY") == "1"
+
+
+def _only_own_scripts(app: Dash, first: str) -> None:
+    """Let pages run the scripts that are served here, and those inside them that were written here."""
+    own = f"'sha256-{base64.b64encode(hashlib.sha256(first.encode()).digest()).decode()}'"
+
+    @app.server.after_request
+    def tell(response: Response) -> Response:
+        if response.mimetype == "text/html":
+            response.headers.setdefault("Content-Security-Policy", sites.policy([*app.csp_hashes(), own]))
+        return response
 
 
 def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
@@ -154,10 +180,13 @@ def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
     return safe
 
 
-def _index() -> str:
+def _first() -> str:
     paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES if page.icon})
     bare = json.dumps([page.path for page in PAGES if page.name in WITHOUT_FIGURES])
-    first = _FIRST % (paths, json.dumps(camera_layout(())), bare, json.dumps(bundles.PLOTLY))
+    return _FIRST % (paths, json.dumps(camera_layout(())), bare, json.dumps(bundles.PLOTLY))
+
+
+def _index(first: str) -> str:
     fonts = "".join(
         f'<link rel="preload" href="/assets/fonts/ibm-plex-sans-latin-{weight}-normal.woff2" as="font" '
         'type="font/woff2" crossorigin>'

@@ -135,17 +135,23 @@ def _last(response: Response, seconds: int) -> None:
 
 def served(app: Dash, path: str) -> Path | None:
     """The script or style sheet that a path stands for, or None: only files that the pages themselves name."""
+    try:
+        file = _named(app, path)
+        return file if file is not None and file.suffix in TYPES and file.is_file() else None
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def _named(app: Dash, path: str) -> Path | None:
     if path.startswith(SUITES):
         package, _, rest = path.removeprefix(SUITES).partition("/")
         inside = check_fingerprint(rest)[0]
         if inside not in app.registered_paths.get(package, ()):
             return None
         home = getattr(sys.modules.get(package), "__file__", None)
-        file = Path(home).parent / inside if home else None
-    elif path.startswith("/assets/"):
+        return Path(home).parent / inside if home else None
+    if path.startswith("/assets/"):
         root = Path(app.config.assets_folder).resolve()
         file = (root / path.removeprefix("/assets/")).resolve()
-        file = file if file.is_relative_to(root) else None
-    else:
-        return None
-    return file if file is not None and file.suffix in TYPES and file.is_file() else None
+        return file if file.is_relative_to(root) else None
+    return None

@@ -182,6 +182,11 @@ class Questions:
         # A shallow copy: what is written into it stays in it.
         return cast(T, answer.copy(deep=False))
 
+    def ask_anew(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """The same without the cache, for questions that can be put in so many ways that they would fill it."""
+        with self.generation().cursor() as cursor:
+            return question(cursor, *arguments, **named)
+
     # ---- names ------------------------------------------------------------------------------------------------------
 
     def marks(self) -> dict[str, Mark]:

@@ -43,6 +43,8 @@ from backend.traces import Trace
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 _FAILURES_IN_A_ROW = 5
+_BEGINNING = b'{"source": "'
+"""Of every line that is written here."""
 
 
 @dataclass(frozen=True)
@@ -186,16 +188,14 @@ def read_collected(path: Path) -> list[Collected]:
     """
     try:
         raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+        whole = gzip.decompress(raw) if path.suffix == ".gz" else raw
     except OSError as error:
         raise AtlasError(
             f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
         ) from error
     except (EOFError, zlib.error) as error:
         raise AtlasError(f"{path} is a truncated or corrupt gzip file", "Compress the collection again") from error
-    except UnicodeDecodeError as error:
-        raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Collect into another file") from error
-    return [_collected(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    return _parsed(path, whole)
 
 
 def collected_records(path: Path, name: str) -> Records:
@@ -393,8 +393,7 @@ class _Sheet:
                     f"Another process is collecting into {self.path}",
                     "Wait until it has finished, or name another file",
                 ) from error
-            self._heal()
-            for line in read_collected(self.path):
+            for line in self._healed():
                 self._lines[line.source, line.sample_id] = line
         except BaseException:
             os.close(self._handle)
@@ -439,25 +438,23 @@ class _Sheet:
             while raw:
                 raw = raw[os.write(self._handle, raw) :]
 
-    def _heal(self) -> None:
-        """Take away what a killed process left behind its last whole line."""
+    def _healed(self) -> list[Collected]:
+        """The lines of the file, without what a killed process left behind the last whole one.
+
+        Nothing is taken away from a file that holds anything else than a collection.
+        """
+        raw = self.path.read_bytes()
+        start = raw.rfind(b"\n") + 1
+        whole, last = raw[:start], raw[start:]
+        torn = bool(last) and _is_torn(last)
+        lines = _parsed(self.path, whole if torn else raw)
         with _writing(self.path):
-            size = os.fstat(self._handle).st_size
-            with os.fdopen(os.dup(self._handle), "rb") as stream:
-                stream.seek(0)
-                raw = stream.read()
-            if not raw or raw.endswith(b"\n"):
-                return
-            start = raw.rfind(b"\n") + 1
-            try:
-                _collected(self.path, 0, raw[start:].decode("utf-8"))
-            except (AtlasError, UnicodeDecodeError):
+            if torn:
                 os.ftruncate(self._handle, start)
-                self._hearer.say(
-                    f"The last line of {self.path} was torn ({size - start} bytes); it is collected again."
-                )
-            else:
+                self._hearer.say(f"The last line of {self.path} was torn ({len(last)} bytes); it is collected again.")
+            elif last:
                 os.write(self._handle, b"\n")
+        return lines
 
 
 def _blank(source: Source, model: str, weights: str | None, endpoint: str | None) -> dict[str, Any]:
@@ -497,13 +494,32 @@ def _software(packages: Sequence[str]) -> dict[str, str]:
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AtlasError(
             f"{path}, line {number}, is not valid JSON ({error})", "Correct or remove that line"
         ) from error
     if not isinstance(row, dict):
         raise AtlasError(f"{path}, line {number}, is not a JSON object", "Correct or remove that line")
     return row
+
+
+def _parsed(path: Path, raw: bytes) -> list[Collected]:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Collect into another file") from error
+    return [_collected(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def _is_torn(last: bytes) -> bool:
+    """Whether this is the beginning of a line that was written here, and not the whole of one."""
+    if not (last.startswith(_BEGINNING) or _BEGINNING.startswith(last)):
+        return False
+    try:
+        json.loads(last)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _collected(path: Path, number: int, line: str) -> Collected:

@@ -203,7 +203,7 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check its name and permissions") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AtlasError(f"{path} is not valid TOML ({error})", "Correct that line") from error
     tables = content.get("sources")
     if not isinstance(tables, dict) or not tables:
@@ -554,7 +554,7 @@ class Endpoint:
             choice = content["choices"][0]
             text = choice["message"].get("content")
             usage = content.get("usage") or {}
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _TryAgainError(f"{self.host} sent something that is no chat completion", None) from error
         if text is not None and not isinstance(text, str):
             raise _TryAgainError(f"{self.host} sent a response that is no text", None)
@@ -593,7 +593,7 @@ class Endpoint:
     def _said(self, raw: bytes) -> str:
         """The server's own words, on one line and without the key."""
         text = raw.decode("utf-8", "replace")
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             content = json.loads(raw)
             if isinstance(content, dict):
                 error = content.get("error", content)

@@ -19,6 +19,7 @@ from backend.audit.attributor import Progress
 from backend.audit.ecosystems import find_enrolment
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
+from backend.audit.files import opened
 from backend.audit.inquiry import audit, checked, others_of
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.audit.loaded import Models
@@ -28,7 +29,8 @@ from backend.audit.scores import ORDERS, SEED
 from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
 from backend.store.builds import portable
-from jobs._audit import stop_on_interrupt, write_beside
+from jobs import _files
+from jobs._audit import stop_on_interrupt
 from jobs._common import command_line
 
 
@@ -73,6 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _list()
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
+    also = tuple(name.strip() for name in (arguments.also or "").split(",") if name.strip())
+    written = _targets(arguments.report)
+    named = [Path(name) for name in (arguments.enrolment, *also) if name]
+    _files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
+    _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
     columns = Columns(
         **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
@@ -91,15 +98,11 @@ def run(arguments: argparse.Namespace) -> int:
         orders=arguments.orders,
         seed=arguments.seed,
         stop_level=arguments.stop_level,
-        also=tuple(name.strip() for name in (arguments.also or "").split(",") if name.strip()),
+        also=also,
     )
     checked(enrolment, settings)
     others = others_of(enrolment, settings, find_enrolment)
-    try:
-        stream = arguments.traces.open("rb")
-    except OSError as error:
-        raise AtlasError(f"{arguments.traces} cannot be read ({error.strerror})", "Check the path") from error
-    with stream:
+    with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
         _say(layout)
         print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
@@ -118,13 +121,20 @@ def run(arguments: argparse.Namespace) -> int:
             )
     report = inquiry.report
     _answer(report)
-    if arguments.report is not None:
-        page = arguments.report.with_suffix(".html")
-        write_beside(page.with_suffix(".json"), write_json(report))
-        write_beside(page.with_suffix(".csv"), write_csv(report))
-        write_beside(page, write_html(report))
-        print(f"Written: {page}, {page.with_suffix('.json').name} and {page.with_suffix('.csv').name}.")
+    if written:
+        for path, form in zip(written, (write_json, write_csv, write_html), strict=True):
+            _files.write(path, form(report))
+        data, table, page = written
+        print(f"Written: {page}, {data.name} and {table.name}.")
     return 0
+
+
+def _targets(report: Path | None) -> tuple[Path, ...]:
+    """Data, table and page of a report; none where none is asked for."""
+    if report is None:
+        return ()
+    _files.writable([report])  # what is no name of a file has no other ending either
+    return tuple(report.with_suffix(ending) for ending in (".json", ".csv", ".html"))
 
 
 def _prior(path: Path | None) -> dict[str, float] | None:

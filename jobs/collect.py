@@ -15,6 +15,7 @@ from typing import Any
 from backend.collection import Hearer, collect, read_prompts
 from backend.errors import AtlasError
 from backend.sources import Manners, Source, parse_source, read_sources
+from jobs import _files
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     sources = sources_of(arguments)
     if arguments.limit is not None and arguments.limit < 1:
         raise AtlasError(f"limit is {arguments.limit}", "Give at least 1, or leave it out for all prompts")
+    _files.spare([arguments.to], filter(None, [arguments.prompts, arguments.sources]))
     prompts = read_prompts(arguments.prompts)[: arguments.limit]
     manners = Manners(
         per_minute=arguments.per_minute,

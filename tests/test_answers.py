@@ -157,6 +157,12 @@ def test_a_failing_callback_becomes_a_sentence_and_is_not_kept(
     assert "sideUpdate" not in healed and "pair" in healed["response"]
 
 
+@pytest.mark.parametrize("body", ["[1]", "null", "1", '"x"', "{}", '{"output": []}', '{"output": "x"}', "{", ""])
+def test_a_callback_that_there_is_not_is_refused(app: Dash, body: str) -> None:
+    answer = app.server.test_client().post("/_dash-update-component", data=body, content_type="application/json")
+    assert answer.status_code == 400
+
+
 def test_the_least_recently_sent_answers_go_first() -> None:
     held = Answers(limit=10)
     for key, size in (("a", 4), ("b", 4)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import io
 import json
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -88,6 +91,44 @@ def test_the_first_bytes_hold_the_tokens_and_nothing_from_elsewhere(app: Dash) -
     assert "--ink:#E8ECF1" in page and 'lang="en"' in page
     for line in page.split('"'):
         assert not line.startswith(("http://", "https://", "//")), line
+
+
+def test_pages_run_their_own_scripts_and_stand_in_no_frame(app: Dash) -> None:
+    answer = app.server.test_client().get("/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["frame-ancestors"] == "'none'" and policy["default-src"] == "'self'"
+    assert "unsafe" not in policy["script-src"]
+    inside = re.findall(r"<script(?: id=\"_dash-renderer\"[^>]*)?>(.*?)</script>", answer.get_data(as_text=True), re.S)
+    assert len(inside) >= 2
+    for script in inside:
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy["script-src"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "Content-Security-Policy" not in app.server.test_client().get("/health").headers
+
+
+@pytest.mark.parametrize(("proxy", "secure"), [("1", True), ("", False)])
+def test_cookies_are_secure_behind_a_proxy_that_says_so(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, secure: bool
+) -> None:
+    monkeypatch.setenv("ATLAS_PROXY", proxy)
+    monkeypatch.setenv("ATLAS_TOKEN", "t")
+    client = create_application(data, tmp_path / "cache").server.test_client()
+    through = {"Host": "127.0.0.1:8050", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "atlas.example"}
+    given = client.post("/api/session", json={"token": "t"}, headers=through)
+    assert ("Secure" in given.headers["Set-Cookie"]) is secure
+    own = client.post("/api/session", json={"token": "t"}, headers=through | {"Origin": "https://atlas.example"})
+    assert own.status_code == (204 if secure else 403)
+
+
+def test_numbers_for_programs_do_not_fill_the_disk(app: Dash, tmp_path: Path) -> None:
+    client = app.server.test_client()
+    client.get("/api/evaluations?limit=5")
+    client.get("/api/neighbors/gpt_1?top=5")
+    before = sorted((tmp_path / "cache").rglob("*"))
+    for number in range(1, 5):
+        assert client.get(f"/api/evaluations?limit=5&offset={number}").status_code == 200
+        assert client.get(f"/api/neighbors/gpt_1?top={number}").status_code == 200
+    assert sorted((tmp_path / "cache").rglob("*")) == before
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -225,11 +266,11 @@ def test_published_curves_are_drawn_behind_and_marked(asked: Questions, app: Das
         drawn = attribution._budget(asked, view)
         alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
     lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Vast-70B", "Tiny-1M ± std", "Tiny-1M"]
+    assert list(lines) == ["Word n-grams", "Vast-70B", "Tiny-1M, band", "Tiny-1M"]
     assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
     assert ", published" in lines["Vast-70B"].text[0]
     assert "published" in str(drawn.sentence) and "published" not in str(alone.sentence)
-    assert [trace.name for trace in alone.figure.data] == ["Tiny-1M ± std", "Tiny-1M"]
+    assert [trace.name for trace in alone.figure.data] == ["Tiny-1M, band", "Tiny-1M"]
     table = attribution.PAGE.figures["budget"].table(asked, view)
     assert set(table["origin"]) == {"measured", "published"}
 
@@ -318,13 +359,19 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: Questions, app:
         elsewhere = compare_elsewhere.elsewhere(asked, view)
         default = compare_chosen.chosen(asked, asked.settle(View(roster="12-way")))
     lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Vast-70B", "Word n-grams ± std", "Word n-grams", "Tiny-1M ± std", "Tiny-1M"]
+    assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
     assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
     tested = ends.loc[("ngram-word", "accuracy", 100)]
     first = ends.loc[("reader-paper/tiny/ur", "accuracy", 100)]
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])
     assert pd.isna(first["difference"]) and pd.isna(ends.loc[("reader-paper/vast/ur", "accuracy", 100), "p_holm"])
-    assert "p .004" in table and "Published" in table and table.index("Tiny-1M") < table.index("Word n-grams")
+    assert (
+        "p .004" in table
+        and "before the correction" in table
+        and tested["together"] == 1
+        and "Published" in table
+        and table.index("Tiny-1M") < table.index("Word n-grams")
+    )
     assert list(elsewhere.figure.layout.xaxis.ticktext) == [
         "Agent500<br>whole responses",
         "Agent500<br>64 tokens",

@@ -71,8 +71,19 @@ def test_only_files_that_pages_name_are_served(app: Dash) -> None:
         "/_dash-component-suites/os/path.js",
         "/_dash-component-suites/plotly/../../../etc/passwd.js",
         "/source/x.js",
+        "/assets/\0.js",
+        f"/assets/{'a' * 5000}.js",
+        f"/_dash-component-suites/{'a' * 5000}/\0.js",
     ):
         assert served(app, path) is None, path
+
+
+def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
+    publish_invented(tmp_path / "data")
+    app = create_application(tmp_path / "data", tmp_path / "cache")
+    install(app, Packed(tmp_path / "packed", lambda content: content))
+    for name in ("%00", "a" * 5000):
+        assert app.server.test_client().get(f"/assets/{name}.js", headers=ACCEPTS).status_code == 404
 
 
 def test_packed_scripts_are_sent_and_say_how_long_they_last(tmp_path: Path) -> None:

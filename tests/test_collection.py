@@ -394,6 +394,8 @@ def test_nothing_is_asked_twice(server: Server, prompts: list[Prompt], tmp_path:
         b'{"choices": [{"message": {"content": 5}}]}',
         b"[]",
         b'{"choices": [{"mess',
+        pytest.param(b"[" * 200_000, id="deep"),
+        pytest.param((500, {}, "[" * 200_000), id="deep and busy"),
     ],
     ids=str,
 )
@@ -557,6 +559,39 @@ def test_a_torn_last_line_is_collected_again(server: Server, prompts: list[Promp
     else:
         assert summary.collected == 1 and any("was torn" in s for s in heard)
     assert [line.sample_id for line in read_collected(filled)] == ["p-0", "p-1", "p-2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"my notes", "line 1, is not valid JSON"),
+        (b"a first line\nand a last one without an end", "line 1, is not valid JSON"),
+        (b'{"prompt": "A question?"}\n{"prompt": "Ano', "line 1, has no text 'source'"),
+        (b'{"prompt": "A question?"}', "line 1, has no text 'source'"),
+        (b'{"source": "x", "url": "y"}', "line 1, has no text 'sample_id'"),
+        pytest.param(b"[" * 200_000, "line 1, is not valid JSON", id="deep"),
+        (b"caf\xe9", "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_collection_stays_as_it_is(
+    server: Server, prompts: list[Prompt], tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(AtlasError, match=message):
+        collect([api(server)], prompts, path, manners=quick())
+    assert path.read_bytes() == content and not server.requests
+
+
+def test_what_is_read_is_not_written_over(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, link = tmp_path / "prompts.txt", tmp_path / "link.jsonl"
+    file.write_text("Question?", "utf-8")
+    link.symlink_to(file)
+    for path in (file, link, tmp_path / "." / "prompts.txt"):
+        command = ["collect", "--prompts", str(file), "--to", str(path), "--base-url", server.address, "--model", "gpt"]
+        assert main(command) == 2
+        assert "would be written over" in capsys.readouterr().err
+    assert file.read_text("utf-8") == "Question?" and not server.requests
 
 
 def test_kill_while_collecting_loses_nothing_that_was_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.audit import sessions
 from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
@@ -343,14 +345,39 @@ def test_everything_is_deleted_after_a_day(service: Service) -> None:
         os.utime(file, (past, past))
     fresh = service.upload(ANN, "new.jsonl", file_of("code"))
     service._jobs[ANN, job].created = past
-    service._swept = 0.0
-    service.upload(BEN, "t.jsonl", file_of("plain"))
+    for ask in (lambda: service.inspect(ANN, old.key), lambda: service.report(ANN, job)):
+        with pytest.raises(MissingError):  # before anybody looked for what is too old
+            ask()
+    assert service.jobs(ANN) == []
+    service.sweep()
     assert {file.name.split(".")[0] for file in place.iterdir()} == {fresh.key}
     for ask in (lambda: service.inspect(ANN, old.key), lambda: service.report(ANN, job)):
         with pytest.raises(MissingError):
             ask()
     again = Service(place.parent.parent.parent / "data", place.parent.parent)
     assert again.inspect(ANN, fresh.key).traces == 12  # files outlive a restart, until their day is over
+
+
+def test_an_idle_server_deletes_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SWEEP", 0.02)
+    before = set(threading.enumerate())
+    service = Service(tmp_path / "data", tmp_path / "cache")
+    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
+    place = service.uploads.place(ANN)
+    past = time.time() - LIFETIME
+    for file in place.iterdir():
+        os.utime(file, (past, past))
+    until = time.monotonic() + PATIENCE
+    while place.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not place.exists()
+    with pytest.raises(MissingError):
+        service.inspect(ANN, key)
+    (thread,) = set(threading.enumerate()) - before
+    del service
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_discarded_file_leaves_its_report(service: Service) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, health, numbers, openapi, problems
+from atlas.api import access, attribution, health, numbers, openapi, problems, sites
 from atlas.api.access import authorised
 from atlas.data import Questions
 from backend.audit.service import Service
@@ -17,7 +17,7 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 
 
 def install(server: Flask, asked: Questions, service: Service) -> None:
-    """Answer ``/health`` and everything below ``/api``.
+    """Answer ``/health`` and everything below ``/api``; to be called before anything else that answers requests.
 
     Parameters
     ----------
@@ -28,6 +28,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
         Also found by the pages, as ``server.extensions["attribution"]``.
     """
     server.extensions["attribution"] = service
+    sites.install(server)
     health.add_health(server, asked)
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
     attribution.add(routes, service)

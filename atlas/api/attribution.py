@@ -16,6 +16,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from atlas.api.problems import PREFIX, RefusedError, document, refused
 from atlas.api.requests import received
+from atlas.api.sites import BARE
 from backend.audit.progress import ENDED, Snapshot
 from backend.audit.service import Service
 from backend.audit.sessions import SHORT
@@ -30,6 +31,8 @@ WAITERS = 4
 """Requests that wait at a time; each holds one of the server's threads."""
 BODY = 27_000_000
 """Bytes of a request: a file of 25 MB, and its wrapping."""
+PULSE = 2.0
+"""Seconds after which a stream says how far it is, also where that is no further: nobody else notices who hung up."""
 FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 
 
@@ -103,16 +106,19 @@ def add(routes: Blueprint, service: Service) -> None:
                 f"Choose from {', '.join(FORMS)}.",
                 [{"pointer": "form", "detail": f"One of {', '.join(FORMS)}"}],
             )
-        return Response(service.export(session, job, form), content_type=FORMS[form])
+        answer = Response(service.export(session, job, form), content_type=FORMS[form])
+        if form == "html":
+            answer.headers["Content-Security-Policy"] = BARE
+        return answer
 
 
 def _lines(service: Service, session: str, job: str, end: Callable[[], None]) -> Iterator[bytes]:
-    """Progress after every batch, then the report."""
+    """Progress after every batch and every few seconds, then the report."""
     done, ends = 0, time.monotonic() + STREAM_SECONDS
     try:
         while True:
-            now = service.wait(session, job, 5.0, after=done)
-            if now.done > done:
+            now = service.wait(session, job, PULSE, after=done)
+            if now.done > done or now.state not in ENDED:
                 fresh = [point for point in now.points if point.traces > done]
                 yield _line({"event": "progress"} | _state(now, session) | {"evidence": _plain(fresh)})
                 done = now.done

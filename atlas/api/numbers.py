@@ -41,7 +41,7 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
             if getattr(view, name) != value:
                 raise _wrong(name, "The generation knows no such name")
         reader = asked.map_reader(view) or view.reader
-        frame = asked.ask(queries.neighbors, reader, view.roster, view.domain, label, top)
+        frame = asked.ask_anew(queries.neighbors, reader, view.roster, view.domain, label, top)
         if not len(frame):
             raise RefusedError(
                 HTTPStatus.NOT_FOUND,
@@ -58,7 +58,7 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
         if "k" in request.args:
             given["k"] = _number("k", 1, 1, 1_000_000)
         given |= {"limit": _number("limit", 1_000, 1, MOST_ROWS), "offset": _number("offset", 0, 0, 10**9)}
-        frame, total = asked.ask(api_queries.evaluations, **given)
+        frame, total = asked.ask_anew(api_queries.evaluations, **given)
         return jsonify({"generation": asked.generation().name, "total": total, "evaluations": rows(frame)})
 
     @routes.get("/ecosystems")

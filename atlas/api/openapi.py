@@ -311,7 +311,8 @@ def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
 
 
 def _wrong(*statuses: int) -> Schema:
-    return {str(status): {"$ref": "#/components/responses/problem"} for status in statuses}
+    """Problems of a route, and that of a request from another site, which each may answer."""
+    return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, 403})}
 
 
 def _parameter(name: str, place: str, schema: Schema, description: str = "", *, required: bool = False) -> Schema:

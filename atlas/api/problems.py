@@ -83,14 +83,16 @@ def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Res
 def handle(server: Flask, blueprint: str) -> None:
     """Answer every error below ``/api`` with a problem document, also for paths and methods that do not exist.
 
-    Dash answers any other GET with its page, so paths are matched against the blueprint's own rules first.
+    Dash answers any other GET with its page, so paths are matched against the blueprint's own rules first. A path with
+    one slash more is another path: Flask would lead to the one without it by the name that the request came with.
     """
+    server.url_map.merge_slashes = False
     rules = [
-        Rule(rule.rule, endpoint=rule.endpoint, methods=rule.methods, strict_slashes=False)
+        Rule(rule.rule, endpoint=rule.endpoint, methods=rule.methods)
         for rule in server.url_map.iter_rules()
         if rule.endpoint.startswith(f"{blueprint}.")
     ]
-    known = Map(rules).bind("")
+    known = Map(rules, merge_slashes=False).bind("")
 
     @server.before_request
     def only_what_exists() -> None:

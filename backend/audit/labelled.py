@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.files import opened
 from backend.audit.intake import COMMAND_LINE, Columns, Limits, Received, receive
 from backend.errors import AtlasError
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
@@ -101,11 +101,7 @@ def read_labelled(
     AtlasError
         If the file cannot be read, or :func:`labelled` refuses what is in it.
     """
-    try:
-        stream: BinaryIO = path.open("rb")
-    except OSError as error:
-        raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check the path") from error
-    with stream:
+    with opened(path) as stream:
         intake = receive(stream, path.name, columns, limits)
     notes = []
     if intake.problems:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from backend.audit.checks import Checks
 from backend.audit.intake import Limits
-from backend.audit.progress import Job
 from backend.audit.uploads import BusyError, MissingError, Upload
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
@@ -235,10 +234,3 @@ class Service(Checks):
                     return found
         attached = enrolment.attachments.get("signatures.vectors", np.empty((0, 0)))
         return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, attached, strict=False)}
-
-    def _same(self, job: Job) -> Enrolment:
-        """The enrolment that a job was scored with."""
-        enrolment = self._ecosystems.enrolment(job.enrolment)
-        if enrolment.sha256 != job.enrolment_sha256:
-            raise MissingError(f"The ecosystem '{job.enrolment}' was made anew since", "Run the audit again")
-        return enrolment

@@ -6,11 +6,13 @@ a job brought lies beside its file, so that the memory of the server does not gr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,7 @@ KEPT_JOBS = 1_000
 SHORT = 200
 """Traces up to which a job goes before longer ones, and between two batches of one."""
 SWEEP = 600
-"""Seconds between two looks for what is too old."""
+"""Seconds between two looks for what would be too old before the next one."""
 FAILED = ("The server could not score these traces", REMEDY)
 
 
@@ -65,8 +67,10 @@ class Sessions:
         self._host = Host(self._ecosystems, load, limits)
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, str], Job] = {}
-        self._swept = 0.0
-        self._sweep()
+        self.sweep()
+        ended = threading.Event()
+        weakref.finalize(self, ended.set)
+        threading.Thread(target=_keep_sweeping, args=(weakref.ref(self), ended), name="sweeping", daemon=True).start()
 
     # ---- the proxy --------------------------------------------------------------------------------------------------
 
@@ -100,7 +104,6 @@ class Sessions:
         AtlasError
             TooLargeError, BusyError, or if it is empty.
         """
-        self._sweep()
         return self.uploads.add(session, name, content)
 
     def inspect(self, session: str, key: str, columns: Columns | None = None) -> Preview:
@@ -148,7 +151,6 @@ class Sessions:
         AtlasError
             MissingError, BusyError, or whatever is wrong.
         """
-        self._sweep()
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
         from backend.audit.inquiry import checked, others_of  # torch is here already, with the enrolment
@@ -211,7 +213,7 @@ class Sessions:
     def jobs(self, session: str) -> list[Snapshot]:
         """Jobs of a session, the newest first."""
         with self._lock:
-            names = [name for owner, name in self._jobs if owner == session]
+            names = [name for (owner, name), job in self._jobs.items() if owner == session and not _is_over(job)]
         return [self.progress(session, name) for name in reversed(names)]
 
     def forget(self, session: str) -> None:
@@ -223,6 +225,20 @@ class Sessions:
             job.stop.set()
             job.become("cancelled")
         self.uploads.forget(session)
+
+    def sweep(self) -> None:
+        """Delete what would be too old before the next look."""
+        until = time.time() + SWEEP
+        with self._lock:
+            ended = [held for held, job in self._jobs.items() if job.state in ENDED]
+            old = [held for held in ended if _is_over(self._jobs[held], until)]
+            surplus = ended[: max(0, len(self._jobs) - KEPT_JOBS)]
+            for held in {*old, *surplus}:
+                del self._jobs[held]
+                for ending in ("report.json", "npz"):
+                    with contextlib.suppress(OSError):
+                        self._place(*held, ending).unlink()
+        self.uploads.sweep(until)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +256,7 @@ class Sessions:
             at_fault = None
             inquiry = self._host.engine().run(job, enrolment, path, upload.name, between)
             scored = inquiry.scored
-            kept: dict[str, Any] = {"signature": scored.signature}
+            kept: dict[str, Any] = {"signature": scored.signature, "mean": scored.mean}
             if scored.fingerprints is not None:
                 kept["fingerprints"] = scored.fingerprints
             with self._lock:
@@ -266,25 +282,23 @@ class Sessions:
     def _job(self, session: str, job: str) -> Job:
         with self._lock:
             held = self._jobs.get((session, job))
-        if held is None:
+        if held is None or _is_over(held):
             raise MissingError("This session has no such audit", "Start one; what is older than 24 hours is deleted")
         return held
 
     def _place(self, session: str, job: str, ending: str) -> Path:
         return self.uploads.place(session) / f"{job}.{ending}"
 
-    def _sweep(self) -> None:
-        """Delete what is too old, every few minutes at most."""
-        now = time.time()
-        with self._lock:
-            if now - self._swept < SWEEP:
-                return
-            self._swept = now
-            ended = [held for held, job in self._jobs.items() if job.state in ENDED]
-            old = [held for held in ended if self._jobs[held].created < now - LIFETIME]
-            surplus = ended[: max(0, len(self._jobs) - KEPT_JOBS)]
-            for held in {*old, *surplus}:
-                del self._jobs[held]
-                for ending in ("report.json", "npz"):
-                    self._place(*held, ending).unlink(missing_ok=True)
-        self.uploads.sweep(now)
+
+def _is_over(job: Job, when: float | None = None) -> bool:
+    """Whether nobody may see a job any more; one that runs so long is kept to its end."""
+    return job.state in ENDED and job.created < (time.time() if when is None else when) - LIFETIME
+
+
+def _keep_sweeping(held: weakref.ref[Sessions], ended: threading.Event) -> None:
+    """Sweep every few minutes, also where nobody asks for anything, for as long as the sessions are used."""
+    while not ended.wait(SWEEP):
+        sessions = held()
+        if sessions is not None:
+            sessions.sweep()
+        del sessions

@@ -190,7 +190,7 @@ class Uploads:
         if _KEY.fullmatch(key):
             try:
                 told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
-                if (path := place / f"{key}.file").exists():
+                if (path := place / f"{key}.file").stat().st_mtime >= time.time() - LIFETIME:
                     return Upload(**told), path
             except (OSError, ValueError, TypeError):
                 pass
@@ -250,13 +250,14 @@ class Uploads:
     def sweep(self, now: float | None = None) -> None:
         """Delete every file that is older than its lifetime, and folders that are empty then."""
         oldest = (time.time() if now is None else now) - LIFETIME
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock:
             for place in self.folder.glob("*/"):
-                for file in place.iterdir():
-                    if file.stat().st_mtime < oldest:
-                        file.unlink(missing_ok=True)
-                if not any(place.iterdir()):
-                    place.rmdir()
+                with contextlib.suppress(OSError):  # a session that ends at this moment takes its folder along
+                    for file in place.iterdir():
+                        if file.stat().st_mtime < oldest:
+                            file.unlink(missing_ok=True)
+                    if not any(place.iterdir()):
+                        place.rmdir()
 
 
 def _plain_name(name: str) -> str:

@@ -1,0 +1,62 @@
+"""Files that a verb writes: never over what it reads, in one step, and refused before the work where they cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from backend.errors import AtlasError
+
+
+def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
+    """Refuse targets that are also read.
+
+    Raises
+    ------
+    AtlasError
+        Names the file that would be lost.
+    """
+    for source in sources:
+        for target in targets:
+            with contextlib.suppress(OSError):  # what is not there yet is nobody's
+                if target.samefile(source):
+                    raise AtlasError(f"{source} is read, and would be written over", "Choose another name to write to")
+
+
+def writable(targets: Sequence[Path]) -> None:
+    """Refuse targets that cannot be written, before hours of work; their folders are made.
+
+    Raises
+    ------
+    AtlasError
+        Names the first one.
+    """
+    for target in targets:
+        with _writing(target):
+            if target.is_dir():
+                raise AtlasError(f"{target} is a folder", "Name a file")
+            _scratch(target).touch()
+            _scratch(target).unlink()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file in one step."""
+    with _writing(path):
+        _scratch(path).write_text(text, "utf-8")
+        _scratch(path).replace(path)
+
+
+def _scratch(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise AtlasError(
+            f"{path} cannot be written ({error.strerror})", "Choose a folder that you may write to"
+        ) from error
