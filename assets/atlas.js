@@ -76,6 +76,20 @@
 
   const none = () => window.dash_clientside.no_update;
 
+  // What a map without its page needs: the question, who sees it so, and the families, which the page's panels tell.
+  function alone(plot) {
+    const said = (selector) => document.querySelector(".map-title " + selector).textContent.replace(/</g, "&lt;");
+    const text = said("h1") + "<br><sub>" + said(".sentence").split(". ")[0] + "</sub>";
+    const data = plot.data.map((trace) => ({ ...trace, showlegend: !!trace.customdata && trace.name !== "context" }));
+    const layout = {
+      title: { text, x: 0.02, xanchor: "left", font: { size: 18 } },
+      margin: { ...plot.layout.margin, t: 64 },
+      showlegend: true,
+      legend: { font: { size: 11 } },
+    };
+    return { data, layout };
+  }
+
   // A camera as the link has it: eye, centre, up.
   const numbers = (camera) =>
     ["eye", "center", "up"].flatMap((part) => ["x", "y", "z"].map((axis) => +camera[part][axis].toFixed(3)));
@@ -239,15 +253,14 @@
         const plot = document.querySelector("#figure-" + chosen.figure + " .js-plotly-plot");
         if (plot && window.Plotly) {
           const ground = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim();
-          const old = plot.layout.paper_bgcolor;
-          plot.layout.paper_bgcolor = ground;
-          window.Plotly.downloadImage(plot, {
+          const { data, layout } = chosen.figure === "map" ? alone(plot) : plot;
+          window.Plotly.downloadImage({ data, layout: { ...plot.layout, ...layout, paper_bgcolor: ground } }, {
             format: chosen.type,
             filename: "atlas-" + chosen.figure,
             width: plot.clientWidth,
             height: plot.clientHeight,
             scale: chosen.type === "png" ? 2 : 1,
-          }).finally(() => { plot.layout.paper_bgcolor = old; });
+          });
         }
         return none();
       },

@@ -30,6 +30,14 @@ def number(field: str, title: str, kind: str = "count", width: int = 84, **more:
     }
 
 
+def at_scrollbar(column: Column) -> Column:
+    """A column of numbers at the right end of a grid that scrolls, where the scrollbar lies over its last 16 pixels."""
+    wide = {name: column[name] + 16 for name in ("width", "minWidth") if name in column}
+    return column | wide | {
+        "cellClass": "ag-right-aligned-cell at-scrollbar", "headerClass": "ag-right-aligned-header at-scrollbar"
+    }  # fmt: skip
+
+
 def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) -> Column:
     """A column of text."""
     return {

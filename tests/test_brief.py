@@ -66,20 +66,24 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: Questions) -> No
     assert "14 of 16 mean decisions are right" in told(drawn.sentence)
 
 
-def test_the_best_readout_is_named_whichever_it_is() -> None:
-    frame = pd.DataFrame(
-        {
-            "reader": ["a", "a", "b", "b"],
-            "origin": ["measured", "measured", "published", "published"],
-            "readout": ["dc-ac", "ac", "dc-ac", "dc"],
-            "value": [0.6, 0.7, 0.8, 0.5],
-        }
-    )
-    names = {"a": "Reader A", "b": "Reader B"}
-    assert relationships.called(relationships.best(frame, "measured"), names) == (
-        "Reader A by its drift (first AC) alone"
-    )
-    assert relationships.called(relationships.best(frame, "published"), names) == "Reader B"
+@pytest.mark.parametrize(
+    ("readout", "called"),
+    [
+        ("dc-ac", "Reader A"),
+        ("ac", "Reader A by drift (first AC) alone"),
+        ("ac@last", "Reader A by drift (first AC), last block"),
+        ("concat", "Reader A by both, side by side"),
+    ],
+)
+def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) -> None:
+    assert relationships.called(pd.Series({"reader": "a", "readout": readout}), {"a": "Reader A"}) == called
+
+
+def test_the_best_is_that_of_the_whole_table(asked: Questions) -> None:
+    view = asked.settle(View(protocol="pair"))
+    table = relationships._rate_rows(asked, view)
+    for origin, rows in table.groupby("origin"):
+        assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
 
 
 def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> None:

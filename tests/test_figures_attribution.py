@@ -17,14 +17,16 @@ BUDGETS = [1, 5, 10, 20, 50, 100]
 @pytest.fixture
 def curve() -> pd.DataFrame:
     value = np.array([0.04, 0.3, 0.5, 0.7, 0.9, 0.96])
-    measured = pd.DataFrame({"line": "a", "k": BUDGETS, "value": value, "std": 0.02, "n": 600, "origin": "measured"})
-    return pd.concat([measured, measured.assign(line="b", value=value / 2, std=np.nan, origin="published")])
+    measured = pd.DataFrame({"line": "a", "k": BUDGETS, "value": value, "n": 600, "origin": "measured"})
+    banded = measured.assign(low=value - 0.02, high=value + 0.02, band="95 % interval")
+    bare = measured.assign(line="b", value=value / 2, low=np.nan, high=np.nan, band="", origin="published")
+    return pd.concat([banded, bare])
 
 
 def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -> None:
     lines = [Line("a", "ours", "#0F7EA3"), Line("b", "<i>theirs</i>", "#A53900")]
     figure = figures.budget_curves(curve, lines, theme="light", axis="Accuracy", k=20, chance=0.01, unit=True)
-    assert [trace.name for trace in figure.data] == ["ours ± std", "ours", "&lt;i&gt;theirs&lt;/i&gt;"]
+    assert [trace.name for trace in figure.data] == ["ours, band", "ours", "&lt;i&gt;theirs&lt;/i&gt;"]
     band, ours, theirs = figure.data
     assert max(band.y) == pytest.approx(0.98) and min(band.y) == pytest.approx(0.02)
     assert ours.line.dash == "solid" and theirs.line.dash == "dash"
@@ -36,7 +38,16 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
     assert labels["ours"].y == pytest.approx(0.96) and labels["ours"].font.color == "#0F7EA3"
     marked = [shape for shape in figure.layout.shapes if shape.x0 == 20]
     assert len(marked) == 1 and marked[0].line.color == TOKENS["light"]["accent"]
-    assert ours.text[0] == "<b>ours</b><br>1 trace: .040 ± .020<br>600 groups"
+    assert ours.text[0] == "<b>ours</b><br>1 trace: .040<br>95 % interval: .020 to .060<br>600 groups"
+    assert theirs.text[0].endswith("1 trace: .020<br>600 groups")
+
+
+def test_lines_without_a_name_tell_it_on_hover_alone(curve: pd.DataFrame) -> None:
+    lines = [Line("b", "theirs", TOKENS["dark"]["edge"], front=False, named=False), Line("a", "ours", "#0F7EA3")]
+    figure = figures.budget_curves(curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True)
+    assert [note.text for note in figure.layout.annotations] == ["ours"]
+    theirs = figure.data[0]
+    assert theirs.mode == "lines" and theirs.line.dash == "dash" and "<b>theirs</b>, published" in theirs.text[0]
 
 
 def test_labels_at_the_ends_do_not_cover_each_other(curve: pd.DataFrame) -> None:

@@ -74,6 +74,7 @@ def written(
         Question("A <case>", "Who?"), layout, [Problem(99, "response", "there is no response")], ["A note."], seen,
         [{"place": 98, "turn": 0, "sha256": "x", "reason": "the same as line 1"}], enrolment, scored, findings,
         [float(p) for p in prior], Chain().append("file", {}), code_version="test", command="attribute X",
+        selection={"keep_duplicates": False, "characters": 1_000_000},
     )  # fmt: skip
 
 
@@ -177,8 +178,18 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     placed = evidence.figure_points(figure).set_index("source")
     assert list(marked.text) == ["<b>1</b>", "<b>2</b>"]
     assert list(marked.x) == [placed.at["c", "x"], placed.at["b", "x"]] and len(placed) == 3
+    assert marked.hovertext[0] == "<b>1</b> · C"
     halo = next(trace for trace in figure.data if trace.name == "selected")
     assert list(halo.x) == [placed.at["a", "x"]]
+    # On one spot there is room for a rank on each side; the others are told by hovering.
+    crowd = pd.concat([points.assign(source=[f"{part}{row}" for row in "abc"]) for part in "xyzvw"])
+    crowd[["x", "y"]] = crowd[["x", "y"]].where(crowd["source"].str.endswith("b"), 0.0)
+    ranks = pd.DataFrame(
+        {"source": [source for source in crowd["source"] if source.endswith("a")], "rank": range(1, 6)}
+    )
+    figure = evidence.landing(crowd, ranks, family_marks(["GPT", "Phi"]), theme="dark")
+    marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
+    assert [bool(text) for text in marked.text] == [True] * 4 + [False] and len(marked.hovertext) == 5
 
 
 def test_power_of_the_drift_test_marks_the_window() -> None:

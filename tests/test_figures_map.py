@@ -8,7 +8,17 @@ import plotly.graph_objects as go
 import pytest
 
 from atlas.figures.joint import joint_figure
-from atlas.figures.map import DEFAULT_CAMERA, camera_layout, map_figure, of_size, scaled, shown, stated_size
+from atlas.figures.labels import SIDES, free_sides
+from atlas.figures.map import (
+    DEFAULT_CAMERA,
+    camera_layout,
+    label_sides,
+    map_figure,
+    of_size,
+    scaled,
+    shown,
+    stated_size,
+)
 from atlas.theme import TOKENS, Plot, family_marks, translucent
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -40,7 +50,7 @@ def traces(figure: Plot) -> dict[str, go.Scatter]:
     return {trace.name: trace for trace in go.Figure(figure).data}
 
 
-ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "nearest", "selected", "labels"]
+ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "nearest", "second", "selected", "labels"]
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -89,9 +99,48 @@ def test_a_selection_is_ringed_and_its_neighbours_ranked(points: pd.DataFrame, l
     assert len(named["selected"].x) == 1
     assert named["selected"].marker.color == TOKENS["light"]["accent"]
     assert len(named["nearest"].x) == 2
-    assert list(named["labels"].text) == ["<b>Qwen/One</b>", "1", "2"]
+    assert [text.strip("\u00a0") for text in _shown(named["labels"])] == ["Qwen/One", "1", "2"]
+    assert "nearest no. 2 of the selection" in named["Phi"].text[0]
     # Selected and near sources keep their colour even when their family is not isolated.
     assert len(named["Qwen"].x) == 2 and len(named["Phi"].x) == 1
+
+
+def _shown(labels: go.Scatter | go.Scatter3d) -> list[str]:
+    return [text.removeprefix("<b>").removesuffix("</b>") for text in labels.text]
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_a_second_source_has_a_ring_and_a_name(points: pd.DataFrame, links: pd.DataFrame, dimensions: int) -> None:
+    drawn = {"theme": "dark", "dimensions": dimensions, "families": ["Qwen"]}
+    named = traces(map_figure(points, links, MARKS, selected="q1", other="p1", **drawn))
+    placed = scaled(points).set_index("source")
+    assert list(named["second"].x) == [placed.at["p1", "x"]]
+    assert named["second"].marker.color == TOKENS["dark"]["ink"] != named["selected"].marker.color
+    # Its name stands in the place of its rank, and it keeps its colour among other families.
+    assert [text.strip("\u00a0") for text in _shown(named["labels"])] == ["Qwen/One", "phi", "1"]
+    assert len(named["Phi"].x) == 1
+    alone = traces(map_figure(points, links, MARKS, other="p1", **drawn))
+    assert len(alone["selected"].x) == 0 and len(alone["second"].x) == 1
+    same = traces(map_figure(points, links, MARKS, selected="q1", other="q1", **drawn))
+    assert len(same["selected"].x) == 1 and len(same["second"].x) == 0
+
+
+def test_labels_point_inward_and_leave_out_what_has_no_room() -> None:
+    edge = free_sides(np.array([[190.0, 0.0], [-190.0, 100.0]]), ["a long name"] * 2, np.empty((0, 2)), 200, kept=2)
+    assert edge == ["middle left", "middle right"]
+    spot = np.zeros((7, 2))
+    sides = free_sides(spot, ["a name", *"12345", "6"], spot, 200, kept=1)
+    assert sides[0] and sorted(side for side in sides if side) == sorted(SIDES) and sides[-1] == ""
+    # Names always stay, however crowded.
+    assert all(free_sides(spot, ["a name"] * 7, spot, 200, kept=7))
+
+
+def test_labels_of_the_scene_are_placed_as_the_camera_sees_them() -> None:
+    from_above = (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    right, left = (0.9, 0.0, 0.0), (-0.9, 0.0, 0.0)
+    assert label_sides([right, left], ["a long name"] * 2, [], from_above, kept=2) == ["middle left", "middle right"]
+    from_below = (0.0, 0.0, -1.0, *from_above[3:])
+    assert label_sides([right], ["a long name"], [], from_below, kept=1) == ["middle right"]
 
 
 def test_links_join_the_points_of_the_original_neighbours(points: pd.DataFrame, links: pd.DataFrame) -> None:
@@ -191,14 +240,19 @@ def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
         plot = joint_figure(twice, MARKS, domains, theme="dark", dimensions=dimensions, selected="q1")
         named = traces(plot)
         order = [f"{family}, {words}" for words in domains.values() for family in MARKS]
-        assert list(named) == ["links", "own links", *order, "context", "selected", "labels"]
+        assert list(named) == ["links", "own links", *order, "context", "second", "selected", "labels"]
         placed = scaled(twice)
         assert list(named["own links"].x) == [*placed.loc[[0, 2], "x"], None]
         assert list(named["links"].x) == [*placed.loc[[1, 3], "x"], None]
         assert named["Qwen, Math100"].opacity == 0.5 and named["Qwen, Agent500"].opacity == 1
         assert named["Qwen, Math100"].marker.size < named["Qwen, Agent500"].marker.size
         assert list(named["GPT, Math100"].customdata[0]) == ["g1"] and "<img" not in named["GPT, Math100"].text[0]
-        assert len(named["selected"].x) == 2 and set(named["labels"].text) == {"<b>q</b>", "Math100"}
+        assert len(named["selected"].x) == 2
+        assert {text.strip("\u00a0") for text in _shown(named["labels"])} == {"q", "Math100"}
+        two = traces(
+            joint_figure(twice, MARKS, domains, theme="dark", dimensions=dimensions, selected="q1", other="g1")
+        )
+        assert list(two["second"].x) == list(placed.loc[[1, 3], "x"]) and len(two["labels"].text) >= 2
     alone = {"theme": "dark", "dimensions": 2, "selected": "q1"}
     quiet = traces(joint_figure(twice, MARKS, domains, links="selected", **alone))
     assert len(quiet["links"].x) == 0 and len(quiet["own links"].x) == 3

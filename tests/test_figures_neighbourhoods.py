@@ -37,7 +37,7 @@ def test_family_purity_has_intervals_chance_and_words(purity: pd.DataFrame) -> N
     assert list(figure.layout.xaxis.ticktext) == ["1", "5"]
     assert figure.layout.shapes[0].y0 == 0.2
     assert ours.hovertext[0] == (
-        "<b>ours</b><br>k = 1: .800 [.700, .900]<br>4.0 times chance<br>p = 1e-4<br>Holm p = 4e-4"
+        "<b>ours</b><br>k = 1: .800 [.700, .900]<br>4.0 times chance<br>p < .001<br>Holm p < .001"
     )
     assert "published" in theirs.hovertext[0] and "Holm" not in ours.hovertext[1]
 
@@ -139,6 +139,9 @@ def test_the_tree_joins_clusters_and_colours_pure_branches() -> None:
     assert figures.tree_height(165) > 2000
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.25, ".250"), (0.0001, "1e-4"), (0.0, "0e+00"), (float("nan"), "–")])
-def test_p_values_below_a_thousandth_show_their_magnitude(value: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.25, ".250"), (0.001, ".001"), (0.0001, "< .001"), (0.9994, ".999"), (1.0, "> .999"), (float("nan"), "–")],
+)
+def test_p_values_are_never_nought_or_one(value: float, text: str) -> None:
     assert figures.p_text(value) == text

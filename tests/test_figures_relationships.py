@@ -75,11 +75,12 @@ def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.D
 
 def test_contrasts_stand_around_zero_with_their_p() -> None:
     rows = [
-        ("big", "dc", "published", 0.12, 0.06, 0.18, 0.027),
-        ("big", "ac", "published", -0.11, -0.17, -0.05, 0.049),
-        ("own", "ac", "measured", 0.01, -0.03, 0.05, 1.0),
+        ("big", "dc", "published", 0.12, 0.06, 0.18, 0.0004, 0.027),
+        ("big", "ac", "published", -0.11, -0.17, -0.05, 0.01, 0.049),
+        ("own", "ac", "measured", 0.01, -0.03, 0.05, 0.3, 1.0),
     ]
-    frame = pd.DataFrame(rows, columns=["row", "reference_readout", "origin", "difference", "low", "high", "p_holm"])
+    columns = ["row", "reference_readout", "origin", "difference", "low", "high", "p_value", "p_holm"]
+    frame = pd.DataFrame(rows, columns=columns)
     figure = go.Figure(
         relationships.contrast_dots(frame, {"big": "Big", "own": "Own"}, theme="dark", measure="accuracy")
     )
@@ -87,8 +88,9 @@ def test_contrasts_stand_around_zero_with_their_p() -> None:
     drawn = {(trace.legendgroup, trace.marker.color == TOKENS["dark"]["ground"]): trace for trace in figure.data}
     assert list(drawn["dc", True].x) == [0.12] and list(drawn["ac", False].y) == [1 - 0.22]
     assert list(drawn["ac", True].error_x.arrayminus) == pytest.approx([0.06])
+    assert drawn["dc", True].hovertext[0].endswith("Holm-corrected p .027, p < .001 before the correction")
     notes = {note.text: note.font.color for note in figure.layout.annotations}
-    assert notes["p .027"] == TOKENS["dark"]["ink"] and notes["p 1.000"] == TOKENS["dark"]["soft"]
+    assert notes["p .027"] == TOKENS["dark"]["ink"] and notes["p > .999"] == TOKENS["dark"]["soft"]
 
 
 def test_pairs_differ_in_colour_and_symbol_and_bring_their_models_along(scored: pd.DataFrame) -> None:

@@ -69,6 +69,9 @@ def test_errors_of_a_family_stand_beside_what_blind_ones_would_give() -> None:
     assert list(figure.data[0].marker.color) == [MARKS["Qwen"].dark, MARKS["GPT"].dark]
     assert list(figure.layout.yaxis.ticktext) == ["Qwen", "<b>GPT</b>"]
     assert [shape.x0 for shape in figure.layout.shapes] == [0.4, 0.1]
+    # Numbers stand right of their bar and of what blind errors would give.
+    rare = sources.error_families(frame.assign(expected=[0.4, 0.35]), MARKS, theme="dark", own="GPT")
+    assert [(note.text, note.x) for note in rare.layout.annotations] == [("70 %", 0.7), ("30 %", 0.35)]
 
 
 def test_layer_curves_of_several_proxies_share_one_depth() -> None:
@@ -101,7 +104,10 @@ def test_conditions_have_a_column_each_and_published_marks_are_hollow() -> None:
     assert [round(x) for x in ours.x] == [0, 1] and list(ours.error_y.array) == [0.01, 0.0]
     assert theirs.marker.color == TOKENS["dark"]["ground"] and ours.marker.color == "#3BA7C9"
     assert theirs.x[0] != ours.x[0] and "published" in theirs.hovertext[0]
-    assert list(compare.condition_dots(frame, columns, lines, theme="dark").layout.xaxis.ticktext) == [
-        "Agent500<br>whole",
-        "Math100<br>whole",
-    ]
+    few = compare.condition_dots(frame, columns, lines, theme="dark").layout.xaxis
+    assert list(few.ticktext) == ["Agent500<br>whole", "Math100<br>whole"] and few.tickangle == 0
+    wordy = {("agent500", str(number)): "Agent500, with unlabelled responses" for number in range(4)}
+    wrapped = compare.condition_dots(frame, columns | wordy, lines, theme="dark").layout.xaxis
+    assert wrapped.tickangle == -45 and wrapped.ticktext[-1] == "Agent500<br>with unlabelled responses"
+    narrow = compare.condition_dots(frame, dict(list(wordy.items())[:2]), lines, theme="dark").layout.xaxis
+    assert narrow.ticktext[0] == "Agent500<br>with unlabelled<br>responses"

@@ -19,24 +19,28 @@ MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76
 
 @dataclass(frozen=True)
 class Line:
-    """How one line of a figure is drawn and named; lines that are not in front are thin and have no band."""
+    """How one line of a figure is drawn and named.
+
+    Lines that are not in front are thin and have no band; those that are not named tell their name on hover alone.
+    """
 
     key: str
     label: str
     colour: str
     dash: str = "solid"
     front: bool = True
+    named: bool = True
 
 
 def budget_curves(
     frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool
 ) -> go.Figure:
-    """A metric against the budget of traces, a band of one standard deviation, and a name at the end of every line.
+    """A metric against the budget of traces, with a band around the lines in front and a name at the end of lines.
 
     Parameters
     ----------
     frame : DataFrame
-        Columns line (key), k, value, std, n, origin.
+        Columns line (key), k, value, low, high (NaN without a band), band (what these two are, in words), n, origin.
     lines : sequence of Line
         Front line last.
     theme : {'dark', 'light'}
@@ -62,13 +66,13 @@ def budget_curves(
         if rows.empty:
             continue
         published = bool((rows["origin"] == "published").all())
-        if line.front and rows["std"].notna().any():
-            spread = rows["std"].fillna(0.0)
+        banded = rows.dropna(subset=["low", "high"])
+        if line.front and len(banded):
             figure.add_trace(
                 go.Scatter(
-                    name=f"{plain(line.label)} ± std",
-                    x=[*rows["k"], *rows["k"][::-1]],
-                    y=[*(rows["value"] + spread), *(rows["value"] - spread)[::-1]],
+                    name=f"{plain(line.label)}, band",
+                    x=[*banded["k"], *banded["k"][::-1]],
+                    y=[*banded["high"], *banded["low"][::-1]],
                     fill="toself",
                     fillcolor=translucent(line.colour, 0.18),
                     line={"width": 0},
@@ -81,7 +85,7 @@ def budget_curves(
                 name=plain(line.label),
                 x=rows["k"].tolist(),
                 y=rows["value"].tolist(),
-                mode="lines+markers",
+                mode="lines+markers" if line.named else "lines",
                 line={
                     "color": line.colour,
                     "width": 2.5 if line.front else 1.25,
@@ -94,17 +98,18 @@ def budget_curves(
                 },
                 text=[
                     f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
-                    f"{_count(budget, 'trace')}: {figure_text(value)}"
-                    + (f" ± {figure_text(std)}" if pd.notna(std) else "")
-                    + f"<br>{int(n):,} groups"
-                    for budget, value, std, n in rows[["k", "value", "std", "n"]].itertuples(index=False)
+                    f"{_count(row.k, 'trace')}: {figure_text(row.value)}"
+                    + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
+                    + f"<br>{int(row.n):,} groups"
+                    for row in rows.itertuples(index=False)
                 ],
                 hovertemplate="%{text}<extra></extra>",
             )
         )
-        ends.append(
-            (float(rows["value"].iloc[-1]), plain(line.label, 24), line.colour if line.front else token["soft"])
-        )
+        if line.named:
+            # The colour of lines in the background is too faint for words.
+            ink = token["soft"] if line.colour == token["edge"] else line.colour
+            ends.append((float(rows["value"].iloc[-1]), plain(line.label, 24), ink))
     low, high = _range(frame, chance, unit)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
@@ -207,7 +212,7 @@ def confusion_matrix(
         "showline": False,
         "fixedrange": True,
         "ticks": "",
-        "tickfont": {"size": 10 if many else 12, "color": token["soft"]},
+        "tickfont": {"size": 10 if size > 24 else 12, "color": token["soft"]},
     }
     cut = [plain(name, 30) for name in rows["name"]]
     order_told = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
@@ -465,7 +470,7 @@ def figure_text(value: float) -> str:
 def _range(frame: pd.DataFrame, chance: float | None, unit: bool) -> tuple[float, float]:
     if unit:
         return 0.0, 1.02
-    top = float((frame["value"] + frame["std"].fillna(0.0)).max()) if len(frame) else 1.0
+    top = float(frame[["value", "high"]].max().max()) if len(frame) else 1.0
     return 0.0, 1.06 * max(top, chance or 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -9,6 +10,9 @@ import plotly.graph_objects as go
 
 from atlas.figures.attribution import Line, apart, rate_text
 from atlas.theme import TOKENS, Theme, plain, template, translucent
+
+WIDE = 5
+"""Columns that are wide enough for their words; those of more are turned."""
 
 
 def layer_curves(
@@ -111,6 +115,7 @@ def condition_dots(
     """
     token = TOKENS[theme]
     place = {key: number for number, key in enumerate(columns)}
+    many = len(place) > WIDE
     step = min(0.12, 0.6 / max(len(lines), 1))
     figure = go.Figure()
     for number, line in enumerate(lines):
@@ -152,7 +157,7 @@ def condition_dots(
         )
     figure.update_layout(
         template=template(theme),
-        margin={"l": 64, "r": 24, "t": 52, "b": 72},
+        margin={"l": 64, "r": 24, "t": 52, "b": 136 if many else 72},
         showlegend=True,
         legend={
             "orientation": "h",
@@ -167,9 +172,9 @@ def condition_dots(
     )
     figure.update_xaxes(
         tickvals=list(place.values()),
-        ticktext=[words.replace(", ", "<br>") if len(place) <= 6 else _narrow(words) for words in columns.values()],
-        tickangle=0,
-        tickfont={"size": 11 if len(place) > 5 else 12},
+        ticktext=[_lines(words, 40 if many else 15) for words in columns.values()],
+        tickangle=-45 if many else 0,
+        tickfont={"size": 11 if many else 12},
         range=[-0.6, len(place) - 0.4],
         showgrid=False,
         ticks="",
@@ -177,10 +182,10 @@ def condition_dots(
     return figure
 
 
-def _narrow(words: str) -> str:
-    """Words of a column in three lines, for many columns."""
+def _lines(words: str, width: int) -> str:
+    """Words of a column, 'where, what', in lines of at most so many letters."""
     where, _, what = words.partition(", ")
-    return f"{where}<br>{'<br>'.join(what.rsplit(' ', 1))}"
+    return "<br>".join([where, *textwrap.wrap(what, width)])
 
 
 def _beside(rings: Sequence[tuple[float, float]], x: float, y: float) -> str:

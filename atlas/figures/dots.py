@@ -170,8 +170,8 @@ def difference_rows(
     Parameters
     ----------
     frame : DataFrame
-        Columns row, series, origin, difference, low, high, p_text (what stands at the end of the line), clear (whether
-        it is more than chance).
+        Columns row, series, origin, difference, low, high, p_text (what stands at the end of the line), p_raw (p before
+        the correction, as text), clear (whether it is more than chance).
     names : mapping of row to name
     series : mapping of series to Series
         ``place`` says where in a line its marks stand.
@@ -209,7 +209,8 @@ def difference_rows(
                 "marker": _marker(style, theme, published),
                 "hovertext": [
                     f"<b>{plain(names[row.row])}</b>{', published' if published else ''}<br>{told} {style.words}: "
-                    f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]<br>Holm-corrected {row.p_text}"
+                    f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]<br>Holm-corrected {row.p_text}, "
+                    f"p {row.p_raw} before the correction"
                     for row in rows.itertuples(index=False)
                 ],
                 "hovertemplate": "%{hovertext}<extra></extra>",

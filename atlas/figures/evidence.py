@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from atlas.figures.attribution import apart
-from atlas.figures.map import map_figure
+from atlas.figures.map import label_sides, map_figure
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Theme, plain, template, translucent
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -303,7 +303,17 @@ def landing(
     for trace in figure.data:
         if trace.mode == "markers" and trace.name not in ("selected", "nearest"):
             trace.opacity = 0.55
-    placed = figure_points(figure).merge(nearest[["source", "rank"]], on="source").sort_values("rank")
+    everyone = figure_points(figure)
+    placed = everyone.merge(nearest[["source", "rank"]], on="source").merge(points[["source", "name"]], on="source")
+    placed = placed.sort_values("rank")
+    claim = points.loc[points["source"] == claimed, "name"].tolist()
+    own = everyone[everyone["source"] == claimed]
+    sides = label_sides(
+        [*zip(own["x"], own["y"], strict=True), *zip(placed["x"], placed["y"], strict=True)],
+        [*claim, *placed["rank"].astype(str)],
+        list(zip(everyone["x"], everyone["y"], strict=True)),
+        kept=len(claim),
+    )[len(claim) :]
     figure.add_trace(
         go.Scatter(
             name="nearest to the traces",
@@ -311,10 +321,14 @@ def landing(
             y=placed["y"].tolist(),
             mode="markers+text",
             marker={"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
-            text=[f"<b>{rank}</b>" for rank in placed["rank"]],
-            textposition="top center",
+            # A rank without room of its own is told by hovering.
+            text=[f"<b>{rank}</b>" if side else "" for rank, side in zip(placed["rank"], sides, strict=True)],
+            textposition=[side or "top center" for side in sides],
             textfont={"size": 13, "color": token["ink"]},
-            hoverinfo="skip",
+            hovertext=[
+                f"<b>{rank}</b> · {plain(name)}" for rank, name in zip(placed["rank"], placed["name"], strict=True)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
         )
     )
     return figure

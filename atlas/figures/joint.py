@@ -2,7 +2,7 @@
 
 The traces stand in the same places whatever is shown, as those of :mod:`atlas.figures.map`, so that a page can send
 new ones and leave the camera alone: lines of everyone and of the selection, one trace a family and domain, grey
-context, rings around the selection, its name.
+context, rings around a second source and the selection, their names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from atlas.figures.map import map_layout, marker, scaled, shown
+from atlas.figures.map import labels, map_layout, marker, ring, scaled, shown
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 FAINT = 0.5
@@ -30,6 +30,7 @@ def joint_figure(
     size: str = "all",
     links: str = "all",
     selected: str = "",
+    other: str = "",
     camera: Sequence[float] = (),
 ) -> Plot:
     """Sources of two domains as points of one map.
@@ -41,7 +42,7 @@ def joint_figure(
     marks : mapping of family to Mark
     domains : mapping of domain to words
         The first is drawn in full, the others small and faint.
-    theme, dimensions, families, access, size, selected, camera
+    theme, dimensions, families, access, size, selected, other, camera
         As for :func:`atlas.figures.map.map_figure`.
     links : {'selected', 'all', 'off'}
         Whose two points are joined.
@@ -51,7 +52,8 @@ def joint_figure(
     kind = {"type": "scatter3d" if solid else "scatter"}
     placed = scaled(points)
     chosen = placed["source"] == selected
-    front = shown(placed, families, access, size) | chosen
+    second = (placed["source"] == other) & ~chosen
+    front = shown(placed, families, access, size) | chosen | second
 
     def place(rows: pd.DataFrame) -> Plot:
         return {axis: rows[axis].tolist() for axis in axes}
@@ -94,17 +96,14 @@ def joint_figure(
             data.append({"name": name, "marker": look, "opacity": FAINT if faint else 1, **marked(rows)})
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
     data.append({"name": "context", "marker": grey, **marked(placed[~front])})
-    halo = {"symbol": "circle-open", "color": token["accent"], "size": 13 if solid else 22, "line": {"width": 2.5}}
-    silent = {**kind, "mode": "markers", "hoverinfo": "skip"}
-    data.append({"name": "selected", "marker": halo, **silent, **place(placed[chosen])})
-    here = placed[chosen]
-    texts = [
-        f"<b>{plain(name, 28)}</b>" if domain == next(iter(domains)) else plain(domains.get(domain, domain))
-        for name, domain in zip(here["name"], here["domain"], strict=True)
-    ]
-    ink = {"size": 12, "color": token["ink"]}
-    data.append(
-        {**silent, "name": "labels", "mode": "text", "text": texts, "textposition": "bottom center", "textfont": ink}
-        | place(here)
-    )
+    data += [ring("second", theme, solid, place(placed[second])), ring("selected", theme, solid, place(placed[chosen]))]
+    full = placed["domain"] == next(iter(domains))
+    named, elsewhere = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
+    texts = [*named["name"], *(domains.get(domain, domain) for domain in elsewhere["domain"])]
+    places = _tuples(pd.concat([named, elsewhere])[axes])
+    data.append(labels(places, texts, _tuples(placed[axes]), theme, camera, bold=len(named)))
     return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": []}}
+
+
+def _tuples(places: pd.DataFrame) -> list[tuple[float, ...]]:
+    return list(places.itertuples(index=False, name=None))

@@ -1,8 +1,8 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
 Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
-trace a family of the atlas, grey context, rings around the neighbours and the selection, labels. A page can therefore
-send new traces with ``Patch`` and leave the layout, and with it the reader's camera, alone.
+trace a family of the atlas, grey context, rings around the neighbours, a second source and the selection, labels. A
+page can therefore send new traces with ``Patch`` and leave the layout, and with it the reader's camera, alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from atlas.figures.labels import free_sides
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
 HALF = 1.08
 """Half the side of the scene; the points fill -1..1 in their widest direction."""
+UNIT = 200.0
+"""Pixels of a unit of the scaled points on a small screen, for which labels are placed; a larger one has more room."""
+LONGEST = 28
+"""Letters of a name on the map."""
 
 
 def scaled(points: pd.DataFrame) -> pd.DataFrame:
@@ -102,6 +107,7 @@ def map_figure(
     access: str = "all",
     size: str = "all",
     selected: str = "",
+    other: str = "",
     camera: Sequence[float] = (),
     regions: pd.DataFrame | None = None,
 ) -> Plot:
@@ -118,8 +124,8 @@ def map_figure(
     theme : {'dark', 'light'}
     dimensions : {2, 3}
     families, access, size : see :func:`shown`
-    selected : str
-        Label of the selected source, or empty.
+    selected, other : str
+        Labels of the selected source and of one beside it, or empty.
     camera : sequence of float
         Eye, centre, up (nine numbers), or empty.
     regions : DataFrame, optional
@@ -127,7 +133,7 @@ def map_figure(
     """
     placed = scaled(points)
     front = shown(points, families, access, size)
-    data = _traces(placed, links, marks, theme, dimensions, front, selected)
+    data = _traces(placed, links, marks, theme, dimensions, front, selected, other, camera)
     if regions is not None and dimensions == 2 and len(points):
         middle, half = _frame(points, ("x", "y"))
         shapes = [
@@ -187,6 +193,8 @@ def _traces(
     dimensions: int,
     passed: pd.Series,
     selected: str,
+    other: str,
+    camera: Sequence[float],
 ) -> list[Plot]:
     token = TOKENS[theme]
     solid = dimensions == 3
@@ -209,7 +217,7 @@ def _traces(
     held: dict[str, list[Any]] = {family: [] for family in marks}
     context = []
     for row in rows:
-        front = row[4] or row[0] == selected or row[0] in ranks
+        front = row[4] or row[0] in (selected, other) or row[0] in ranks
         (held[row[2]] if front else context).append(row)
 
     def place(places: Sequence[tuple[float, ...]]) -> Plot:
@@ -222,7 +230,11 @@ def _traces(
             **place([row[5] for row in some]),
             # Lists, not arrays: NumPy customdata does not come back in clickData.
             "customdata": [[row[0]] for row in some],
-            "text": [f"<b>{plain(row[1])}</b><br>{plain(row[2])} · {_access_words(row[3])}" for row in some],
+            "text": [
+                f"<b>{plain(row[1])}</b><br>{plain(row[2])} · {_access_words(row[3])}"
+                + (f"<br>nearest no. {ranks[row[0]]:.0f} of the selection" if row[0] in ranks else "")
+                for row in some
+            ],
             "hovertemplate": "%{text}<extra></extra>",
         }
 
@@ -236,28 +248,115 @@ def _traces(
         traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **points_of(held[family])})
     grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
     traces.append({"name": "context", "marker": grey, **points_of(context)})
+    names = {row[0]: row[1] for row in rows}
+    chosen = [selected] if selected in names else []
+    beside = [other] if other in names and other != selected else []
     # Neighbours carry their rank, as in the card: five names would cover each other.
-    near = {source: str(int(rank)) for source, rank in ranks.items() if source in where}
-    chosen = {row[0]: f"<b>{plain(row[1], 28)}</b>" for row in rows if row[0] == selected}
-    silent = {**kind, "mode": "markers", "hoverinfo": "skip"}
-    ring = {"symbol": "circle-open", "color": token["soft"], "size": 9 if solid else 17, "line": {"width": 1.25}}
-    traces.append({"name": "nearest", "marker": ring, **silent, **place([where[source] for source in near])})
-    halo = {"symbol": "circle-open", "color": token["accent"], "size": 13 if solid else 22, "line": {"width": 2.5}}
-    traces.append({"name": "selected", "marker": halo, **silent, **place([where[source] for source in chosen])})
-    named = chosen | near
-    traces.append(
-        {
-            **silent,
-            "name": "labels",
-            "mode": "text",
-            "text": list(named.values()),
-            # A name below its point, ranks above theirs: near ones would cover it.
-            "textposition": ["bottom center" if source in chosen else "top center" for source in named],
-            "textfont": {"size": 12, "color": token["ink"]},
-            **place([where[source] for source in named]),
-        }
-    )
+    near = [source for source in sorted(ranks, key=lambda source: ranks[source]) if source in where]
+    for name, sources in {"nearest": near, "second": beside, "selected": chosen}.items():
+        traces.append(ring(name, theme, solid, place([where[source] for source in sources])))
+    named = [*chosen, *beside]
+    ranked = [source for source in near if source not in named]
+    texts = [*(names[source] for source in named), *(f"{ranks[source]:.0f}" for source in ranked)]
+    places = [where[source] for source in (*named, *ranked)]
+    traces.append(labels(places, texts, list(where.values()), theme, camera, bold=len(named)))
     return traces
+
+
+def ring(name: str, theme: Theme, solid: bool, place: Plot) -> Plot:
+    """Rings around points: the trace 'nearest', 'second' or 'selected', at coordinates by axis."""
+    colour, flat, deep, width = {
+        "nearest": ("soft", 17, 9, 1.25),
+        "second": ("ink", 22, 13, 2),
+        "selected": ("accent", 22, 13, 2.5),
+    }[name]
+    look = {
+        "symbol": "circle-open",
+        "color": TOKENS[theme][colour],
+        "size": deep if solid else flat,
+        "line": {"width": width},
+    }
+    kind = "scatter3d" if solid else "scatter"
+    return {"name": name, "type": kind, "mode": "markers", "hoverinfo": "skip", "marker": look, **place}
+
+
+def labels(
+    places: Sequence[tuple[float, ...]],
+    texts: Sequence[str],
+    points: Sequence[tuple[float, ...]],
+    theme: Theme,
+    camera: Sequence[float],
+    *,
+    bold: int,
+) -> Plot:
+    """The trace of labels, which leaves out what would stand on another one.
+
+    Parameters
+    ----------
+    places : sequence of tuple
+        Where the labelled points lie, in two or three coordinates.
+    texts : sequence of str
+        In the order of their weight.
+    points : sequence of tuple
+        Every point of the map.
+    theme : {'dark', 'light'}
+    camera : sequence of float
+        As for :func:`map_figure`; a scene that is turned later keeps the sides.
+    bold : int
+        So many of the first are names, which always stay.
+    """
+    solid = bool(points) and len(points[0]) == 3
+    plains = [plain(text, LONGEST) for text in texts]
+    sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, kept=bold)
+    drawn = [number for number, side in enumerate(sides) if side]
+    # In the scene a label begins at the point itself, and blanks take it off the ring.
+    blank = "\u00a0" * 6 if solid else ""
+    pads = {"middle right": (blank, ""), "middle left": ("", blank)}
+    shown = []
+    for number in drawn:
+        before, after = pads.get(sides[number], ("", ""))
+        text = f"{before}{plains[number]}{after}"
+        shown.append(f"<b>{text}</b>" if number < bold else text)
+    return {
+        "name": "labels",
+        "type": "scatter3d" if solid else "scatter",
+        "mode": "text" if solid else "markers+text",
+        "hoverinfo": "skip",
+        # Nothing is seen of these marks; on a flat map they keep the text off the ring.
+        "marker": {"size": 22, "opacity": 0},
+        "text": shown,
+        "textposition": [sides[number] for number in drawn],
+        "textfont": {"size": 12, "color": TOKENS[theme]["ink"]},
+        **{axis: [places[number][at] for number in drawn] for at, axis in enumerate("xyz" if solid else "xy")},
+    }
+
+
+def label_sides(
+    places: Sequence[tuple[float, ...]],
+    texts: Sequence[str],
+    points: Sequence[tuple[float, ...]],
+    camera: Sequence[float] = (),
+    *,
+    kept: int,
+) -> list[str]:
+    """Side of its point on which each label stands (see :func:`atlas.figures.labels.free_sides`)."""
+    seen = _seen([*places, *points], camera)
+    return free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
+
+
+def _seen(places: Sequence[tuple[float, ...]], camera: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Pixels from the middle of the drawing (n, 2) at which scaled points are seen."""
+    values = np.array(places, dtype=float)
+    if not len(values) or values.shape[1] == 2:
+        return UNIT * values.reshape(-1, 2)
+    eye, centre, up = np.array(camera if len(camera) == 9 else DEFAULT_CAMERA, dtype=float).reshape(3, 3)
+    ahead = (centre - eye) / np.linalg.norm(centre - eye)
+    right = np.cross(ahead, up)
+    right /= np.linalg.norm(right)
+    from_eye = values / (2 * HALF) - eye
+    # The scene is a cube with sides of 1, which Plotly looks at under 45 degrees.
+    depth = np.maximum(from_eye @ ahead, 0.1)[:, None] * np.tan(np.pi / 8)
+    return UNIT * HALF * (from_eye @ np.column_stack([right, np.cross(right, ahead)])) / depth
 
 
 def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:

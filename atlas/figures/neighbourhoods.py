@@ -289,7 +289,9 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
             font={"size": 13, "color": token["ink"]},
         )  # fmt: skip
     figure.update_layout(template=template(theme), margin={"l": 176, "r": 24, "t": 16, "b": 48}, hovermode="closest")
-    figure.update_xaxes(range=[0, 1.02], tickformat=".1~f", dtick=0.2)
+    figure.update_xaxes(
+        title="Agreement with all prompts (1 is the same)", range=[0, 1.02], tickformat=".1~f", dtick=0.2
+    )
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
         ticktext=[words[metric] for metric in shown],
@@ -524,13 +526,15 @@ def _purity_words(line: Line, row: Mapping[str, float], published: bool) -> str:
     words += f"<br>{row['purity'] / row['expectation']:.1f} times chance"
     for key, name in (("p_value", "p"), ("p_holm", "Holm p")):
         if pd.notna(row.get(key)):
-            words += f"<br>{name} = {p_text(row[key])}"
+            words += f"<br>{name} {p_text(row[key])}"
     return words
 
 
 def p_text(value: float) -> str:
-    """A p value: three digits, and below a thousandth its order of magnitude."""
-    return rate_text(value) if value >= 0.001 or pd.isna(value) else f"{value:.0e}".replace("e-0", "e-")
+    """A p value to three digits, never as nought or one: '.012', '< .001', '> .999'."""
+    if value < 0.001:
+        return "< .001"
+    return "> .999" if value >= 0.9995 else rate_text(value)
 
 
 def _back(rank: float) -> str:

@@ -20,6 +20,8 @@ READOUTS: Mapping[str, Series] = {
 """Readouts that figures show; tables hold the others."""
 USUAL = ("dc-ac", "match", "distance")
 """The readout of a reader that its row is called after."""
+BLOCKS = ("dc", "ac")
+"""Readouts of one half of a fingerprint alone."""
 FORMS = {
     "concat": "both, side by side",
     "grp128": "drift, 128 projections",
@@ -63,7 +65,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
     Parameters
     ----------
     frame : DataFrame
-        Columns row, reference_readout (dc, ac), origin, difference, low, high, p_holm.
+        Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
     names : mapping of row to name
     theme : {'dark', 'light'}
     measure : str
@@ -72,6 +74,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
     marks = frame.assign(
         series=frame["reference_readout"],
         p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")

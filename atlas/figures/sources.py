@@ -195,10 +195,6 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
             y=rows,
             width=0.62,
             marker={"color": [marks[family].colour(theme) for family in frame["family"]]},
-            text=[_percent(share) for share in frame["share"]],
-            textposition="outside",
-            textfont={"size": 13, "color": token["ink"]},
-            cliponaxis=False,
             hovertext=[
                 f"<b>{plain(family)}</b><br>{share:.1%} of the errors; {expected:.1%} if blind"
                 for family, share, expected in frame[["family", "share", "expected"]].itertuples(index=False)
@@ -206,10 +202,15 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
             hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    for row, expected in zip(rows, frame["expected"], strict=True):
+    for row, expected, share in zip(rows, frame["expected"], frame["share"], strict=True):
         figure.add_shape(
             type="line", x0=expected, x1=expected, y0=row - 0.4, y1=row + 0.4, line={"color": token["ink"], "width": 2}
         )
+        # Right of both, so that the line does not run through the number.
+        figure.add_annotation(
+            x=max(expected, share), y=row, text=_percent(share), showarrow=False, xanchor="left", xshift=4,
+            font={"size": 13, "color": token["ink"]},
+        )  # fmt: skip
     figure.update_layout(template=template(theme), margin={"l": 132, "r": 56, "t": 8, "b": 48})
     figure.update_xaxes(title="Share of the wrong answers", rangemode="tozero", tickformat=".0%")
     figure.update_yaxes(

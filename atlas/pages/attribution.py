@@ -12,13 +12,16 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
+from atlas import drawing, shell, tables
+from atlas.data import DOMAIN_NAMES, PAPER_METHOD, VIEW_NAMES, Questions, method_group, questions
 from atlas.drawing import Drawn
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
+from atlas.pages import intervals
+from atlas.pages.compare_chosen import names_of
+from atlas.pages.compare_readouts import readouts
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
-from atlas.theme import TOKENS
+from atlas.theme import READER_COLOURS, TOKENS
 from backend.store import queries
 
 QUESTIONS = {
@@ -35,6 +38,8 @@ AXES = {
     "nll": "NLL (nats a group)",
     "ece": "ECE",
 }
+NAMED = 5
+"""Lines that a figure names directly."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
@@ -51,7 +56,7 @@ def layout(asked: Questions, wanted: View) -> Component:
     order = figures.confusion_order(asked.ask(queries.sources, view.roster))
     origin = asked.origin(asked.attribution_reader(view))
 
-    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+    def section(name: str, drawn: Drawn, height: int, origin: str = origin, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
     return html.Div(
@@ -75,6 +80,7 @@ def layout(asked: Questions, wanted: View) -> Component:
                 "budget",
                 _budget(asked, view),
                 400,
+                origin="",
                 controls=[
                     shell.segmented("metric", METRICS, view.metric, "Metric"),
                     shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
@@ -221,13 +227,16 @@ def _stored(metric: str) -> list[str]:
 
 def _answer(asked: Questions, view: View) -> list[Component | str]:
     """The page's answer first, in one sentence."""
-    curve = _curve(asked, view, "accuracy", "pooled")
+    curve = intervals.curves(asked, view, asked.attribution_reader(view), "accuracy")
     here = curve[curve["k"] == view.k]
     if here.empty:
         return ["Nothing has been measured for this choice."]
     row = here.iloc[0]
     size = len(asked.ask(queries.sources, view.roster))
-    spread = "" if pd.isna(row["std"]) else f" ± {100 * row['std']:.1f}"
+    spread = {
+        intervals.INTERVAL: f" ({intervals.INTERVAL} {100 * row['low']:.1f} to {100 * row['high']:.1f})",
+        intervals.FOLDS: f" (± {100 * (row['high'] - row['value']):.1f}, {intervals.FOLDS})",
+    }.get(row["band"], "")
     traces = drawing.traces(view.k)
     return [
         f"With {traces}, ",
@@ -253,7 +262,7 @@ def _budget(asked: Questions, view: View) -> Drawn:
     parts, lines = [], []
     for stored in _stored(view.metric):
         posterior = stored.rpartition("_")[2]
-        curve = _curve(asked, view, stored)
+        curve = intervals.curves(asked, view, reader, stored, view.reduction)
         if curve.empty:
             continue
         label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else asked.short_name(reader)
@@ -263,12 +272,8 @@ def _budget(asked: Questions, view: View) -> Drawn:
     if not parts:
         return drawing.unmeasured(asked, view, "attribution")
     behind = _others(asked, view)
-    rivals = [
-        Line(str(other), asked.proxy_name(str(other)), token["edge"], front=False)
-        for other in behind["reader"].unique()
-    ]
-    lines = rivals + lines
-    frame = pd.concat([behind.assign(line=behind["reader"]), *parts], ignore_index=True)
+    lines = [*_rivals(asked, view, behind, parts[-1], NAMED - len(lines)), *lines]
+    frame = pd.concat([intervals.bare(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
     size = len(asked.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
@@ -284,25 +289,68 @@ def _budget(asked: Questions, view: View) -> Drawn:
     )
     name = METRICS[view.metric]
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
+    drawn = set(frame["origin"])
+    badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
+    best = ["the best measured here", *(["the best published"] if "published" in drawn else []), "the best baseline"]
     sentence = [
+        *badges,
+        "· ",
         shell.term(name, METRIC_HELP[name]),
-        f" on {domain} by {asked.reader_words(asked.attribution_reader(view))}; {how}; the band is one standard "
-        f"deviation. n = {int(singles):,} groups a seed at K = {int(parts[0]['k'].min())}."
+        f" on {domain} by {asked.reader_words(reader)}; {how}{intervals.told(frame)}. n = {int(singles):,} groups a "
+        f"seed at K = {int(parts[0]['k'].min())}."
+        + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + (
-            f" Dashed and hollow: published{kind}, not measured here." if (frame["origin"] == "published").any() else ""
+            f" Thin: {behind['reader'].nunique()} other readers; named are {', '.join(best)} and the nearest at "
+            f"K = {view.k}, the rest on hover."
+            if len(behind)
+            else ""
         ),
     ]
     return Drawn(figure, sentence)
 
 
 def _others(asked: Questions, view: View) -> pd.DataFrame:
-    """The same metric of other proxies that see the same text, in the columns of the chosen reader's curve."""
+    """The same metric of other readers, in the columns of the chosen reader's curve.
+
+    They are the paper's readers that see the same text, readouts that were measured here, and all baselines but
+    random ones, which the level of a guess stands for.
+    """
     reader = asked.attribution_reader(view)
     readers = asked.ask(queries.readers)
-    same = (readers["view"] == asked.reader_row(reader)["view"]) & (readers["method"] == PAPER_METHOD)
-    named = list(readers.loc[same & (readers["reader"] != reader), "reader"]) if view.others == "on" else []
+    reads = asked.reader_row(reader)["view"]
+    alike = readers["method"].eq(PAPER_METHOD) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
+    ours = readers["reader"].isin(readouts(asked, view)["reader"]) & ~readers["method"].eq(PAPER_METHOD)
+    baseline = readers["method"].map(method_group).eq("Baselines") & ~readers["method"].str.endswith("random")
+    others = readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"]
+    shown = list(others) if view.others == "on" else []
     stored = _stored(view.metric)[-1]
-    return asked.ask(queries.metric_curve, named, view.roster, view.domain, "clean", stored, view.reduction)
+    return asked.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
+
+
+def _rivals(asked: Questions, view: View, behind: pd.DataFrame, own: pd.DataFrame, most: int) -> list[Line]:
+    """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last."""
+    here = behind[behind["k"] == view.k]
+    ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
+    baseline = [method_group(asked.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
+    first = [ranked[kind].index[:1] for kind in (ranked["origin"] == "measured", ranked["origin"] == "published")]
+    first.append(ranked.index[baseline][:1])
+    mine = own.loc[own["k"] == view.k, "value"]
+    if len(mine):
+        first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
+    named = list(dict.fromkeys(str(reader) for readers in first for reader in readers))[:most]
+    names = names_of(asked, [asked.attribution_reader(view), *named])
+    edge = TOKENS[view.theme]["edge"]
+    return [
+        *(
+            Line(reader, asked.reader_name(reader), edge, front=False, named=False)
+            for reader in dict.fromkeys(behind["reader"])
+            if reader not in named
+        ),
+        *(
+            Line(reader, names[reader], colour, front=False)
+            for reader, colour in zip(named, READER_COLOURS[view.theme][1:], strict=False)
+        ),
+    ]
 
 
 def _cells(asked: Questions, view: View, k: int | None = None) -> pd.DataFrame:
@@ -424,13 +472,13 @@ def _source_grid(asked: Questions, view: View) -> Component:
     words = {"filter": "agTextColumnFilter", "floatingFilter": True}
     names = {**words, "cellClass": "mono", "flex": 1}
     columns = [
-        {**names, "field": "name", "headerName": "Source", "minWidth": 190, "tooltipField": "name"},
+        {**names, "field": "name", "headerName": "Source", "minWidth": 152, "tooltipField": "name"},
         {**words, "field": "family", "headerName": "Family", "width": 104},
         {**words, "field": "access", "headerName": "Access", "width": 80},
         {"headerName": "Accuracy at budget K", "children": budgets},
         {**names, "field": "confused_name", "headerName": "Most confused with", "minWidth": 160,
          "tooltipField": "confused_name"},
-        {**number, "field": "confused_count", "headerName": "Times", "width": 72},
+        tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
     return dag.AgGrid(
         id="source-grid",

@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import Questions
 from atlas.figures.attribution import rate_text
-from atlas.pages import brief_plates, related_pairs, relationships
+from atlas.pages import brief_plates, neighbourhoods, related_pairs, relationships
 from atlas.pages.brief_compared import KINDS
 from atlas.pages.brief_plates import USUAL, Plate
 from atlas.pages.methods_words import LIMITS
@@ -190,22 +190,21 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
         told.append(
             [
                 html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
-                " of the sources have one of their own family as their nearest; chance gives "
-                f"{100 * nearest['expectation'].iloc[0]:.0f} %. ",
+                f" of {neighbourhoods.asked_words(nearest.iloc[0])} have one of their own family as their nearest; "
+                f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
                 shell.origin_badge(asked.origin(mapped)),
             ]
         )
-    rows = relationships.summaries(asked, view)
     names = related_pairs.reader_names(asked)
-    for origin in ("measured", "published"):
-        top = relationships.best(rows, origin)
+    for origin in shell.ORIGINS:
+        top = relationships.best(asked, view, origin)
         if top is not None:
+            sure = f" ({rate_text(top['low'])} to {rate_text(top['high'])})" if pd.notna(top["low"]) else ""
             told.append(
                 [
                     f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
                     html.Strong(f"{100 * top['value']:.1f}\u00a0%"),
-                    f" of the pairs whether one is derived from the other ({rate_text(top['low'])} to "
-                    f"{rate_text(top['high'])}); a coin is right in 50 %. ",
+                    f" of the pairs whether one is derived from the other{sure}; a coin is right in 50 %. ",
                     shell.origin_badge(origin),
                 ]
             )

@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
 from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
-from atlas.pages import related_pairs, relationships
+from atlas.pages import intervals, related_pairs, relationships
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.store import queries
@@ -111,7 +111,7 @@ def _curves(asked: Questions, view: View) -> pd.DataFrame:
         (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(reader)["view"]) if reader else []
     )
     named = [name for name in readers["reader"][alike] if name != reader] if reader else []
-    frame = asked.ask(queries.metric_curve, [reader, *named], view.roster, view.domain)
+    frame = intervals.curves(asked, view, [reader, *named], "accuracy")
     top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
     kept = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
     return frame[frame["reader"].isin(kept)]
@@ -140,7 +140,7 @@ def _budget(asked: Questions, view: View) -> Plate | None:
     beside = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
     caption = (
         f"Share of groups of traces whose source is named first among {words(asked, view)}, against the number of "
-        f"traces in a group; the band is one standard deviation, the dotted line a guess.{beside} n = "
+        f"traces in a group{intervals.told(own)}; dotted: a guess.{beside} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace."
     )
     return Plate(figure, 420, caption, asked.origin(reader))

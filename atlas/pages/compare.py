@@ -77,7 +77,7 @@ def layout(asked: Questions, wanted: View) -> Component:
             section("gains", readouts.gains(asked, view)),
             _chapter("conditions"),
             section("panels", elsewhere.panels(asked, view), 380),
-            section("elsewhere", elsewhere.elsewhere(asked, view), 380),
+            section("elsewhere", elsewhere.elsewhere(asked, view), 440),
             grid("every", elsewhere.every(asked, view), _every_style(asked, view)[0]["height"]),
             _chapter("forms"),
             section("depths", forms.depths(asked, view), 360),
@@ -285,7 +285,9 @@ PAGE = shell.Page(
         "reached": shell.Told(compare_readouts.goal_frame, compare_readouts.goals_told, compare_chosen.first),
         "brings": shell.Told(_plain(compare_readouts.member_rows), compare_readouts.goals_told, compare_chosen.first),
         "gains": shell.Told(
-            lambda asked, view: compare_readouts.gain_rows(asked, view).drop(columns=["row", "p_text", "clear"]),
+            lambda asked, view: compare_readouts.gain_rows(asked, view).drop(
+                columns=["row", "p_text", "p_raw", "clear"]
+            ),
             compare_readouts.gains_told,
             compare_chosen.first,
         ),

@@ -17,6 +17,7 @@ from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
 from atlas.figures.dots import signed
 from atlas.figures.neighbourhoods import p_text
+from atlas.pages import intervals
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
 from backend.store import queries
@@ -141,15 +142,8 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
 def curves(asked: Questions, view: View) -> Drawn:
     """The chosen metric against the budget."""
     drawn = lines(asked, view)
-    frame = asked.ask(
-        queries.metric_curve,
-        [line.key for line in drawn],
-        view.roster,
-        view.domain,
-        view.condition,
-        STORED[view.metric],
-        view.reduction,
-    )
+    readers = [line.key for line in drawn]
+    frame = intervals.curves(asked, view, readers, STORED[view.metric], view.reduction, view.condition)
     if frame.empty:
         what = f"{METRICS[view.metric].lower()} ({CONDITION_NAMES.get(view.condition, view.condition)})"
         return drawing.unmeasured(asked, view, what, PATH)
@@ -167,11 +161,11 @@ def curves(asked: Questions, view: View) -> Drawn:
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     missing = len(drawn) - frame["reader"].nunique()
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
+    away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence = (
         f"{METRICS[view.metric]} on {DOMAIN_NAMES.get(view.domain, view.domain)}, "
-        f"{CONDITION_NAMES.get(view.condition, view.condition)}; {how}; bands are one standard deviation. "
-        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K. Dashed and hollow: published, not measured "
-        f"here.{absent}"
+        f"{CONDITION_NAMES.get(view.condition, view.condition)}; {how}{intervals.told(frame)}. "
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
     return Drawn(figure, sentence)
 
@@ -217,12 +211,14 @@ def end_rows(asked: Questions, view: View) -> pd.DataFrame:
                         "difference": np.nan if reader == readers[0] else difference,
                         "low": np.nan if test is None else test["low"],
                         "high": np.nan if test is None else test["high"],
+                        "p_value": np.nan if test is None else test["p_value"],
                         "p_holm": np.nan if test is None else test["p_holm"],
+                        "together": 0 if test is None else int(test["together"]),
                         "n": int(own["n"]),
                     }
                 )
     columns = ["reader", "name", "origin", "metric", "k", "value", "std", "reduction", "difference", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "p_holm", "n"])
+    return pd.DataFrame(rows, columns=[*columns, "p_value", "p_holm", "together", "n"])
 
 
 def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
@@ -264,11 +260,11 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         heads.append(html.Th(f"{METRICS[metric]}, K = {k}", scope="col"))
         if metric == "accuracy":
             heads.append(html.Th("less the first", scope="col"))
-    tested = int(frame["p_holm"].notna().sum())
+    tested = frame[frame["p_holm"].notna()]
     told = (
-        f"{tested} differences were tested in pairs (clusters of fold and source, sign flips); p is Holm-corrected, "
-        "made larger for the number of tests."
-        if tested
+        f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters of "
+        f"fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
+        if len(tested)
         else "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
         "that were measured here, and published ones come without the answers that a test in pairs needs."
     )
@@ -281,6 +277,12 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     )
     table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="small wide")
     return html.Div(table, className="scroll-x"), sentence
+
+
+def corrected(together: pd.Series) -> str:
+    """For how many comparisons p values were corrected, in words, out of the sizes of their sets."""
+    sizes = " or ".join(str(size) for size in sorted(set(together)))
+    return f"for the {sizes} comparisons of its set; intervals are not"
 
 
 def first(asked: Questions, view: View) -> str:
@@ -300,5 +302,6 @@ def _difference(row: dict[str, Any]) -> list[Component | str]:
     if pd.notna(row["low"]) and pd.notna(row["high"]):
         told += [html.Br(), html.Span(f"[{rate_text(row['low'])}, {rate_text(row['high'])}]", className="soft")]
     if pd.notna(row["p_holm"]):
-        told.append(html.Span(f" p {p_text(row['p_holm'])}", className="soft"))
+        raw = f"p {p_text(row['p_value'])} before the correction"
+        told.append(html.Span(f" p {p_text(row['p_holm'])}", className="soft", title=raw))
     return told

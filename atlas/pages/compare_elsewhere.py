@@ -110,7 +110,7 @@ def _columns(frame: pd.DataFrame, asked: Questions) -> dict[Where, str]:
 
 def _named(condition: str) -> str:
     words = WORDS.get(condition, WORDS.get(f"{condition}{GLOBAL}", condition))
-    return words.removeprefix("first ").removesuffix(", groups over all folds")
+    return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
 
 
 def elsewhere(asked: Questions, view: View) -> Drawn:

@@ -239,12 +239,13 @@ def depth_rows(asked: Questions, view: View) -> pd.DataFrame:
 
 def _told(frame: pd.DataFrame) -> str:
     ranged = bool(frame["low"].notna().any()) if "low" in frame else False
+    count = frame["row"].nunique()
     bars = (
         "Thick bars are 95 % intervals, thin ones one standard deviation" if ranged else "Bars: one standard deviation"
     )
     return (
         f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
-        f"{frame['row'].nunique()} lines."
+        f"{count} {'line' if count == 1 else 'lines'}."
     )
 
 

@@ -16,7 +16,7 @@ from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
 from atlas.figures.neighbourhoods import p_text
-from atlas.pages.compare_chosen import FUSED, PATH, accuracies
+from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
 from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
 from backend.store import comparison_queries, queries
@@ -262,13 +262,14 @@ def gain_rows(asked: Questions, view: View) -> pd.DataFrame:
         low=-frame["high"],
         high=-frame["low"],
         p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     frame = frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
-    columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "n", "method_x"]
-    return (
-        frame[[*columns, "p_text", "clear", "hypotheses"]].rename(columns={"method_x": "test"}).reset_index(drop=True)
-    )
+    columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "together", "n"]
+    drawn = ["p_text", "p_raw", "clear"]
+    frame = frame[[*columns, "method_x", *drawn, "hypotheses"]]
+    return frame.rename(columns={"method_x": "test"}).reset_index(drop=True)
 
 
 def gains(asked: Questions, view: View) -> Drawn:
@@ -290,8 +291,8 @@ def gains(asked: Questions, view: View) -> Drawn:
         "The fused readout less each of the others on the same groups, right of zero where it is better; bars are 95 % "
         "intervals, p is by sign flips and ",
         shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
-        f". {real} of {len(frame)} differences are more than luck (p < .05). n = {int(frame['n'].max())} clusters of "
-        "fold and source.",
+        f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
+        f"n = {int(frame['n'].max())} clusters of fold and source.",
     ]
     return Drawn(figure, sentence)
 

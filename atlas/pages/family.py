@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pandas as pd
-from dash import Dash, Input, dcc, html
+from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
@@ -75,10 +75,8 @@ def layout(name: str = "", **query: str) -> Component:
                 ],
             ),
             section("reach", _reach(asked, view), 380),
-            html.Div(
-                className="two",
-                children=[section("leave", _leave(asked, view), 420), section("within", _within(asked, view), 420)],
-            ),
+            section("leave", _leave(asked, view), 360),
+            section("within", _within(asked, view), _within_height(asked, view)),
             shell.grid_section(
                 "members",
                 QUESTIONS["members"],
@@ -101,6 +99,10 @@ def register(app: Dash) -> None:
         drawing.figure("reach", _reach),
         drawing.figure("leave", _leave),
         drawing.figure("within", _within),
+        drawing.Part(
+            (Output({"type": "body", "figure": "within"}, "style"),),
+            lambda asked, view: ({"height": _within_height(asked, view)},),
+        ),
         zoom=family,
         k=k,
     )
@@ -208,6 +210,11 @@ def _leave(asked: Questions, view: View) -> Drawn:
     return Drawn(figure, sentence)
 
 
+def _within_height(asked: Questions, view: View) -> int:
+    """Height in pixels of :func:`_within`: a row for every sibling that its name fits in, and the names below."""
+    return 200 + 15 * max(len(_own(asked, view)), 8)
+
+
 def _within(asked: Questions, view: View) -> Drawn:
     cells = _cells(asked, view)
     if cells.empty:
@@ -218,7 +225,6 @@ def _within(asked: Questions, view: View) -> Drawn:
         away = shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above")
         return Drawn(drawing.blank(view.theme), "Not measured yet.", away)
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
-    figure["layout"]["margin"] |= {"l": 188, "b": 168}
     groups = int(cells.loc[cells["truth"].isin(own), "count"].sum())
     traces = drawing.traces(view.k)
     sentence = (

@@ -200,6 +200,7 @@ def register(app: Dash) -> None:
         *shell.SHARED,
         Input("families", "data"),
         Input("search", "value"),
+        Input("map-other", "value"),
         *[Input(name, "value") for name in OWN],
         State("camera", "data"),
         State("drawn", "data"),
@@ -213,13 +214,13 @@ def register(app: Dash) -> None:
         theme: str,
         families: list[str],
         source: str | None,
+        other: str | None,
         *values: Any,
     ) -> tuple[Any, ...]:
         *own, camera, drawn = values
         asked = questions()
-        view = shell.shared_view(
-            reader, roster, domain, theme, source=source, families=families, **dict(zip(OWN, own, strict=True))
-        )
+        chosen = dict(zip(OWN, own, strict=True))
+        view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, families=families, **chosen)
         view = replace(view, camera=tuple(camera or ()))
         points = _points(asked, view)
         figure: Any = _figure(asked, view, points, _links(asked, view))
@@ -288,6 +289,7 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
             # Without a selection there is no clutter to avoid.
             links="all" if view.links == "selected" and not view.source else view.links,
             selected=view.source,
+            other=view.other,
             camera=view.camera,
         )
     outlined = view.regions == "on" and view.dim == 2
@@ -302,6 +304,7 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
         access=view.access,
         size=view.size,
         selected=view.source,
+        other=view.other,
         camera=view.camera,
         regions=asked.ask(density_regions, reader, view.roster, view.domain, view.projection) if outlined else None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -9,6 +11,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
 from atlas.figures.attribution import rate_text
+from atlas.figures.neighbourhoods import p_text
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.store import queries
@@ -39,6 +42,7 @@ def card(asked: Questions, view: View) -> list[Component]:
                 {"local": "local weights", "api": "API"}.get(profile.access, profile.access),
                 html.Span(" · "),
                 responses,
+                html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
             ],
             className="card-facts",
         ),
@@ -103,11 +107,11 @@ def _beside(asked: Questions, view: View) -> list[Component]:
         return [
             html.P(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", className="sentence caution")
         ]
-    shown = asked.map_reader(view)
+    shown, names = asked.map_reader(view), asked.short_names(list(frame["reader"]))
     body = [
         html.Tr(
             [
-                html.Th(asked.short_name(row.reader), scope="row", title=asked.reader_name(row.reader)),
+                html.Th(names[row.reader], scope="row", title=asked.reader_name(row.reader)),
                 html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
                 html.Td(rate_text(row.cosine)),
             ],
@@ -126,8 +130,21 @@ def _beside(asked: Questions, view: View) -> list[Component]:
         html.H3("Beside"),
         symbol_and_name(own, view.theme, members.at[view.other, "name"]),
         html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="small beside"),
+        *_by_domain(asked, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
+
+
+def _by_domain(asked: Questions, view: View) -> list[Component]:
+    """The pair in every domain in which the reader of the map has seen both; nothing where that is one alone."""
+    told = []
+    for domain in asked.domains():
+        here = dataclasses.replace(view, domain=domain)
+        frame = asked.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
+        own = frame[frame["reader"] == asked.map_reader(here)]
+        if len(own):
+            told.append(f"{rate_text(own['cosine'].iloc[0])} on {DOMAIN_NAMES.get(domain, domain)}")
+    return [html.P(f"On this map, cosine {' and '.join(told)}.", className="sentence")] if len(told) > 1 else []
 
 
 def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
@@ -143,6 +160,8 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
     agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
     votes = asked.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
     several = len(agree) > 1
+    size = len(asked.ask(queries.sources, view.roster))
+    chances = [p_text(chance) for chance in _chances(near["percentile"], size)]
     rows = [
         html.Button(
             id={"type": "walk", "source": row.neighbor, "place": "near"},
@@ -186,7 +205,24 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
             className="near-row near-head",
         ),
         html.Div(rows, className="near"),
+        html.P(
+            [
+                shell.term("p", "How often a pair of sources drawn at random is at least as alike"),
+                f" {_between(chances)}, among {size * (size - 1) // 2:,} pairs.",
+            ],
+            className="sentence",
+        ),
     ]
+
+
+def _chances(percentiles: pd.Series, size: int) -> pd.Series:
+    """Share of all pairs of so many sources that are at least as alike, of which the pair itself is one."""
+    return (1 - percentiles).clip(lower=2 / (size * (size - 1)))
+
+
+def _between(values: list[str]) -> str:
+    """The first and the last of some values in order, or the one that they share."""
+    return f"= {values[0]}" if values[0] == values[-1] else f"from {values[0]} to {values[-1]}"
 
 
 def _votes(votes: pd.DataFrame, neighbor: str) -> str:

@@ -15,6 +15,7 @@ from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.drawing import Drawn, Part
 from atlas.figures import neighbourhoods as figures
 from atlas.figures.attribution import Line, rate_text
+from atlas.figures.neighbourhoods import p_text
 from atlas.pages.map_card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
@@ -221,16 +222,22 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     if frame.empty:
         return [f"No geometry has been measured for {drawing.choice_words(view)}."]
     row = frame.iloc[0]
+    blind = f"; blind neighbours would give {100 * row['expectation']:.0f} %. "
     return [
         html.Strong(f"{100 * row['purity']:.0f} %"),
-        f" of sources have a sibling as their nearest; blind neighbours would give {100 * row['expectation']:.0f} %. "
+        f" of {asked_words(row)} have a sibling as their nearest{blind}"
         if row["k"] == 1
-        else f" of the {row['k']} nearest are siblings; blind neighbours would give {100 * row['expectation']:.0f} %. ",
+        else f" of the {row['k']} nearest of {asked_words(row)} are siblings{blind}",
         html.Span(
             f"Seen by {asked.reader_words(reader)}, without any training on names.",
             className="soft",
         ),
     ]
+
+
+def asked_words(row: pd.Series) -> str:
+    """Sources that a row of family purity is of, in words."""
+    return f"the {int(row['sources'])} sources in families of five or more"
 
 
 def _purity_lines(asked: Questions, view: View, frame: pd.DataFrame) -> list[Line]:
@@ -253,7 +260,7 @@ def _purity(asked: Questions, view: View) -> Drawn:
     row = own.iloc[0]
     tested = own["p_holm"].dropna() if own["p_holm"].notna().any() else own["p_value"].dropna()
     kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
-    told = f" Largest {kind}: {tested.max():.1g}." if len(tested) else ""
+    told = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
     rest = f" Grey: {len(lines) - 1} other readers." if len(lines) > 1 else ""
     sentence = [
         "Share of the k nearest sources that are of the same ",
@@ -282,8 +289,8 @@ def _neighbours(asked: Questions, view: View) -> tuple[Component, shell.Children
     ]
     rows = tables.with_marks(frame, asked.marks(), "family", "nearest_family")
     sentence = (
-        f"Every source and its nearest in all dimensions of the signature; {own} of {len(frame)} nearest are kin, "
-        "which is of the same family. Select a row to see its ten nearest below."
+        f"Every source and its nearest in all dimensions of the signature; for {own} of all {len(frame)}, small "
+        "families too, the nearest is kin, which is of the same family. Select a row to see its ten nearest below."
     )
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 

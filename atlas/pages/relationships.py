@@ -178,21 +178,23 @@ def summaries(asked: Questions, view: View) -> pd.DataFrame:
     return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
 
 
-def best(frame: pd.DataFrame, origin: str) -> pd.Series | None:
-    """The row of the best readout of an origin among those that are drawn, None without one."""
-    rows = frame[frame["origin"] == origin]
+def best(asked: Questions, view: View, origin: str) -> pd.Series | None:
+    """The row of the best readout of an origin under the chosen protocol and metric, drawn or not; None without one."""
+    frame = asked.ask(store.relationship_summaries, view.protocol)
+    rows = frame[(frame["metric"] == view.measure) & (frame["origin"] == origin)]
     return None if rows.empty else rows.loc[rows["value"].idxmax()]
 
 
 def called(row: pd.Series, names: Mapping[str, str]) -> str:
-    """A reader by name, with the readout where it is not the usual one."""
-    usual = row["readout"] in relationships.USUAL
-    return names[row["reader"]] + ("" if usual else f" by its {relationships.readout_words(row['readout'])} alone")
+    """A reader by name, with the readout where it is not the usual one: 'Tiny-1M by drift (first AC) alone'."""
+    name, readout = names[row["reader"]], row["readout"]
+    if readout in relationships.USUAL:
+        return name
+    return f"{name} by {relationships.readout_words(readout)}{' alone' if readout in relationships.BLOCKS else ''}"
 
 
 def _answer(asked: Questions, view: View) -> list[Component | str]:
-    frame = summaries(asked, view)
-    measured, published = best(frame, "measured"), best(frame, "published")
+    measured, published = (best(asked, view, origin) for origin in shell.ORIGINS)
     if measured is None and published is None:
         return ["No reader has been asked yet which of two models is derived from the other."]
     names = related_pairs.reader_names(asked)
@@ -376,7 +378,7 @@ def _tested(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         tables.words("reference_words", "Readout", 110),
         tables.number("difference", "Difference", "number", 90),
         tables.words("interval", "95 % interval", 128, floatingFilter=False),
-        tables.number("p_holm", "Holm p", "number", 78),
+        tables.number("p_holm", "Holm p", "p", 78),
         tables.words("corrected_with", "Corrected with", 110),
         tables.words("origin", "Origin", 92),
     ]
@@ -409,8 +411,8 @@ def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         return drawing.absent(related_pairs.unmeasured(view, "relationship measured yet"))
     frame = frame.assign(words=[relationships.readout_words(readout) for readout in frame["readout"]])
     columns = [
-        tables.words("name", "Reader", 170, 1),
-        tables.words("words", "Readout", 170, 1),
+        tables.words("name", "Reader", 150, 1),
+        tables.words("words", "Readout", 150, 1),
         tables.words("origin", "Origin", 96),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("accuracy_std", "± Std", "rate", 66),
@@ -419,7 +421,7 @@ def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         tables.number("precision", "Precision", "rate", 84),
         tables.number("recall", "Recall", "rate", 70),
         tables.number("f1", "F1", "rate", 60),
-        tables.number("auc", "AUC", "rate", 60),
+        tables.at_scrollbar(tables.number("auc", "AUC", "rate", 60)),
     ]
     sentence = (
         "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "

@@ -301,7 +301,7 @@ def _near(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         f" are among all pairs of {view.roster}. ",
         shell.term("Proxies", f"Proxy models, whatever they read, that also count it among the {NEAREST} nearest"),
         f" and readers say who else has it among the {NEAREST} nearest. {kin} of these {len(frame)} are of its "
-        f"family; so many or more would be with p = {p_text(luck)} if families were dealt out blindly. n = "
+        f"family; so many or more would be with p {p_text(luck)} if families were dealt out blindly. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
     ]

@@ -16,7 +16,9 @@ from atlas.shell.words import origin_badge
 NUMBER_COLUMNS: Mapping[str, str] = {
     "cosine": "params.value == null ? '–' : d3.format('.3f')(params.value).replace(/^0/, '')",
     "rate": "params.value == null ? '–' : (params.value >= 1 ? '1' : d3.format('.3f')(params.value).replace(/^0/, ''))",
-    "number": "params.value == null ? '–' : d3.format('.4~g')(params.value)",
+    "number": "params.value == null ? '–' : d3.format(Math.abs(params.value) < 1000 ? '.3~g' : ',.0f')(params.value)",
+    "p": "params.value == null ? '–' : params.value < 0.001 ? '< .001' : params.value >= 0.9995 ? '> .999'"
+    " : d3.format('.3f')(params.value).replace(/^0/, '')",
     "count": "params.value == null ? '–' : d3.format(',')(params.value)",
 }
 RATES = ("accuracy", "share", "percentile", "value", "std", "low", "high", "purity")
@@ -29,14 +31,15 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
         column: dict[str, Any] = {"field": str(name), "headerName": header(str(name)), "minWidth": 92}
         if pd.api.types.is_float_dtype(frame[name]):
             rate = str(name).startswith(RATES) and float(frame[name].max()) <= 1
-            kind = "cosine" if name == "cosine" else "rate" if rate else "number"
+            told = "p" if str(name).startswith("p_") else "rate" if rate else "number"
+            kind = "cosine" if name == "cosine" else told
             column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
             column["valueFormatter"] = {"function": NUMBER_COLUMNS[kind]}
         elif pd.api.types.is_integer_dtype(frame[name]):
             column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
             column["valueFormatter"] = {"function": NUMBER_COLUMNS["count"]}
         else:
-            column |= {"filter": "agTextColumnFilter", "minWidth": 140, "tooltipField": str(name)}
+            column |= {"filter": "agTextColumnFilter", "minWidth": _room(frame[name]), "tooltipField": str(name)}
             column["flex"] = 1
             if name == "command":
                 column["minWidth"] = 320
@@ -56,6 +59,12 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
         className="ag-theme-quartz atlas-grid",
         style={"height": "100%", "width": "100%"},
     )
+
+
+def _room(texts: pd.Series) -> int:
+    """Width in pixels for texts of a column: the longest one's, within bounds; a tooltip holds what is cut."""
+    longest = int(texts.astype(str).str.len().max()) if len(texts) else 0
+    return min(240, max(140, 7 * longest + 24))
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -623,17 +623,20 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
     -------
     DataFrame
         Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value,
-        p_holm, n, method, hypotheses, build_id; tests whose set of hypotheses names another roster are left out.
+        p_holm, n, method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set
+        of hypotheses names another roster are left out.
     """
     return _frame(
         cursor,
         """
-        WITH told AS (
-            SELECT subject AS reader, measure, difference, low, high, p_value, p_holm, n, method, hypotheses, build_id
-            FROM comparisons WHERE reference = $reader
+        WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), told AS (
+            SELECT subject AS reader, measure, difference, low, high, p_value, p_holm, n, method, hypotheses, together,
+                build_id
+            FROM sets WHERE reference = $reader
             UNION ALL
-            SELECT reference, measure, -difference, -high, -low, p_value, p_holm, n, method, hypotheses, build_id
-            FROM comparisons WHERE subject = $reader
+            SELECT reference, measure, -difference, -high, -low, p_value, p_holm, n, method, hypotheses, together,
+                build_id
+            FROM sets WHERE subject = $reader
         )
         SELECT * FROM told WHERE list_contains($readers::VARCHAR[], reader)
             AND (contains(hypotheses, $roster) OR NOT regexp_matches(hypotheses, '[0-9]-way'))

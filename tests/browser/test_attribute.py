@@ -267,6 +267,13 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
     given(browser, empty)
     browser.until("return document.querySelector('#attr-problem').innerText.includes('empty')")
 
+    # The file before it is gone with it: nothing could be weighed in its place.
+    given(browser, bad)
+    browser.until("return !document.querySelector('#attr-go').disabled")
+    given(browser, empty)
+    browser.until("return document.querySelector('#attr-problem').innerText.includes('empty.jsonl was not taken')")
+    browser.until("return document.querySelector('#attr-go').disabled && document.querySelector('#attr-read').hidden")
+
 
 def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path: Path) -> None:
     rows = [{"prompt": f"Question {i}?", "response": f"Answer {i}."} for i in range(6)]

@@ -72,7 +72,9 @@ def turn(browser: Any, eye: tuple[float, float, float]) -> None:
 def test_the_map_shows_every_source_and_is_not_blank(browser: Any) -> None:
     browser.open("/?theme=dark")
     points = [
-        t for t in browser.traces("#map") if t["name"] not in ("links", "own links", "nearest", "selected", "labels")
+        t
+        for t in browser.traces("#map")
+        if t["name"] not in ("links", "own links", "nearest", "second", "selected", "labels")
     ]
     assert sum(trace["n"] for trace in points) == SOURCES
     browser.until(FRONT + "return p.querySelector('canvas') !== null")
@@ -184,6 +186,7 @@ def test_a_second_source_stands_beside_the_first(browser: Any) -> None:
     rows = "return [...document.querySelectorAll('#card .beside tbody tr')].map(r => r.textContent)"
     assert len(browser.run(rows)) == 3
     assert "claude-org/claude-1" in browser.text("#card")
+    assert {trace["name"]: trace["n"] for trace in browser.traces("#map")}["second"] == 1
     browser.run("[...document.querySelectorAll('#card a')].find(a => a.innerText.includes('in full')).click()")
     browser.until("return document.querySelector('#versus') !== null")
     assert browser.query()["other"] == "claude_1"

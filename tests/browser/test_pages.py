@@ -124,7 +124,7 @@ def test_a_family_page_leads_to_its_members(browser: Any) -> None:
 def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     readers = urllib.parse.urlencode({"readers": "reader-paper/tiny/ur,ngram-word"})
     browser.open(f"/compare?theme=light&roster=12-way&{readers}")
-    assert names(browser, "#curves-graph") == ["Word n-grams ± std", "Word n-grams", "Tiny-1M ± std", "Tiny-1M"]
+    assert names(browser, "#curves-graph") == ["Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
     key = browser.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.innerText)")
     assert key == ["READER · Tiny-1M · prompt + response", "Word n-grams"]
     assert "p .004" in browser.run(ENDS) and "less the first" in browser.run(ENDS)

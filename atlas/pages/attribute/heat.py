@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,7 @@ def sum_words(evidence: Mapping[str, Any]) -> list[Component | str]:
     return [
         f"The {len(evidence['pieces']):,} pieces of text add up to ",
         html.Span(f"{number(total, 4)} nats", className="count"),
-        "; the score's difference is ",
+        f" ({number(total / math.log(10), 2)} in log10); the score's difference is ",
         html.Span(f"{number(float(odds), 4)} nats", className="count"),
         "." if odds == stored else f" ({number(float(stored), 4)} after the rounding of the stored fingerprint).",
     ]

@@ -233,6 +233,11 @@ def body(preview: Preview) -> list[Component]:
     return said
 
 
+def refused(name: str, error: AtlasError) -> list[Component]:
+    """What was not taken, and why."""
+    return [html.P([html.Strong(name, className="long", dir="auto"), " was not taken."]), visitor.said(error)]
+
+
 def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
     """Places of the file and what is said of them."""
     columns = [tables.number("place", unit.capitalize(), width=80)]
@@ -288,7 +293,9 @@ def register(app: Dash) -> None:
             upload = service.upload(key, name or "traces", decoded(str(contents)))
             return held(upload), None, None, None
         except AtlasError as error:
-            return no_update, visitor.said(error), None if pressed == "attr-drop" else no_update, None
+            # What was there before is not what was asked for now, and must not be weighed in its place.
+            what = {"attr-drop": name or "traces", "attr-use": "The pasted text"}.get(str(pressed), "The sample")
+            return None, refused(what, error), None if pressed == "attr-drop" else no_update, None
 
     @app.callback(
         Output("attr-sample-file", "data"),
@@ -336,7 +343,7 @@ def register(app: Dash) -> None:
         try:
             preview = read(upload["key"], None if fresh else given(told["recognised"], values))
         except AtlasError as error:
-            return (gone if fresh else same) | {"problem": visitor.said(error)}
+            return (gone if fresh else same) | {"problem": refused(upload["name"], error)}
         now = {role: getattr(preview.columns, role) for role in ROLES}
         return {
             "hidden": False,

@@ -16,7 +16,7 @@ from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import landing as draw
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
-from atlas.pages.attribute.result import QUESTIONS, known_sources, marks_of
+from atlas.pages.attribute.result import QUESTIONS, known_sources, marks_of, named
 from atlas.state import View
 from atlas.theme import Theme
 from backend.store import queries
@@ -121,9 +121,7 @@ def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> 
             [
                 html.Td(str(row.rank), className="number"),
                 html.Th(
-                    shell.source_link(view, row.source, row.source)
-                    if row.source in known
-                    else shell.source_name(row.source),
+                    html.Span(named(view, row.source, known), className="marked"),
                     scope="row",
                 ),
                 html.Td(

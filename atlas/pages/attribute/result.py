@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ SHOWN = 10
 """Candidates, neighbours and families that are listed at once; the table holds all."""
 
 
-def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: frozenset[str]) -> Component:
+def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Mapping[str, str]) -> Component:
     """The most probable sources with their probability as a bar; names lead to their pages where they have one."""
     results = report["results"]
     rows = results["candidates"][:SHOWN]
@@ -62,9 +63,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: fro
                     html.Th(
                         html.Span(
                             [
-                                shell.source_link(view, row["source"], row["source"])
-                                if row["source"] in known
-                                else shell.source_name(row["source"]),
+                                *named(view, row["source"], known),
                                 *([html.Span(role, className="role")] if role else []),
                             ],
                             className="marked",
@@ -320,6 +319,7 @@ def tokens(report: Report, live: Component, made: Component) -> Component:
             " of two candidates belongs to no word; it is spread evenly."
             if report["method"]["reader"].partition("/")[0] in ENCODED
             else " of two candidates split exactly over the words of a response. Hover a word for its share.",
+            _beyond_words(report),
         ],
         dcc.Loading(
             html.Div(
@@ -344,6 +344,17 @@ def tokens(report: Report, live: Component, made: Component) -> Component:
             ),
         ],
     )
+
+
+def _beyond_words(report: Report) -> str:
+    """What the bar of a trace holds besides its words, in a sentence; '' where that is nothing."""
+    results = report["results"]
+    bias = {row["source"]: row["bias"] for row in results["candidates"]}
+    subject, rival = results["subject"], results["leave_one_out"]["rival"]
+    added = (bias[subject] - bias[rival]) / math.log(10)
+    if not added:
+        return ""
+    return f" Its bar, {subject} against {rival}, also holds {number(added, 2)} in log10 from the calibration."
 
 
 def left_out(report: Report, live: Component, made: Component) -> Component | None:
@@ -386,12 +397,20 @@ def marks_of(asked: Questions, families: Sequence[str]) -> dict[str, Mark]:
     return family_marks([*known, *families])
 
 
-def known_sources(asked: Questions) -> frozenset[str]:
-    """Sources that have a page in the served generation."""
+def known_sources(asked: Questions) -> dict[str, str]:
+    """Sources that have a page in the served generation, with their names."""
     if asked.problem() is not None:
-        return frozenset()
-    rosters = asked.ask(queries.rosters)["roster"]
-    return frozenset(source for roster in rosters for source in asked.ask(queries.sources, roster)["source"])
+        return {}
+    members = (asked.ask(queries.sources, roster) for roster in asked.ask(queries.rosters)["roster"])
+    return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
+
+
+def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
+    """A source by its name, which leads to its page, and by its label in reports; by that alone without a page."""
+    if source not in known:
+        return [shell.source_name(source)]
+    label = [] if known[source] == source else [html.Code(source, className="label", dir="auto")]
+    return [shell.source_link(view, source, known[source]), *label]
 
 
 def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | None, meaning: str) -> Component:

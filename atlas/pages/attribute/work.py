@@ -133,13 +133,18 @@ def _warming(app: Dash) -> None:
         Output("attr-go", "disabled"),
         Output("attr-go", "title"),
         Input("attr-upload", "data"),
+        Input("attr-columns", "data"),
         Input("attr-ecosystem", "value"),
         Input("attr-job", "data"),
     )
-    def may_go(upload: dict[str, Any] | None, ecosystem: str | None, job: str | None) -> Any:
+    def may_go(
+        upload: dict[str, Any] | None, columns: dict[str, Any] | None, ecosystem: str | None, job: str | None
+    ) -> Any:
         if job:
             return True, "These traces are being weighed"
-        missing = [word for word, there in (("traces", upload), ("an ecosystem", ecosystem)) if not there]
+        # Columns are known once the file could be read.
+        read = upload and columns
+        missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
 
 

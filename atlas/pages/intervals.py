@@ -1,0 +1,65 @@
+"""How sure the numbers of a curve are: the stored 95 % interval, else the spread over the folds.
+
+The spread over the seeds of the grouping is neither: they group the same answers anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from atlas.data import Questions
+from atlas.state import View
+from backend.store import queries
+
+INTERVAL = "95 % interval"
+FOLDS = "one standard deviation over the folds"
+
+
+def curves(
+    asked: Questions,
+    view: View,
+    readers: str | Sequence[str],
+    metric: str,
+    reduction: str = "pooled",
+    condition: str = "clean",
+) -> pd.DataFrame:
+    """A metric of some readers against the budget, with what it may be off by.
+
+    Returns
+    -------
+    DataFrame
+        Columns of :func:`backend.store.queries.metric_curve`, low, high (NaN where neither is stored), and band (what
+        these two are: ``INTERVAL``, ``FOLDS`` or ''). Means over the folds have the folds' spread.
+    """
+
+    def stored(name: str, kind: str) -> pd.DataFrame:
+        return asked.ask(queries.metric_curve, readers, view.roster, view.domain, condition, name, kind)
+
+    frame = stored(metric, reduction)
+    at = pd.MultiIndex.from_frame(frame[["reader", "k"]])
+
+    def column(name: str, kind: str, field: str) -> pd.Series:
+        return stored(name, kind).set_index(["reader", "k"])[field].reindex(at).set_axis(frame.index).astype(float)
+
+    spread = column(metric, "fold", "std")
+    low, high = (column(f"{metric}_{end}", "pooled", "value") for end in ("low", "high"))
+    exact = low.notna() & high.notna() & (reduction == "pooled")
+    return frame.assign(
+        low=low.where(exact, frame["value"] - spread),
+        high=high.where(exact, frame["value"] + spread),
+        band=np.select([exact, spread.notna()], [INTERVAL, FOLDS], ""),
+    )
+
+
+def bare(frame: pd.DataFrame) -> pd.DataFrame:
+    """Curves as :func:`curves` gives them, for lines that are drawn without a band."""
+    return frame.assign(low=np.nan, high=np.nan, band="")
+
+
+def told(frame: pd.DataFrame) -> str:
+    """What the bands of some curves are, as a part of a sentence; '' without any."""
+    kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]
+    return f"; bands: {', else '.join(kinds)}" if kinds else ""

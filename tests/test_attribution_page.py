@@ -1,0 +1,105 @@
+"""Attribution and Family as pages: what numbers may be off by, whose lines are named, and how tall a family is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import Questions
+from atlas.pages import attribution, family, intervals, neighbourhoods
+from atlas.pages.compare_chosen import corrected
+from atlas.state import View
+from backend.store import queries
+from backend.store.database import open_work, publish
+from tests.invented_atlas import publish_invented
+
+READER = "reader-paper/tiny/ur"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    folder: Path = tmp_path_factory.mktemp("sure")
+    publish_invented(folder)
+    work = folder / "work" / "work.duckdb"
+    connection = open_work(work)
+    for end, step in (("low", -0.01), ("high", 0.02)):
+        connection.execute(
+            f"INSERT INTO attribution_metrics SELECT * REPLACE ('accuracy_{end}' AS metric, value + {step} AS value, "
+            "NULL AS std) FROM attribution_metrics WHERE metric = 'accuracy' AND reader = ? AND roster = '12-way' "
+            "AND condition = 'clean' AND reduction = 'pooled' AND seed IS NULL AND fold IS NULL",
+            [READER],
+        )
+    connection.close()
+    publish(work, folder)
+    return create_application(folder, folder / "cache")
+
+
+@pytest.fixture
+def asked(app: Dash) -> Iterator[Questions]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+@pytest.fixture
+def view(asked: Questions) -> View:
+    return asked.settle(View(reader=READER, roster="12-way"))
+
+
+def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: Questions, view: View) -> None:
+    frame = intervals.curves(asked, view, [READER, "ngram-word"], "accuracy")
+    own, words = (frame[frame["reader"] == reader] for reader in (READER, "ngram-word"))
+    assert set(own["band"]) == {intervals.INTERVAL} and set(words["band"]) == {intervals.FOLDS}
+    np.testing.assert_allclose(own["high"] - own["low"], 0.03)
+    folds = asked.ask(queries.metric_curve, "ngram-word", "12-way", "agent500", "clean", "accuracy", "fold")
+    np.testing.assert_allclose(words["high"] - words["value"], folds["std"])
+    assert intervals.told(frame) == f"; bands: {intervals.INTERVAL}, else {intervals.FOLDS}"
+    by_fold = intervals.curves(asked, view, READER, "accuracy", "fold")
+    assert set(by_fold["band"]) == {intervals.FOLDS}
+    assert intervals.told(intervals.bare(frame)) == ""
+    assert intervals.curves(asked, view, "nobody", "accuracy").empty
+
+
+def test_the_answer_names_what_its_number_may_be_off_by(asked: Questions, view: View) -> None:
+    assert "(95 % interval " in str(attribution._answer(asked, view))
+    words = dataclasses.replace(view, reader="ngram-word")
+    assert f", {intervals.FOLDS})" in str(attribution._answer(asked, words))
+
+
+def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: Questions, view: View) -> None:
+    assert set(attribution._others(asked, view)["reader"]) == {"ngram-word", "reader-paper/vast/ur"}
+    words = dataclasses.replace(view, reader="ngram-word")
+    assert set(attribution._others(asked, words)["reader"]) == {READER, "reader-paper/vast/ur"}
+
+
+def test_at_most_so_many_lines_are_named(asked: Questions, view: View) -> None:
+    behind, own = attribution._others(asked, view), attribution._curve(asked, view, "accuracy")
+    named = [line for line in attribution._rivals(asked, view, behind, own, 1) if line.named]
+    assert len(named) == 1
+    every = attribution._rivals(asked, view, behind, own, 4)
+    assert [line.label for line in every] == ["Word n-grams", "Vast-70B"] and all(line.named for line in every)
+    assert len({line.colour for line in every}) == 2
+    assert attribution._rivals(asked, view, behind.iloc[:0], own, 4) == []
+
+
+def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: Questions, view: View) -> None:
+    row = asked.ask(queries.family_purity, "12-way", "agent500", asked.map_reader(view)).iloc[0]
+    words = f"the {int(row['sources'])} sources in families of five or more"
+    assert neighbourhoods.asked_words(row) == words and words in str(neighbourhoods._answer(asked, view))
+
+
+def test_a_family_is_as_tall_as_its_names_need(asked: Questions, view: View) -> None:
+    sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
+    large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
+    assert family._within_height(asked, large) == 200 + 15 * max(int(sizes.iloc[0]), 8)
+
+
+def test_corrections_name_the_sizes_of_their_sets() -> None:
+    assert corrected(pd.Series([66, 66])) == "for the 66 comparisons of its set; intervals are not"
+    assert corrected(pd.Series([138, 66])).startswith("for the 66 or 138 comparisons")
