@@ -138,6 +138,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             order=order,
         )
         page.register(app)
+    dash.register_page("not_found_404", title="No such page · Provenance Atlas", layout=shell.nowhere)
     shell.register(app, PAGES)
     app.layout = lambda: shell.frame(asked, PAGES)
     first = _first()

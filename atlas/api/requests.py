@@ -8,15 +8,17 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from flask import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from atlas.api.problems import RefusedError
 from backend.audit.intake import Columns
-from backend.audit.intake.model import whole
+from backend.audit.intake.model import short, whole
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 
 JSON = "application/json"
 FORM = "multipart/form-data"
+MOST_WEIGHTS = 1_000
+"""Sources of a prior."""
 SHOWN = 50
 """Traces of which a report may show the text."""
 IN_JSON = ("prior", "columns", "also")
@@ -24,6 +26,12 @@ IN_JSON = ("prior", "columns", "also")
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+
+
+def _few(weights: Any) -> Any:
+    if isinstance(weights, dict) and len(weights) > MOST_WEIGHTS:
+        raise ValueError(f"more than {MOST_WEIGHTS:,} sources")
+    return weights
 
 
 class Trace(BaseModel):
@@ -49,7 +57,8 @@ class Choices(BaseModel):
     claimed: Annotated[Name | None, Field(description="Source that the traces are said to come from.")] = None
     prior: Annotated[
         dict[Name, Weight] | None,
-        Field(min_length=1, max_length=1_000, description="Weights of sources; by default all the same."),
+        Field(min_length=1, max_length=MOST_WEIGHTS, description="Weights of sources; by default all the same."),
+        BeforeValidator(_few),  # before each of them is found wrong on its own
     ] = None
     prior_statement: Annotated[Sentence | None, Field(description="Where the prior comes from.")] = None
     case: Annotated[Sentence, Field(description="Name of the case, for the report.")] = "Untitled case"
@@ -94,7 +103,7 @@ class Choices(BaseModel):
 class Traces(Choices):
     """A JSON body."""
 
-    traces: Annotated[list[Trace], Field(min_length=1, max_length=100_000)]
+    traces: Annotated[list[Trace], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
 class Mapped(BaseModel):
@@ -137,7 +146,11 @@ def received(request: Request) -> Received:
     """
     if request.mimetype == JSON:
         body = checked(Traces, read_json(request), strict=True)
-        lines = [json.dumps(trace.model_dump(exclude_none=True)) for trace in body.traces]
+        # No longer than the body was: the limits of a file are in bytes.
+        lines = [
+            json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":"))
+            for trace in body.traces
+        ]
         return "traces.jsonl", "\n".join(lines).encode(), body.settings(Columns())
     if request.mimetype == FORM:
         return _form(request)
@@ -165,20 +178,41 @@ def checked(model: type[M], told: Any, *, strict: bool) -> M:
     Raises
     ------
     RefusedError
-        422 with every wrong value.
+        422 with every wrong value, of traces those of the first wrong one; where a key is unknown, with the first of
+        them only.
     """
+    if (place := _unknown(model, told)) is not None:
+        raise _wrong([{"pointer": _pointer(place), "detail": "There is no such field"}])
     try:
         return model.model_validate(told, strict=strict)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        wrong = [{"pointer": _pointer(entry["loc"]), "detail": whole(entry["msg"])} for entry in found[:100]]
-        raise RefusedError(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"{len(found):,} value{'s are' if len(found) != 1 else ' is'} wrong. "
-            f"{wrong[0]['pointer'] or 'The body'}: {wrong[0]['detail']}.",
-            "Look at /api/openapi.json.",
-            wrong,
-        ) from error
+        raise _wrong([{"pointer": _pointer(entry["loc"]), "detail": whole(entry["msg"])} for entry in found]) from error
+
+
+def _unknown(model: type[BaseModel], told: Any) -> tuple[int | str, ...] | None:
+    """Place of the first key that is in no model, found before validation, which would write an error for each."""
+    if not isinstance(told, dict):
+        return None
+    fields, inner = model.model_fields.keys(), Trace.model_fields.keys()
+    for key in told:
+        if key not in fields:
+            return (key,)
+    traces = told.get("traces")
+    for number, trace in enumerate(traces if isinstance(traces, list) else []):
+        if isinstance(trace, dict) and not trace.keys() <= inner:
+            return ("traces", number, next(key for key in trace if key not in inner))
+    return None
+
+
+def _wrong(errors: list[dict[str, str]]) -> RefusedError:
+    return RefusedError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        f"{len(errors):,} value{'s are' if len(errors) != 1 else ' is'} wrong. "
+        f"{errors[0]['pointer'] or 'The body'}: {errors[0]['detail']}.",
+        "Look at /api/openapi.json.",
+        errors[:100],
+    )
 
 
 def _form(request: Request) -> Received:
@@ -209,7 +243,7 @@ def _form(request: Request) -> Received:
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:
-    return "".join(f"/{whole(str(part)).replace('~', '~0').replace('/', '~1')}" for part in place)
+    return "".join(f"/{short(str(part), 400).replace('~', '~0').replace('/', '~1')}" for part in place)
 
 
 def _whole(value: Any) -> Any:

@@ -6,7 +6,7 @@ from atlas.shell.fields import BY_WORDS, labelled, named, reader_options, segmen
 from atlas.shell.frame import frame
 from atlas.shell.rows import NUMBER_COLUMNS, builds_told, csv_text, header, records, table
 from atlas.shell.sections import Children, figure_body, figure_section, framed, graph, grid_section, tools
-from atlas.shell.states import empty, no_generation, settled, unknown
+from atlas.shell.states import empty, no_generation, nowhere, settled, unknown
 from atlas.shell.words import (
     ORIGINS,
     family_link,
@@ -42,6 +42,7 @@ __all__ = [
     "labelled",
     "named",
     "no_generation",
+    "nowhere",
     "origin_badge",
     "reader_options",
     "records",

@@ -38,6 +38,21 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     return html.Div(children, className="empty", role="note")
 
 
+def nowhere(**_: str) -> Component:
+    """The page of an address that leads nowhere."""
+    return html.Div(
+        className="column",
+        children=[
+            html.H1("There is no such page"),
+            empty(
+                "The address leads to none of the atlas's pages",
+                "It may have been cut, or come from another version",
+                [("The map", "/"), ("What everything means", "/methods")],
+            ),
+        ],
+    )
+
+
 def unknown(kind: str, name: str, view: View) -> Component:
     """The page of a source or family that the atlas does not hold."""
     return html.Div(

@@ -88,6 +88,13 @@ def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: 
     assert browser.complaints() == []
 
 
+def test_an_address_that_leads_nowhere_says_so_and_leads_back(browser: Any) -> None:
+    browser.open("/nope?theme=dark")
+    assert browser.text("h1") == "There is no such page"
+    browser.run("document.querySelector('.empty a').click()")
+    browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS["/"])
+
+
 def test_a_page_without_its_grids_still_takes_a_source(browser: Any) -> None:
     browser.open("/neighbourhoods?theme=dark&roster=12-way&reader=reader-paper/vast/ur")
     assert browser.run("return document.querySelector('#neighbours-grid')") is None

@@ -47,16 +47,20 @@ def family_answer(report: Report) -> str:
     families = results["families"]
     if not families:
         return ""
-    first = f"{families[0]['family']} {rate_text(families[0]['probability'])}"
+    first = f"{families[0]['family']} {_percent(families[0]['probability'])}"
     if results["siblings"]:
         return (
-            f"The family {families[0]['family']} is clear ({rate_text(families[0]['probability'])}); its members "
+            f"The family {families[0]['family']} is clear ({_percent(families[0]['probability'])}); its members "
             f"{', '.join(results['siblings'])} are not told apart."
         )
     if len(families) == len(results["candidates"]):
         return "Every enrolled source is a family of its own."
-    others = ", ".join(f"{row['family']} {rate_text(row['probability'])}" for row in families[1:3])
+    others = ", ".join(f"{row['family']} {_percent(row['probability'])}" for row in families[1:3])
     return f"By family: {first}{', then ' + others if others else ''}."
+
+
+def _percent(share: float) -> str:
+    return "less than .1 %" if share < 0.001 else "more than 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
 def verdict(report: Report) -> Component:
