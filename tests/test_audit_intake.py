@@ -8,6 +8,9 @@ import hashlib
 import io
 import json
 import pickle
+import re
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +22,9 @@ from hypothesis import strategies as st
 from backend.audit.intake import COMMAND_LINE, Columns, Intake, Limits, Problem, inspect, receive, trace_hash, walk
 from backend.audit.intake.chat import ChatError, is_chat, turns
 from backend.audit.intake.columns import as_text, look_up, recognise
+from backend.audit.intake.model import whole
+from backend.audit.intake.pages import Page, chunks_of, pages_of
+from backend.audit.intake.table import read_table
 from backend.errors import AtlasError
 
 
@@ -76,6 +82,49 @@ def test_csv_with_lines_inside_cells() -> None:
     assert "header has 2" in intake.problems[0].reason
 
 
+def table(data: bytes, limit: int = 5_000) -> list[tuple[int, dict[str, str]] | Problem]:
+    return list(read_table(iter(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")), ",", limit))
+
+
+def test_a_broken_row_leaves_no_piece_of_itself() -> None:
+    """A response of several lines, some with as many commas as the header, whose quotes are not doubled."""
+    for inner in (b"", b"So, then\n", b"So, then\nand so, on\n" * 3):
+        broken = b'"He said:\nthe "best", ever\n' + inner + b'So, there you go"'
+        found = table(b"prompt,response\nq1," + broken + b"\nq2,b2\n")
+        last = 2 + broken.count(b"\n")
+        assert [entry for entry in found if not isinstance(entry, Problem)] == [
+            (last + 1, {"prompt": "q2", "response": "b2"})
+        ]
+        (problem,) = (entry for entry in found if isinstance(entry, Problem))
+        assert (problem.place, problem.reason.endswith(f"lines 2–{last} are lost")) == (2, True)
+
+
+def test_an_open_quote_costs_its_row_where_rows_follow_and_all_else_where_text_does() -> None:
+    start = b'prompt,response\nq0,a0\nq1,"unclosed\n'
+    found = table(start + b"".join(b"q%d,a%d\n" % (i, i) for i in range(2, 500)))
+    assert [entry[0] for entry in found if not isinstance(entry, Problem)] == [2, *range(4, 502)]
+    assert found[1] == Problem(3, None, "no CSV (unexpected end of data)")
+    found = table(start + b"Paris, France\nno comma\n" * 100)
+    assert found[1:] == [Problem(3, None, "no CSV (unexpected end of data); lines 3–203 are lost")]
+    problem, *rest = table(b'prompt,response\na,"' + b"x\n" * 3_000 + b'"\nq,a\n')
+    assert problem == Problem(2, None, "the row is longer than 5,000 characters; lines 2–3,002 are lost")
+    assert rest == [(3_003, {"prompt": "q", "response": "a"})]
+    with pytest.raises(AtlasError, match="100,000 lines"):
+        table(start + b"one\ntwo, three\n" * 60_000)
+
+
+def test_tables_of_spreadsheets() -> None:
+    intake = read(b"sep=;\r\nprompt;response;;\r\nq;a;;\r\nq;b;c;\r\n", "a.csv")
+    assert [(trace.place, trace.response) for trace in intake.traces] == [(3, "a")]
+    assert intake.problems == (Problem(4, None, "a cell has no name in the header"),)
+    assert intake.layout.fields == ("prompt", "response")
+    assert said(read(b'"sep=\t"\nprompt\tresponse\nq\ta\n', "export")) == [("q", "a")]
+    with pytest.raises(AtlasError, match="2,001 columns"):
+        read(",".join(f"c{i}" for i in range(2_001)).encode() + b"\n", "a.csv")
+    with pytest.raises(AtlasError, match=r"header .*line 1"):
+        read(b'"prompt,response\nq,a\n', "a.csv")
+
+
 def test_parquet_rows_nulls_and_nested_messages() -> None:
     stream = io.BytesIO()
     table = pa.table({"question": ["p", "q", None], "answer": ["a", None, "c"], "created": [1, 2, 3]})
@@ -88,6 +137,115 @@ def test_parquet_rows_nulls_and_nested_messages() -> None:
     messages = [[{"role": "user", "content": "p"}, {"role": "assistant", "content": "a"}]]
     pq.write_table(pa.table({"messages": messages}), stream)
     assert said(read(stream.getvalue())) == [("p", "a")]
+
+
+def parquet(columns: dict[str, Any], **options: Any) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream, compression="zstd", store_schema=False, **options)
+    return stream.getvalue()
+
+
+MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+SAID = {"role": "assistant", "content": "a" * 100_000}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ({"response": pa.array(["a" * 300_000]).take(pa.array([0] * 40))}, {"use_dictionary": False}, "unpacked"),
+        ({"response": pa.array(["a" * 300_000]).take(pa.array([0] * 400))}, {}, "unpacked"),
+        (
+            {"response": ["a" * 300_000] * 200},
+            {"use_dictionary": False, "column_encoding": {"response": "DELTA_BYTE_ARRAY"}, "data_page_size": 1 << 30},
+            "unpacked",
+        ),
+        ({"response": ["a" * 6_000_000]}, {}, "page"),
+        ({"messages": pa.array([[None] * 2_000_000], MESSAGES)}, {}, "unpacked"),
+        ({"messages": pa.array([[SAID] * 350], MESSAGES), "response": [""]}, {}, "longer than"),
+        ({f"c{i}": [1] for i in range(2_001)}, {}, "2,001 columns"),
+        ({"response": ["a"] * 500}, {"row_group_size": 1}, "footer"),
+    ],
+    ids=["packed", "dictionary", "prefixes", "page", "nothings", "list", "columns", "footer"],
+)
+def test_a_small_parquet_file_of_large_content(columns: dict[str, Any], options: dict[str, Any], words: str) -> None:
+    limits = Limits(unpacked=10_000_000, characters=500_000) if words != "footer" else Limits(unpacked=200_000)
+    data = parquet(columns, **options)
+    assert len(data) < 500_000
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with pytest.raises(AtlasError, match=words):
+        receive(io.BytesIO(data), "x.parquet", limits=limits)
+    assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    tracemalloc.stop()
+    assert pa.total_allocated_bytes() - before < 60_000_000
+
+
+def test_parquet_reads_only_the_columns_that_it_needs() -> None:
+    columns = {"response": ["r"] * 3, "more": pa.array([b"x" * 1_000_000] * 3), "a.b": ["x"] * 3, "n": [{"t": "y"}] * 3}
+    data = parquet(columns, use_dictionary=False)
+    assert said(read(data, limits=Limits(unpacked=200_000))) == [("", "r")] * 3
+    assert said(read(data, columns=Columns(response="n.t", prompt="a.b"))) == [("x", "y")] * 3
+    with pytest.raises(AtlasError, match="unpacked"):
+        read(data, columns=Columns(response="response", label="more"), limits=Limits(unpacked=200_000))
+    with pytest.raises(AtlasError, match="No column"):
+        read(parquet({"x": ["a"], "y": ["b"]}))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": st.text()}),
+                      max_size=4), min_size=1, max_size=30),
+    st.sampled_from(["1.0", "2.0"]), st.sampled_from([3, 100]), st.sampled_from([64, 1 << 20]),
+)  # fmt: skip
+def test_parquet_gives_what_jsonl_gives(talks: list[Any], version: str, group: int, page: int) -> None:
+    """Of chat logs, whose texts stay numbers of a dictionary until a row is read."""
+    columns = {"messages": pa.array(talks, MESSAGES), "id": [str(i) for i in range(len(talks))]}
+    data = parquet(
+        columns, row_group_size=group, data_page_version=version, data_page_size=page, dictionary_pagesize_limit=page
+    )
+    expected = read(jsonl(*({"messages": talk, "id": str(i)} for i, talk in enumerate(talks)), {"response": "end"}))
+    try:
+        found = read(data)
+    except AtlasError:
+        assert len(expected.traces) == 1
+        return
+    assert [(t.place, t.turn, t.prompt, t.response, t.name) for t in found.traces] == [
+        (t.place, t.turn, t.prompt, t.response, t.name) for t in expected.traces[:-1]
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2**20), st.binary(max_size=9))
+def test_headers_of_pages(unpacked: int, packed: int, values: int, rest: bytes) -> None:
+    """What the header says counts, wherever the page lies; what is no header is refused."""
+
+    def number(value: int) -> bytes:
+        value <<= 1
+        out = b""
+        while value > 127:
+            out += bytes([value & 127 | 128])
+            value >>= 7
+        return out + bytes([value])
+
+    header = b"\x15\x00\x15" + number(unpacked) + b"\x15" + number(packed)
+    header += b"\x2c\x15" + number(values) + b"\x15" + number(7) + b"\x00\x00"
+    stream = io.BytesIO(b"PAR1" + header)
+    assert list(pages_of(stream, 4, 5)) == [Page(unpacked, values, True)]
+    with pytest.raises(ValueError, match=r"page|field"):
+        list(pages_of(io.BytesIO(b"PAR1\x1f" + rest), 4, 5))
+
+
+def test_a_footer_that_lies(tmp_path: Path) -> None:
+    """Sizes in it are not believed, and what cannot be followed is refused."""
+    (tmp_path / "x").write_bytes(b"PAR1")
+    with (tmp_path / "x").open("rb") as short, pytest.raises(AtlasError, match="Parquet"):
+        inspect(short, "x")
+    data = parquet({"response": ["a" * 300_000] * 3}, use_dictionary=False)
+    (((start, end),),) = chunks_of(io.BytesIO(data))
+    assert sum(page.unpacked for page in pages_of(io.BytesIO(data), start, end)) > 900_000
+    for footer in (b"", b"\x00", b"\x49\xfc\xff\xff\xff\xff\xff\x7f\x03", b"\x49\xf1\xff\xff\xff\xff\xff\x7f\x03"):
+        with pytest.raises(ValueError, match="footer"):
+            chunks_of(io.BytesIO(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"))
 
 
 def test_a_json_document() -> None:
@@ -143,6 +301,69 @@ def test_a_conversation_gives_a_trace_for_every_answer() -> None:
     assert [(t.place, t.turn, t.label) for t in intake.traces] == [(1, 0, "m"), (1, 1, "m")]
     assert [p.place for p in intake.problems] == [2, 3, 4]
     assert "error" in intake.problems[2].reason
+
+
+def test_json_in_an_ordinary_row_stays_text() -> None:
+    """However much a response looks like the body of an endpoint."""
+    for inner in ({"subject": "x", "body": "Hi"}, {"choices": [{"text": "OTHER"}]}, {"messages": [ASKED, ANSWER]}):
+        text = json.dumps(inner)
+        for record in (
+            {"prompt": "p", "response": text},
+            {"prompt": json.dumps({"messages": [ASKED]}), "response": text},
+            {"question": "p", "request": json.dumps({"messages": [ASKED]}), "response": text},
+            {"input": "p", "output": text},
+            {"response": text},
+        ):
+            assert [trace.response for trace in read(jsonl(record)).traces] == [text]
+    assert said(read(jsonl({"input": json.dumps({"messages": [1]}), "response": "plain"})))[0][1] == "plain"
+    cells = b'prompt,response\nq,"{""body"": ""Hi""}"\n'
+    assert said(read(cells, "a.csv")) == [("q", '{"body": "Hi"}')]
+
+
+TEXTS = st.text(max_size=20) | st.builds(json.dumps, st.deferred(lambda: JSON))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.fixed_dictionaries({"prompt": TEXTS, "response": TEXTS}), min_size=1, max_size=4))
+def test_explicit_prompts_and_responses_are_never_unwrapped(records: list[dict[str, str]]) -> None:
+    assert said(read(jsonl(*records))) == [(whole(r["prompt"]), whole(r["response"])) for r in records]
+
+
+# What a file is
+
+
+@pytest.mark.parametrize("first", ['ompt":"p","response":"r"}', "null", "# exported", '{"prompt":"p",', "[1, 2]", "7"])
+def test_a_damaged_first_line_is_one_problem(first: str) -> None:
+    good = '{"prompt":"p","response":"a"}\n{"prompt":"p","response":"b"}\n'
+    for name in ("t.jsonl", "t.ndjson.gz", "t", "t.txt"):
+        intake = read(f"{first}\n{good}".encode(), name)
+        assert (intake.layout.kind, [problem.place for problem in intake.problems]) == ("jsonl", [1])
+        assert said(intake) == [("p", "a"), ("p", "b")]
+
+
+@pytest.mark.parametrize(
+    "text", ["[Scene: a dark room]\nHello.", "{hello} world\nmore", "{\n  hello\n}\nmore", "[1] A source.\n", "{{x}}",
+             'Sure:\n{"a": 1}', "[[Link]] of a page"],
+)  # fmt: skip
+def test_pasted_text_that_starts_with_a_bracket(text: str) -> None:
+    assert said(read(text.encode(), "pasted.txt")) == [("", text.rstrip("\n"))]
+
+
+def test_a_document_whatever_it_is_called() -> None:
+    record = '{"prompt": "p", "response": "a"}'
+    for text in (record.replace(", ", "\n, "), f"[\n{record}\n]", f'{{"data": [\n{record}\n]}}'):
+        for name in ("x.json", "x.jsonl", "x"):
+            assert said(read(text.encode(), name)) == [("p", "a")]
+    with pytest.raises(AtlasError, match="none"):
+        read(b'[{"prompt": "p", "respo', "x.txt")
+
+
+def test_a_problem_says_no_word_of_the_line() -> None:
+    lines = [b'"the patient John Doe"', b'["secret", "list"]', b"12345", b"true", b"null", b'{"response": "ok"}' * 2]
+    intake = read(b'{"response": "a"}\n' + b"\n".join(lines), "x.jsonl")
+    kinds = ["a text", "a list", "a number", "true or false", "null"]
+    assert [problem.reason for problem in intake.problems[:-1]] == [f"no JSON object but {kind}" for kind in kinds]
+    assert not any(word in str(intake.problems) for word in ("John", "secret", "12345", "ok"))
 
 
 # Encodings
@@ -207,6 +428,18 @@ def test_what_is_text() -> None:
             as_text(wrong)
 
 
+def test_a_column_that_only_later_records_have() -> None:
+    early = [{"text": f"a{i}"} for i in range(300)]
+    intake = read(jsonl(*early, {"prompt": "p", "response": "r", "text": "late"}))
+    assert intake.layout.fields == ("text", "prompt", "response")
+    assert said(intake)[-1] == ("p", "late")  # a role that is taken stays where it was
+    assert len(intake.traces) == 301
+    data = jsonl(*early, {"text": "x", "why": "p"})
+    assert said(read(data, columns=Columns(prompt="why")))[-1] == ("p", "x")
+    many = [{f"k{i}": 1, "text": "a"} for i in range(1_000)]
+    assert said(read(jsonl(*many, {"Prompt": "p", "text": "b"})))[-1] == ("p", "b")
+
+
 # Duplicates and limits
 
 
@@ -233,6 +466,8 @@ def test_limits_are_refusals_in_words() -> None:
     intake = read(long, limits=Limits(characters=20))
     assert said(intake) == [("", "ok")]
     assert "the line is longer" in intake.problems[0].reason
+    escaped = jsonl({"prompt": "\U0001f680" * 19, "response": "\U0001f680" * 19})
+    assert len(read(escaped, limits=Limits(characters=20)).traces) == 1
     with pytest.raises(AtlasError, match="give no trace"):
         read(b'{"response": "a"}\n' + b"{\n" * 10_001)
     with pytest.raises(AtlasError, match="read as a whole"):
@@ -358,16 +593,49 @@ def test_any_table(rows: list[list[str]], delimiter: str) -> None:
     survives(stream.getvalue().encode("utf-8", "surrogatepass"), "x.csv")
 
 
+CELL = st.text(st.sampled_from('ab ,"\n\r\u2028'), max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), max_size=12))
+def test_a_sound_table_gives_what_csv_gives(rows: list[list[str]]) -> None:
+    stream = io.StringIO()
+    csv.writer(stream).writerows([["prompt", "response"], *rows])
+    found = table(stream.getvalue().encode())
+    assert [list(entry[1].values()) for entry in found if not isinstance(entry, Problem)] == rows
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=15, max_size=30), st.integers(0, 14),
+    st.text(st.sampled_from('ab,"\n'), max_size=15),
+)  # fmt: skip
+def test_every_line_of_a_table_is_a_record_a_blank_or_lost(rows: list[list[str]], at: int, noise: str) -> None:
+    """Somewhere in a sound table something else stands: whatever is lost is counted, in order."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([["prompt", "response"], *rows])
+    lines = stream.getvalue().split("\n")
+    data = "\n".join([*lines[: at + 1], noise, *lines[at + 1 :]])
+    gone: set[int] = {1}
+    for entry in table(data.encode()):
+        place = entry.place if isinstance(entry, Problem) else entry[0]
+        assert place > max(gone)
+        gone.add(place)
+        if isinstance(entry, Problem) and (lost := re.search(r"lines ([\d,]+)–([\d,]+) are lost", entry.reason)):
+            first, last = (int(part.replace(",", "")) for part in lost.groups())
+            assert first == place
+            gone |= set(range(first, last + 1))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_files(data: st.DataObject) -> None:
     """Real files with some bytes changed or cut."""
-    stream = io.BytesIO()
-    pq.write_table(pa.table({"prompt": ["p"] * 5, "response": ["a", None, "c", "d", "e"]}), stream)
+    talks = pa.array([[{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]] * 5, MESSAGES)
+    flat = parquet({"prompt": ["p"] * 5, "response": ["a", None, "c", "d", "e"]})
+    nested = parquet({"messages": talks}, row_group_size=3)
     line = b'{"prompt": "p", "response": "a", "messages": [{"role": "assistant", "content": "x"}]}\n'
-    good = data.draw(
-        st.sampled_from([line * 3, gzip.compress(line * 3), line.decode().encode("utf-16"), stream.getvalue()])
-    )
+    good = data.draw(st.sampled_from([line * 3, gzip.compress(line * 3), line.decode().encode("utf-16"), flat, nested]))
     damaged = bytearray(good)
     for _ in range(data.draw(st.integers(0, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from backend.audit.intake.chat import ChatError, is_chat, turns
-from backend.audit.intake.columns import as_remark, as_text, look_up, recognise
+from backend.audit.intake.columns import as_remark, as_text, is_role, look_up, recognise
 from backend.audit.intake.decoding import arrive
-from backend.audit.intake.formats import UNITS, kind_of, parquet_fields, records
+from backend.audit.intake.formats import UNITS, kind_of, records
 from backend.audit.intake.model import (
     COMMAND_LINE,
     PROBLEM_LIMIT,
@@ -25,6 +25,7 @@ from backend.audit.intake.model import (
     short,
     trace_hash,
 )
+from backend.audit.intake.parquet import parquet_fields
 from backend.errors import AtlasError
 
 __all__ = [
@@ -43,7 +44,9 @@ __all__ = [
 ]
 
 _LOOK = 200
-"""Records that are looked at to find the columns."""
+"""Records whose columns come first: one that only later records have does not take a role from them."""
+_SHOWN = 500
+"""Columns that are listed; of further ones only those that have the name of a role."""
 
 
 def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Layout:
@@ -82,18 +85,9 @@ def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits:
         packed=arrived.packed,
         delimiter=delimiter,
     )
-    if kind == "parquet":
-        fields = parquet_fields(stream)
-    else:
-        names: dict[str, None] = {}
-        for seen, entry in enumerate(records(stream, layout, limits)):
-            if not isinstance(entry, Problem):
-                names |= dict.fromkeys(str(field) for field in list(entry[1])[:200])
-            if seen >= _LOOK or len(names) > 500:
-                break
-        fields = list(names)
+    fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits)
     mapped = columns is not None and columns.response is not None
-    return replace(layout, fields=tuple(fields), columns=recognise(fields, columns), mapped=mapped)
+    return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
 
 
 def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
@@ -203,6 +197,22 @@ def notes_about(
     if len(labels) > 1:
         notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
     return notes
+
+
+def _fields(stream: BinaryIO, layout: Layout, limits: Limits) -> tuple[list[str], list[str]]:
+    """Columns of the first records, and those that only later ones have."""
+    names: dict[str, None] = {}
+    early = None
+    for seen, entry in enumerate(records(stream, layout, limits)):
+        if seen == _LOOK:
+            early = len(names)
+        if not isinstance(entry, Problem):
+            for name in entry[1]:
+                if len(names) < _SHOWN or is_role(name):
+                    names[name] = None
+            if layout.kind == "csv":
+                break  # every record has the columns of the header
+    return list(names)[:early], list(names)[len(names) if early is None else early :]
 
 
 def _traces(

@@ -1,7 +1,8 @@
 """Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
 
 Every answer of the assistant is one trace; its prompt is the user's message before it. System messages are left out,
-because the proxy of the paper sees prompt and response only.
+because the proxy of the paper sees prompt and response only. A response that is itself JSON stays as it is: only where
+request and response are both whole bodies, written as text, are they taken for objects.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from backend.audit.intake.columns import as_text
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")
+_ASKED = ("prompt", "input", "question")
+_TIME = ("timestamp", "created_at", "created", "time")
+_LABEL = ("model", "source")
+KEYS = frozenset({"messages", "choices", "error", *_REQUEST, *_RESPONSE, *_ASKED, *_TIME, *_LABEL})
+"""Columns of a record that can make it a chat log, or say something of it."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,13 @@ class ChatError(Exception):
 
 def is_chat(record: Mapping[str, Any]) -> bool:
     """Whether a record is a chat log: a message list, a list of choices, or a request with one of them."""
+    record = _unwrapped(record)
     if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
         return True
-    if any(isinstance(_object(record.get(key)), dict) for key in _RESPONSE):
+    if any(isinstance(record.get(key), dict) for key in _RESPONSE):
         return True
     return any(
-        isinstance(_object(record.get(key)), dict) and ("messages" in _object(record[key]) or key.startswith("request"))
+        isinstance(record.get(key), dict) and ("messages" in record[key] or key.startswith("request"))
         for key in _REQUEST
     )
 
@@ -65,14 +72,15 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     ChatError
         If there is no answer in it, or an answer is no text.
     """
-    request = next((o for key in _REQUEST if isinstance(o := _object(record.get(key)), dict)), record)
-    reply = next((o for key in _RESPONSE if (o := _object(record.get(key))) not in (None, "")), None)
-    if isinstance(reply, dict) and isinstance(body := _object(reply.get("body")), dict):
+    record = _unwrapped(record)
+    request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
+    reply = next((record[key] for key in _RESPONSE if record.get(key) not in (None, "")), None)
+    if isinstance(reply, dict) and isinstance(body := _body(reply.get("body"), "choices") or reply.get("body"), dict):
         reply = body
     if reply is None and isinstance(record.get("choices"), list):
         reply = record
-    time = _first(record, reply, "timestamp", "created_at", "created", "time")
-    label = _first(reply, record, "model", "source") or _first(request, None, "model")
+    time = _first(record, reply, *_TIME)
+    label = _first(reply, record, *_LABEL) or _first(request, None, "model")
     if reply is None:
         return _conversation(request.get("messages"), time, label)
     prompt = _asked(request)
@@ -107,7 +115,7 @@ def _asked(request: Mapping[str, Any]) -> str:
     if isinstance(messages, list):
         asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
         return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
-    for key in ("prompt", "input", "question"):
+    for key in _ASKED:
         if isinstance(request.get(key), str):
             return as_text(request[key]) or ""
     return ""
@@ -162,15 +170,29 @@ def _text(message: Mapping[str, Any], where: str) -> str | None:
         raise ChatError(f"{where}.content", str(error)) from error
 
 
-def _object(value: Any) -> Any:
-    """An object, also where a log holds it as text."""
-    if isinstance(value, str) and value[:1] == "{":
-        try:
-            inner = json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-        return inner if isinstance(inner, dict) and {"messages", "choices", "body"} & inner.keys() else value
-    return value
+def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with its request and response as objects, where both are bodies written as text and neither is more.
+
+    A prompt in plain words beside them says that the response is one as well, whatever it looks like.
+    """
+    if any(isinstance(record.get(key), str) for key in ("prompt", "question")):
+        return record
+    asked = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
+    if not asked or None in asked.values():
+        return record
+    answered = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
+    return {**record, **asked, **answered} if answered and None not in answered.values() else record
+
+
+def _body(value: Any, part: str) -> dict[str, Any] | None:
+    """The object that a text is, if it has a list of that name, or a body."""
+    if not isinstance(value, str) or value[:1] != "{":
+        return None
+    try:
+        inner = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, dict) and (isinstance(inner.get(part), list) or "body" in inner) else None
 
 
 def _first(one: Any, other: Any, *keys: str) -> Any:

@@ -23,9 +23,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "label": ("source", "label", "model", "model_name", "model_id", "engine"),
     "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
 }  # fmt: skip
+_ROLES = frozenset(name for names in _NAMES.values() for name in names)
 
 
-def recognise(fields: Sequence[str], given: Columns | None = None) -> Columns:
+def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:
     """Map columns to roles; what a person gives wins.
 
     Parameters
@@ -33,6 +34,8 @@ def recognise(fields: Sequence[str], given: Columns | None = None) -> Columns:
     fields : sequence of str
         Columns of the file.
     given : Columns, optional
+    late : sequence of str
+        Columns that only later records have: for roles that no other column fits.
 
     Returns
     -------
@@ -44,23 +47,29 @@ def recognise(fields: Sequence[str], given: Columns | None = None) -> Columns:
     AtlasError
         If a given column does not exist.
     """
-    given = given or Columns()
-    for role, column in given.named().items():
-        if column not in fields and column.split(".", 1)[0] not in fields:
+    found = given or Columns()
+    everything = [*fields, *late]
+    for role, column in found.named().items():
+        if column not in everything and column.split(".", 1)[0] not in everything:
             raise AtlasError(
                 f"There is no column '{short(column)}' for the {role}",
-                f"Choose from {', '.join(short(f) for f in fields[:20]) or 'nothing: the file has no columns'}",
+                f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}",
             )
-    taken = set(given.named().values())
-    by_name: dict[str, str] = {_plain(name): name for name in reversed(fields)}
-    found = given
-    for role, names in _NAMES.items():
-        if getattr(given, role) is None:
-            fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
-            if fitting:
-                found = replace(found, **{role: fitting[0]})
-                taken.add(fitting[0])
+    taken = set(found.named().values())
+    for part in (fields, late):
+        by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}
+        for role, names in _NAMES.items():
+            if getattr(found, role) is None:
+                fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
+                if fitting:
+                    found = replace(found, **{role: fitting[0]})
+                    taken.add(fitting[0])
     return found
+
+
+def is_role(field: str) -> bool:
+    """Whether a column has the name of a role."""
+    return _plain(field) in _ROLES
 
 
 def look_up(record: Mapping[str, Any], path: str) -> Any:

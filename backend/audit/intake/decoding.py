@@ -124,6 +124,14 @@ def text_of(stream: BinaryIO, packed: bool, codec: str, newline: str | None) -> 
                 wrapper.detach()
 
 
+def too_large(limits: Limits) -> AtlasError:
+    """The refusal of a file that is small only as long as it is packed."""
+    return AtlasError(
+        f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
+        "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
+    )
+
+
 def _encoding(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
     for mark, codec, words in _MARKS:
         if head.startswith(mark):
@@ -163,10 +171,7 @@ def _decode(inner: BinaryIO, codec: str, limits: Limits) -> None:
             raise
         done += len(piece)
         if done > limits.unpacked:
-            raise AtlasError(
-                f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
-                "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
-            )
+            raise too_large(limits)
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:

@@ -5,34 +5,36 @@ Every generator yields a record with its place, or a :class:`Problem` where a pl
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from backend.audit.intake.decoding import PIECE, Arrived, text_of
-from backend.audit.intake.model import COMMAND_LINE, Layout, Limits, Problem, short
+from backend.audit.intake.decoding import Arrived, text_of
+from backend.audit.intake.model import Layout, Limits, Problem, short
+from backend.audit.intake.parquet import Record, read_parquet
+from backend.audit.intake.table import read_table, separator
 from backend.errors import AtlasError
 
-Record = tuple[int, dict[str, Any]]
 DELIMITERS = ",;\t|"
-PARQUET_ROWS = 256
-"""Rows that are turned into Python at a time; a column may hold one long text many times."""
+VOTERS = 20
+"""Lines that decide together whether a file is one JSON object a line."""
 UNITS = {"jsonl": "line", "json": "record", "csv": "line", "parquet": "row", "text": "block"}
-csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
 _BREAK = re.compile(r"\s*-{3,}\s*")
 _SPOKEN = re.compile(r"\s*(prompt|question|user|response|answer|assistant)\s*:[ \t]*\n?", re.IGNORECASE)
+_DOCUMENT = re.compile(r'\s*(?:\{\s*(?:["}]|\Z)|\[[\[\s]*(?:\{\s*(?:["}]|\Z)|["\]]|-?[\d.]+\s*,|\Z))')
+"""The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``."""
+_START = 4_096
+_KINDS: Mapping[type | tuple[type, ...], str] = {
+    str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
+}  # fmt: skip
 _ASKS = frozenset({"prompt", "question", "user"})
 
 
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits) -> tuple[str, str]:
-    """Find out what a file is, from what is in it; its name decides only between CSV and pasted text.
+    """Find out what a file is: from its name where that says JSONL, else from its first lines.
 
     Returns
     -------
@@ -44,21 +46,26 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits) -> tu
     if not arrived.codec:
         return "parquet", ""
     with text_of(stream, arrived.packed, arrived.codec, None) as text:
-        first = next((line for line in _lines(text, limits) if line and line.strip()), "")
-        whole_line = len(first) < _line_limit(limits)
-        rest = any(line is None or line.strip() for line in itertools.islice(_lines(text, limits), 1000))
-    start = first.lstrip("\ufeff \t")[:1]
-    if start == "[":
-        return "json", ""
-    if start == "{":
-        # One object over several lines is a document; anything else is read line by line.
-        opened = first.rstrip()[-1:] in "{[," and rest and whole_line and _json(first) is None
-        return ("json" if opened else "jsonl"), ""
+        filled = (line for line in _lines(text, _line_limit(limits)) if line is not None and line.strip())
+        first, second = (next(filled, "").lstrip("\ufeff") for _ in range(2))
+        # Only the votes are kept: a line may be long.
+        votes = [_is_object(line) for line in (first, second) if line]
+        votes += map(_is_object, itertools.islice(filled, VOTERS - 2))
     ending = name.lower().removesuffix(".gz").rpartition(".")[2]
+    document = _DOCUMENT.match(f"{first[:_START]}{second[:_START]}") is not None
+    # Somebody may call an array .jsonl, or a damaged line come first; an object in the first line is a record.
+    if votes[:1] == [True] or 2 * sum(votes) > len(votes):
+        return "jsonl", ""
+    if ending in ("jsonl", "ndjson") and (any(votes) or not document):
+        return "jsonl", ""
+    if document or (ending == "json" and first.lstrip()[:1] in ("[", "{")):
+        return "json", ""
+    if (told := separator(first)) is not None:
+        return "csv", told
     delimiter = "\t" if ending == "tsv" else max(DELIMITERS, key=first.count)
     cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter)]
     known = {"response", "completion", "output", "answer", "prompt", "question", "generated_text", "model_output"}
-    if ending in ("csv", "tsv") or (ending not in ("txt", "md", "text") and rest and known & set(cells)):
+    if ending in ("csv", "tsv") or (ending not in ("txt", "md", "text") and second and known & set(cells)):
         return "csv", delimiter if delimiter in first else ","
     return "text", ""
 
@@ -72,14 +79,15 @@ def records(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Record
         If the file as a whole cannot be read.
     """
     if layout.kind == "parquet":
-        yield from _parquet(stream)
+        yield from read_parquet(stream, layout, limits)
         return
     newline = "" if layout.kind == "csv" else None
     with text_of(stream, layout.packed, layout.codec, newline) as text:
         if layout.kind == "jsonl":
             yield from _jsonl(text, limits)
         elif layout.kind == "csv":
-            yield from _csv(text, layout.delimiter)
+            most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands beside them
+            yield from read_table(_lines(text, most), layout.delimiter, most)
         else:
             whole = text.read(limits.document + 1)
             if len(whole) > limits.document:
@@ -91,17 +99,8 @@ def records(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Record
             yield from _document(whole) if layout.kind == "json" else _pasted(whole)
 
 
-def parquet_fields(stream: BinaryIO) -> list[str]:
-    """Columns of a Parquet file."""
-    try:
-        stream.seek(0)
-        return [str(name) for name in pq.ParquetFile(stream).schema_arrow.names]
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
-        raise _damaged(error) from error
-
-
 def _jsonl(text: io.TextIOWrapper, limits: Limits) -> Iterator[Record | Problem]:
-    for number, line in enumerate(_lines(text, limits), start=1):
+    for number, line in enumerate(_lines(text, _line_limit(limits)), start=1):
         if line is None:
             yield Problem(number, None, f"the line is longer than {_line_limit(limits):,} characters")
         elif line.strip():
@@ -129,46 +128,6 @@ def _document(text: str) -> Iterator[Record | Problem]:
         document = inner[0] if inner and isinstance(inner[0], list) else [document]
     for number, record in enumerate(document, start=1):
         yield (number, record) if isinstance(record, dict) else _no_object(number, record)
-
-
-def _csv(text: io.TextIOWrapper, delimiter: str) -> Iterator[Record | Problem]:
-    reader = csv.reader(text, delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield Problem(line, None, f"no CSV ({error})")
-            continue
-        if not row:
-            continue
-        if header is None:
-            header = [cell.strip().lstrip("\ufeff") for cell in row]
-            doubled = [name for name in set(header) if header.count(name) > 1]
-            if doubled:
-                raise AtlasError(f"Two columns are named '{short(doubled[0])}'", "Give every column its own name")
-            continue
-        if len(row) != len(header):
-            yield Problem(line, None, f"{len(row)} cells where the header has {len(header)}")
-        else:
-            yield line, dict(zip(header, row, strict=True))
-
-
-def _parquet(stream: BinaryIO) -> Iterator[Record | Problem]:
-    number = 0
-    try:
-        stream.seek(0)
-        # A row group may be the whole file: with a buffer its pages come one by one.
-        file = pq.ParquetFile(stream, buffer_size=PIECE, pre_buffer=False)
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS):
-            for record in batch.to_pylist():
-                number += 1
-                yield number, record
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise _damaged(error, number) from error
 
 
 def _pasted(text: str) -> Iterator[Record | Problem]:
@@ -199,32 +158,36 @@ def _spoken(lines: Sequence[str]) -> dict[str, Any]:
     return {role: "\n".join(said).strip("\n") for role, said in parts.items()}
 
 
-def _lines(text: io.TextIOWrapper, limits: Limits) -> Iterator[str | None]:
-    """Lines without their ends; None for one that is too long, of which only a piece is ever in memory."""
-    limit = _line_limit(limits)
+def _lines(text: io.TextIOWrapper, limit: int) -> Iterator[str | None]:
+    """Lines with their ends; None for one that is too long, of which only a piece is ever in memory."""
     while line := text.readline(limit):
-        if len(line) < limit or line.endswith("\n"):
+        if len(line) < limit or line.endswith(("\n", "\r")):
             yield line
             continue
         while piece := text.readline(limit):
-            if piece.endswith("\n"):
+            if piece.endswith(("\n", "\r")):
                 break
         yield None
 
 
 def _line_limit(limits: Limits) -> int:
-    return 4 * limits.characters
+    """Of JSONL: prompt and response, two escapes of six letters for every character, and what stands beside them."""
+    return 25 * limits.characters
 
 
-def _json(line: str) -> Any:
+def _is_object(line: str) -> bool:
+    if line.lstrip("\ufeff \t")[:1] != "{":
+        return False
     try:
-        return json.loads(line)
+        return isinstance(json.loads(line.lstrip("\ufeff")), dict)
     except (ValueError, RecursionError):
-        return None
+        return False
 
 
 def _no_object(number: int, record: Any) -> Problem:
-    return Problem(number, None, f"no JSON object but {short(record)}")
+    """A report names problems even where it keeps no text, so this says the kind and not the value."""
+    words = next(words for kind, words in _KINDS.items() if isinstance(record, kind))
+    return Problem(number, None, f"no JSON object but {words}")
 
 
 def _column(error: ValueError) -> str | None:
@@ -233,9 +196,3 @@ def _column(error: ValueError) -> str | None:
 
 def _why(error: BaseException) -> str:
     return error.msg if isinstance(error, json.JSONDecodeError) else short(str(error), 80)
-
-
-def _damaged(error: BaseException, after: int = 0) -> AtlasError:
-    reason = short((str(error) or type(error).__name__).splitlines()[0], 120)
-    where = f" after row {after:,}" if after else ""
-    return AtlasError(f"The Parquet file cannot be read{where} ({reason})", "Write it again, or export JSONL or CSV")

@@ -26,7 +26,7 @@ class Limits:
     bytes : int
         Of the file as it arrives.
     unpacked : int
-        Of a gzip file when it is unpacked.
+        Of a gzip file when it is unpacked, and of the columns of a Parquet file that are read.
     document : int
         Of a file that has to be read as a whole (a JSON document, pasted text).
     traces : int
@@ -148,7 +148,7 @@ class Layout:
     delimiter : str
         Of CSV.
     fields : tuple of str
-        Columns of the first record; empty where there are none.
+        Columns of the file; empty where there are none.
     columns : Columns
         As recognised or given.
     mapped : bool
