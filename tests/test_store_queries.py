@@ -48,7 +48,7 @@ COLUMNS = {
     "dendrogram": "step left_node right_node height size",
     "cross_domain": "variant query_domain gallery_domain metric value best_other best_other_name build_id",
     "summaries": "reader name origin benchmark condition metric k reduction value std n build_id",
-    "paired_tests": "reader measure difference low high p_value p_holm n method hypotheses build_id",
+    "paired_tests": "reader measure difference low high p_value p_holm n method hypotheses together build_id",
     "proxies": "proxy name depth hidden_size",
     "builds": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
     "source_file details",
