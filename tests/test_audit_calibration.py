@@ -22,8 +22,8 @@ from backend.audit.likelihood import (
     cllr_claim,
     cllr_multiclass,
     cllr_pairwise,
-    family_log_likelihood_ratios,
     log_likelihood_ratios,
+    weighed_log_ratio,
 )
 from backend.audit.validation import calibration_error_floor, calibration_frame, cross_calibrated
 from backend.evidence import accumulate
@@ -206,14 +206,19 @@ def test_ratios_against_slow_loops():
     rng = np.random.default_rng(1)
     posteriors = rng.dirichlet(np.ones(6), size=20)
     family = np.array([0, 0, 1, 2, 2, 2])
-    ratios, wide = log_likelihood_ratios(np.log(posteriors)), family_log_likelihood_ratios(np.log(posteriors), family)
+    prior = np.log(rng.dirichlet(np.ones(6)))
+    ratios = log_likelihood_ratios(np.log(posteriors))
+    wide = [weighed_log_ratio(np.log(posteriors), family == f, np.zeros(6)) for f in range(3)]
+    stated = [weighed_log_ratio(np.log(posteriors), family == f, prior) for f in range(3)]
     for i, p in enumerate(posteriors):
         for c in range(6):
             others = [p[o] for o in range(6) if o != c]
             assert ratios[i, c] == pytest.approx(np.log(p[c] / np.mean(others)), abs=1e-9)
         for f in range(3):
             inside, outside = p[family == f].mean(), p[family != f].mean()
-            assert wide[i, f] == pytest.approx(np.log(inside / outside), abs=1e-9)
+            assert wide[f][i] == pytest.approx(np.log(inside / outside), abs=1e-9)
+            means = [np.average(p[some], weights=np.exp(prior[some])) for some in (family == f, family != f)]
+            assert stated[f][i] == pytest.approx(np.log(means[0] / means[1]), abs=1e-9)
 
 
 def test_ratios_stay_exact_where_probabilities_round_to_one():
@@ -222,8 +227,6 @@ def test_ratios_stay_exact_where_probabilities_round_to_one():
     assert ratios[0, 1] == pytest.approx(-900 + np.log(2))
     with pytest.raises(ValueError, match="two sources"):
         log_likelihood_ratios(np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="two families"):
-        family_log_likelihood_ratios(np.zeros((1, 2)), np.zeros(2, dtype=np.intp))
 
 
 def test_costs_in_closed_form():

@@ -47,32 +47,6 @@ def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
     return out
 
 
-def family_log_likelihood_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
-    """Each family against all other enrolled ones, in nats.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (G, C)
-        Normalised, under the uniform prior over sources.
-    family : ndarray of shape (C,)
-        Family number of every source, 0 .. F - 1.
-
-    Returns
-    -------
-    ndarray of shape (G, F)
-        Mean likelihood of the family's sources against the mean likelihood of all other sources.
-    """
-    families = int(family.max()) + 1
-    if families < 2:
-        raise ValueError("a likelihood ratio needs at least two families")
-    out = np.empty((len(log_posteriors), families))
-    for one in range(families):
-        inside = family == one
-        odds = logsumexp(log_posteriors[:, inside], axis=1) - logsumexp(log_posteriors[:, ~inside], axis=1)
-        out[:, one] = odds + np.log((~inside).sum() / inside.sum())
-    return out
-
-
 def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
     """A group of sources against all others, where a prior says how the members of either side weigh.
 
