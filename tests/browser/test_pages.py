@@ -148,11 +148,15 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
 
 def test_the_badge_follows_the_reader(browser: Any) -> None:
     browser.open("/attribution?theme=dark&roster=12-way")
-    badge = "return document.querySelector('#figure-budget .origin').innerText"
+    badge = "return document.querySelector('#figure-folds .origin').textContent"
     assert browser.run(badge) == "Measured here"
     browser.run("window.dash_clientside.set_props('reader', {value: 'reader-paper/vast/ur'})")
     browser.wait(lambda: browser.run(badge) == "Published", "a changed badge")
     assert "origin-published" in browser.run("return document.querySelector('#figure-folds .origin').className")
+    # Curves of other readers stand beside it, so that both kinds are drawn there and both are told.
+    browser.settled()
+    drawn = browser.run("return [...document.querySelectorAll('#figure-budget .origin')].map(e => e.innerText.trim())")
+    assert sorted(drawn) == ["Measured here", "Published"]
 
 
 def test_pages_open_on_a_roster_that_has_results(browser: Any) -> None:
