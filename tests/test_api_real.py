@@ -96,9 +96,12 @@ def test_a_stream_of_samples_has_evidence_after_one_batch(sampled: Sampled) -> N
     body = {"traces": [{"prompt": t.prompt, "response": t.response} for t in traces]}
     answer = client.post("/api/attribute", json=body, headers={"Accept": "application/x-ndjson"})
     lines = [json.loads(line) for line in answer.get_data().splitlines()]
-    assert lines[0]["event"] == "progress"
-    assert lines[0]["done"] <= 32  # at most two batches
-    assert sum(share["probability"] for share in lines[0]["posterior"]) == pytest.approx(1)
+    assert {line["event"] for line in lines[:-1]} == {"progress"}
+    # A slow machine's first lines only say that work goes on.
+    first = next(line for line in lines if line["evidence"])
+    assert 0 < first["done"] <= 32  # at most two batches
+    assert sum(share["probability"] for share in first["posterior"]) == pytest.approx(1)
+    assert not any(line["posterior"] for line in lines[: lines.index(first)])
     assert lines[-1]["report"]["results"]["traces"] == 40
 
 
