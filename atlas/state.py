@@ -18,7 +18,7 @@ ACCESS = {"all": "All", "local": "Local", "api": "API"}
 LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
 SIZES = {"all": "All", "small": "≤4B", "middle": "≤20B", "large": ">20B"}
 SPACES = {"one": "One", "raw": "Both", "centred": "Centred"}
-REGIONS = {"off": "Off", "on": "On"}
+REGIONS = {"off": "Off", "families": "Families", "clusters": "Clusters"}
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
 OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
@@ -53,8 +53,8 @@ class View:
         Which neighbour links of the original space are drawn.
     space : {'one', 'raw', 'centred'}
         Whether the map holds both domains, and if so whether each domain's mean is taken away.
-    regions : {'off', 'on'}
-        Whether a flat map outlines where families are dense.
+    regions : {'off', 'families', 'clusters'}
+        What is outlined: where families are dense, on a flat map, or which points lie close together.
     camera : tuple of float
         Eye, centre and up vector of the 3-D scene (nine numbers), empty for the default.
     k : int

@@ -35,7 +35,7 @@ SIZES = ((1280, 800), (1920, 1080), (820, 1180))
 PAGES: dict[str, tuple[str, dict[str, str], int]] = {
     "map": ("/", {}, 3),
     "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}, 3),
-    "map-flat": ("/", {"dim": "2", "links": "all", "regions": "on"}, 1),
+    "map-flat": ("/", {"dim": "2", "links": "all", "regions": "families"}, 1),
     "map-domains": ("/", {"space": "centred"}, 1),
     "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}, 3),
     "attribution": (

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from backend.geometry.clusters import cluster_frame
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader, write_sources
@@ -172,6 +173,7 @@ def _geometry(connection, build, part, vectors, *, reader, roster, domain, rng):
     square = {"x": [[-9.0, 9.0, 9.0, -9.0, -9.0]], "y": [[-9.0, -9.0, 9.0, 9.0, -9.0]]}
     outline = pd.DataFrame({"method": [flat["method"].iloc[0]], "family": ["Qwen"], "mass": 0.5, "ring": 0, **square})
     replace_rows(connection, "density_regions", outline, key, build)
+    replace_rows(connection, "clusters", cluster_frame(pd.concat(frames, ignore_index=True)), key, build)
     purity = pd.DataFrame(
         {"k": [1, 3, 5, 10], "purity": [0.7, 0.6, 0.5, 0.4], "expectation": 0.2, "p_value": 0.0001, "low": 0.3,
          "high": 0.8, "sources": len(labels), "families": 5}

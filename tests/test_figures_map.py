@@ -50,7 +50,10 @@ def traces(figure: Plot) -> dict[str, go.Scatter]:
     return {trace.name: trace for trace in go.Figure(figure).data}
 
 
-ORDER = ["links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context", "nearest", "second", "selected", "labels"]
+ORDER = [
+    "links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context",
+    "nearest", "second", "selected", "labels", "clusters",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])

@@ -38,6 +38,7 @@ TABLES = (
     "prompt_stability",
     "dendrogram",
     "density_regions",
+    "clusters",
     "reader_agreement",
 )
 
@@ -113,6 +114,7 @@ def test_everything_is_written_and_recorded(folder: Path, tmp_path: Path, capsys
         assert count("projections") == 6 * n
         assert count("projection_quality") == 6 * 3
         assert count("dendrogram") == n - 1
+        assert count("clusters") == 6 * n
         outlined = set(connection.execute(f"SELECT DISTINCT method, mass FROM density_regions {where}", key).fetchall())
         assert outlined == ({(m, x) for m in ("tsne", "umap", "pca") for x in (0.5, 0.8)} if n == 24 else set())
         panels = connection.execute(f"SELECT fold, metric, value FROM prompt_stability {where}", key).fetchall()
@@ -287,6 +289,11 @@ def test_readers_are_compared_with_each_other(folder: Path, tmp_path: Path, caps
     members = Release(folder).roster("165-way")["label"].tolist()
     capsys.readouterr()
     pair = f"{members[0]},{members[1]}"
+    # A map without clusters, as published ones are, gets its own; those of the others stay with their build.
+    held = "SELECT * EXCLUDE build_id FROM clusters ORDER BY ALL"
+    made = stored(work, held)
+    with duckdb.connect(work) as connection:
+        connection.execute("DELETE FROM clusters WHERE reader = ?", [readers[1]])
     assert run(folder, work, "--roster", "165-way", "--compare", "--pair", pair) == 0
     assert f"{members[0]} / {members[1]} over reader-r: 1/1 within ten" in capsys.readouterr().out
     (details,) = stored(work, "SELECT details FROM builds WHERE stage = 'compare' ORDER BY started_at DESC LIMIT 1")[
@@ -294,6 +301,10 @@ def test_readers_are_compared_with_each_other(folder: Path, tmp_path: Path, caps
     ]
     told = json.loads(details)
     assert told["readers"] == readers
+    assert told["clustered"] == [readers[1]]
+    pd.testing.assert_frame_equal(stored(work, held), made)
+    builds = stored(work, "SELECT DISTINCT reader, split_part(build_id, '-', 1) AS stage FROM clusters ORDER BY reader")
+    assert builds.to_numpy().tolist() == [[readers[0], "map"], [readers[1], "compare"], [readers[2], "map"]]
     assert told["hypotheses"] == 6
     ranks = {row["reader"]: row["mutual_rank"] for row in told["candidates"]["ranks"]}
     for reader, rank in ranks.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from backend.geometry.clusters import density_clusters
 from backend.store import map_queries, queries
 from tests.invented_atlas import publish_invented
 
@@ -44,6 +45,17 @@ def test_outlines_come_as_lists(cursor: Cursor) -> None:
     frame = map_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne")
     assert list(frame["family"]) == ["Qwen"] and list(frame["x"].iloc[0]) == [-9.0, 9.0, 9.0, -9.0, -9.0]
     assert map_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne", 0.8).empty
+
+
+def test_clusters_name_the_sources_that_are_in_one(cursor: Cursor) -> None:
+    points = queries.projection(cursor, SEES, "27-way", "agent500", "tsne", 2)
+    held = map_queries.clusters(cursor, SEES, "27-way", "agent500", "tsne", 2)
+    wanted, _ = density_clusters(points[["x", "y"]].to_numpy())
+    assert dict(zip(held["source"], held["cluster"], strict=True)) == {
+        source: number for source, number in zip(points["source"], wanted, strict=True) if number >= 0
+    }
+    assert len(held)
+    assert map_queries.clusters(cursor, SEES, "27-way", "agent500", "none", 2).empty
 
 
 def test_votes_count_readers_that_have_a_source_near(cursor: Cursor) -> None:

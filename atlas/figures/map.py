@@ -1,8 +1,9 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
 Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
-trace a family of the atlas, grey context, rings around the neighbours, a second source and the selection, labels. A
-page can therefore send new traces with ``Patch`` and leave the layout, and with it the reader's camera, alone.
+trace a family of the atlas, grey context, rings around the neighbours, a second source and the selection, labels, hulls
+of clusters. A page can therefore send new traces with ``Patch`` and leave the layout, and with it the reader's camera,
+alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from atlas.figures.hulls import cluster_colours, hull_edges, hull_shapes
 from atlas.figures.labels import free_sides
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
 
@@ -24,6 +26,7 @@ HALF = 1.08
 """Half the side of the scene; the points fill -1..1 in their widest direction."""
 UNIT = 200.0
 """Pixels of a unit of the scaled points on a small screen, for which labels are placed; a larger one has more room."""
+_NO_CLUSTERS = pd.DataFrame({"source": pd.Series(dtype=str), "cluster": pd.Series(dtype=int)})
 LONGEST = 28
 """Letters of a name on the map."""
 
@@ -110,6 +113,7 @@ def map_figure(
     other: str = "",
     camera: Sequence[float] = (),
     regions: pd.DataFrame | None = None,
+    clusters: pd.DataFrame | None = None,
 ) -> Plot:
     """Sources as points.
 
@@ -130,10 +134,18 @@ def map_figure(
         Eye, centre, up (nine numbers), or empty.
     regions : DataFrame, optional
         Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
+    clusters : DataFrame, optional
+        Columns source, cluster: hulls around those with a source in front.
     """
     placed = scaled(points)
     front = shown(points, families, access, size)
     data = _traces(placed, links, marks, theme, dimensions, front, selected, other, camera)
+    grouped = placed.assign(front=front).merge(_NO_CLUSTERS if clusters is None else clusters, on="source")
+    seen = set(grouped.loc[grouped["front"], "cluster"])
+    colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
+    data.append(
+        hull_edges(grouped, colours) if dimensions == 3 else {"name": "clusters", "type": "scatter", "x": [], "y": []}
+    )
     if regions is not None and dimensions == 2 and len(points):
         middle, half = _frame(points, ("x", "y"))
         shapes = [
@@ -144,7 +156,7 @@ def map_figure(
             if row.family in set(points["family"][front])
         ]  # fmt: skip
     else:
-        shapes = []
+        shapes = hull_shapes(grouped, colours) if dimensions == 2 else []
     return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": shapes}}
 
 

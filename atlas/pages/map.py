@@ -13,18 +13,20 @@ from dash.development.base_component import Component
 from atlas import answers, drawing, shell
 from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.figures.attribution import rate_text
+from atlas.figures.hulls import MAJORITY
 from atlas.figures.joint import joint_figure
 from atlas.figures.map import map_figure, shown
 from atlas.pages.map_card import NEAREST, card
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import Plot
 from backend.store import queries
-from backend.store.map_queries import density_regions, joint_projection
+from backend.store.map_queries import clusters, density_regions, joint_projection
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
 REGIONS_HELP = (
-    "Outlines that hold half of a family's density on the flat map; they describe the drawing, not the original space"
+    "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
+    "are (HDBSCAN); coloured where most of them are one family. Both describe the drawing, not the original space"
 )
 SPACE_HELP = "Both domains on one map: a source stands twice, joined by a line; centred takes each domain's mean away"
 OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
@@ -292,7 +294,7 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
             other=view.other,
             camera=view.camera,
         )
-    outlined = view.regions == "on" and view.dim == 2
+    outlined = view.regions == "families" and view.dim == 2
     reader = asked.map_reader(view)
     return map_figure(
         points,
@@ -307,7 +309,13 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
         other=view.other,
         camera=view.camera,
         regions=asked.ask(density_regions, reader, view.roster, view.domain, view.projection) if outlined else None,
+        clusters=_clusters(asked, view) if view.regions == "clusters" else None,
     )
+
+
+def _clusters(asked: Questions, view: View) -> pd.DataFrame:
+    """Source and cluster of what the drawn map holds together."""
+    return asked.ask(clusters, asked.map_reader(view), view.roster, view.domain, view.projection, view.dim)
 
 
 def _absent(asked: Questions, view: View) -> Component:
@@ -362,8 +370,21 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
             "fingerprint",
             "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end",
         ),
-        f" {each}; near points write alike.",
+        f" {each}; near points write alike.{_clustered(asked, view, points)}",
     ]
+
+
+def _clustered(asked: Questions, view: View, points: pd.DataFrame) -> str:
+    """How many clusters there are, in a sentence; nothing where they are not drawn."""
+    if view.regions != "clusters":
+        return ""
+    held = points.merge(_clusters(asked, view), on="source")
+    if held.empty:
+        return " No cluster is dense enough to be told."
+    shares = held.groupby("cluster")["family"].agg(lambda families: families.value_counts(normalize=True).iloc[0])
+    found = " found here" if asked.origin(asked.map_reader(view)) == "published" else ""
+    one_family = int((shares > MAJORITY).sum())
+    return f" {len(shares)} clusters{found} hold {len(held)} of them; {one_family} are mostly one family."
 
 
 def _trust(asked: Questions, view: View) -> list[Component | str]:
@@ -425,8 +446,13 @@ def _table(asked: Questions, view: View) -> pd.DataFrame:
     nearest = near.rename(columns={"name": "nearest", "family": "nearest_family"})
     columns = ["source", "nearest", "nearest_family", "cosine", "percentile", "rank_back"]
     frame = points.drop(columns="position").merge(nearest[columns], on="source", how="left")
+    if view.regions == "clusters":
+        frame = frame.merge(
+            _clusters(asked, view).assign(cluster=lambda held: held["cluster"] + 1), on="source", how="left"
+        )
     passed = shown(frame, view.families, view.access, view.size)
-    order = ["name", "family", *columns[1:], "access", "source", *axes]
+    grouped = ["cluster"] if "cluster" in frame else []
+    order = ["name", "family", *grouped, *columns[1:], "access", "source", *axes]
     return frame.loc[passed, order].reset_index(drop=True)
 
 

@@ -39,6 +39,7 @@ TABLES = {
     "readers": "readers and where they come from",
     "sources": "sources, families, access, numbers of responses",
     "capability_scores": "general capability of the proxies, as others scored it",
+    "clusters": "which points of a map lie close together",
     "correlations": "capability against accuracy",
     "cross_domain": "signatures of one domain sought in the other",
     "dendrogram": "the tree of all sources",

@@ -18,8 +18,8 @@ LEFT_OUT = 10
 
 
 def sample_labels() -> list[str]:
-    """Models of the shipped samples, in order."""
-    return list(sample_records().sources)
+    """Models of the shipped samples, by name."""
+    return sorted(sample_records().sources)
 
 
 def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
@@ -34,7 +34,7 @@ def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
     Parameters
     ----------
     number : int
-        Of the model, from 0.
+        Of the model among :func:`sample_labels`, from 0.
     enrolment : Enrolment or None
 
     Returns
@@ -48,14 +48,14 @@ def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
     AtlasError
         If there is no such sample.
     """
-    records = sample_records()
-    count = len(records.prompt_ids)
-    if not 0 <= number < len(records.sources):
-        raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(records.sources) - 1}")
-    traces = records.traces[number * count : (number + 1) * count]
+    records, labels = sample_records(), sample_labels()
+    if not 0 <= number < len(labels):
+        raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")
+    at, count = records.sources.index(labels[number]), len(records.prompt_ids)
+    traces = records.traces[at * count : (at + 1) * count]
     fresh = traces[-LEFT_OUT:]
     if enrolment is not None:
         folds = enrolment.folds_of([trace.prompt for trace in traces])
         fresh = [trace for trace, fold in zip(traces, folds, strict=True) if fold is None] or fresh
     lines = [json.dumps({"prompt": trace.prompt, "response": trace.response}) for trace in fresh]
-    return records.sources[number], ("\n".join(lines) + "\n").encode()
+    return labels[number], ("\n".join(lines) + "\n").encode()

@@ -1,4 +1,4 @@
-"""What a map shows beside its points: both domains in one space, where families are dense, and who else agrees."""
+"""What a map shows beside its points: both domains in one space, where it is dense, and who else agrees."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ def density_regions(
         WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND mass = ? ORDER BY family, ring
         """,
         [reader, roster, domain, method, mass],
+    ).df()
+
+
+def clusters(
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
+) -> pd.DataFrame:
+    """Which sources lie close together on a map (columns source, cluster; those in none are left out)."""
+    return cursor.execute(
+        """
+        SELECT source, cluster FROM clusters
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? AND cluster IS NOT NULL
+        ORDER BY cluster, source
+        """,
+        [reader, roster, domain, method, dimensions],
     ).df()
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.geometry.candidates import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
+from backend.geometry.clusters import cluster_frame
 from backend.geometry.neighborhoods import reader_agreement
 from backend.geometry.purity import HOLM_KS, holm_over_readers
 from backend.geometry.signatures import Float
@@ -105,6 +106,24 @@ def compare(
                 passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
                 print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
         details["passing_pairs"] = passing
+        details["clustered"] = _cluster(connection, roster, domain, build)
+
+
+def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, build: str) -> list[str]:
+    """Readers with maps that no job of ours made, whose clusters are written now."""
+    points = connection.execute(
+        """
+        SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
+        ANTI JOIN clusters USING (reader, roster, domain, method, dimensions, source)
+        JOIN roster_members m USING (roster, source)
+        WHERE roster = ? AND domain = ? ORDER BY reader, method, dimensions, m.position
+        """,
+        [roster, domain],
+    ).df()
+    for reader, part in points.groupby("reader"):
+        key = {"reader": reader, "roster": roster, "domain": domain}
+        replace_rows(connection, "clusters", cluster_frame(part.drop(columns="reader")), key, build)
+    return sorted(set(points["reader"]))
 
 
 def stored_cosines(

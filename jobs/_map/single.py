@@ -1,4 +1,4 @@
-"""One map: signatures, neighbours, stability, purity, projections, regions and the tree of one reader and roster."""
+"""One map: signatures, neighbours, stability, purity, projections, regions, clusters, tree of one reader and roster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from backend.geometry.clusters import cluster_frame
 from backend.geometry.neighborhoods import neighbor_frame, neighbor_order, prompt_stability
 from backend.geometry.projections import ProjectionSettings
 from backend.geometry.purity import PuritySettings, family_purity
@@ -75,7 +76,7 @@ def make(
             purity = family_purity(neighbor_order(cosine), rows.families, settings=purity_settings)
         with timed(seconds, "projections"):
             points, quality = project_all(cosine, rows.sources, projection_settings)
-            regions = _regions(points, rows.families)
+            regions, clusters = _regions(points, rows.families), cluster_frame(points)
         if with_sweep:
             with timed(seconds, "sweep"):
                 tried = sweep(cosine, rows.families, settings=projection_settings)
@@ -94,6 +95,7 @@ def make(
                 "projections": points,
                 "projection_quality": quality,
                 "density_regions": regions,
+                "clusters": clusters,
             }
             for table, frame in tables.items():
                 replace_rows(connection, table, frame, key, build)

@@ -133,11 +133,11 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     assert SAMPLES in browser.run("return document.querySelector('#attr-ecosystem').value")
     browser.click("#attr-sample-save")
     traces = downloaded(browser, downloads, "sample-*.jsonl")
-    chosen(browser, "attr-claim", "smol-greedy")
-    assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
-    assert "prove" not in browser.text(".verdict").lower() and "smol-greedy" in browser.text(".verdict")
+    chosen(browser, "attr-claim", "gemma-answer")
+    assert weighed(browser).split()[1] == "SUPPORTS"
+    assert "prove" not in browser.text(".verdict").lower() and "gemma-answer" in browser.text(".verdict")
     browser.until("return document.getElementById('content').scrollTop === 0")
-    assert browser.query()["claim"] == "smol-greedy" and browser.query()["ecosystem"] == SAMPLES
+    assert browser.query()["claim"] == "gemma-answer" and browser.query()["ecosystem"] == SAMPLES
     for figure in ("evidence", "adds", "without"):
         browser.until("return document.querySelector(arguments[0] + ' .main-svg')", f"#figure-{figure}")
     assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == 8

@@ -174,11 +174,26 @@ def test_both_domains_on_one_map_and_outlines_on_a_flat_one(browser: Any) -> Non
     browser.run("document.querySelector('#projection input[value=pca]').click()")
     browser.until("return document.querySelector('#map-stage .empty') !== null")
     assert "no 3-D PCA map of both domains" in browser.text("#map-stage .empty")
-    browser.open("/?theme=dark&roster=12-way&dim=2&regions=on")
+    browser.open("/?theme=dark&roster=12-way&dim=2&regions=families")
     assert browser.run(FRONT + "return p.layout.shapes.length") == 1
     browser.run("document.querySelector('#regions input[value=off]').click()")
     browser.until(FRONT + "return !p.layout.shapes.length")
     assert "regions" not in browser.query()
+
+
+def test_clusters_are_drawn_counted_and_listed(browser: Any) -> None:
+    sentence = "return document.querySelector('.map-title .sentence').textContent.includes(arguments[0])"
+    browser.open("/?theme=dark&roster=27-way&projection=umap&regions=clusters")
+    assert browser.run(FRONT + "return p.data.some(t => t.name === 'clusters' && t.type === 'scatter3d' && t.x.length)")
+    browser.until(sentence, "2 clusters hold 19 of them")
+    browser.run("document.querySelector('#dim input[value=\"2\"]').click()")
+    browser.until(sentence, "No cluster is dense enough")
+    browser.run("document.querySelector('#projection input[value=tsne]').click()")
+    browser.until(sentence, "2 clusters hold 23 of them")
+    browser.until(FRONT + "return p.layout.shapes.length === 2")
+    browser.run("document.querySelector('#regions input[value=off]').click()")
+    browser.until(FRONT + "return !p.layout.shapes.length")
+    assert "cluster" not in browser.text(".map-title .sentence")
 
 
 def test_a_second_source_stands_beside_the_first(browser: Any) -> None:
