@@ -180,6 +180,14 @@ def translucent(colour: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
+def faded(colour: str, share: float, theme: Theme) -> str:
+    """A share of ``#RRGGBB`` over the theme's ground, for lines of the scene, which know no alpha of their own."""
+    over, under = (
+        [int(one[start : start + 2], 16) for start in (1, 3, 5)] for one in (colour, TOKENS[theme]["ground"])
+    )
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(over, under, strict=True))
+
+
 @functools.cache
 def template(theme: Theme) -> go.layout.Template:
     """Plotly template: transparent ground, quiet axes, words in the hover box."""

@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures.hulls import MARGIN, cluster_colours, hull_edges, hull_shapes
+from atlas.figures.hulls import FAINT, MARGIN, cluster_colours, hull_edges, hull_shapes
 from atlas.figures.map import map_figure
-from atlas.theme import TOKENS, family_marks, translucent
+from atlas.theme import TOKENS, faded, family_marks, translucent
 
 MARKS = family_marks(["Qwen", "GPT"])
 
@@ -50,7 +50,7 @@ def test_an_outline_goes_around_its_points(points: pd.DataFrame) -> None:
 
 
 def test_edges_of_the_scene_join_corners_of_one_cluster(points: pd.DataFrame) -> None:
-    trace = hull_edges(points, {1: "#abcdef"})
+    trace = hull_edges(points, {1: "#abcdef"}, "dark")
     ends = np.array([trace[axis] for axis in "xyz"], dtype=object).T.reshape(-1, 3, 3)
     assert all(value is None for value in ends[:, 2].ravel())
     lines = ends[:, :2].astype(float)
@@ -59,7 +59,7 @@ def test_edges_of_the_scene_join_corners_of_one_cluster(points: pd.DataFrame) ->
     assert abs(distances - MARGIN).min(axis=2).max() < 1e-9
     vertices = {tuple(end) for line in lines for end in line}
     assert len(lines) == 3 * len(vertices) - 6  # Euler, all faces triangles
-    assert len(trace["line"]["color"]) == len(trace["x"])
+    assert trace["line"]["color"] == [faded("#abcdef", FAINT, "dark")] * len(trace["x"])
 
 
 def test_points_of_one_line_or_place_break_nothing() -> None:
@@ -68,7 +68,7 @@ def test_points_of_one_line_or_place_break_nothing() -> None:
     both, colours = pd.concat([line, place]), {0: "#123456", 1: "#abcdef"}
     for shape in hull_shapes(both, colours):
         assert np.isfinite(corners(shape["path"])).all()
-    drawn = hull_edges(both, colours)
+    drawn = hull_edges(both, colours, "light")
     assert np.isfinite([value for value in drawn["x"] if value is not None]).all()
 
 

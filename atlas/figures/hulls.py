@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
-from atlas.theme import TOKENS, Mark, Plot, Theme, translucent
+from atlas.theme import TOKENS, Mark, Plot, Theme, faded, translucent
 
 MARGIN = 0.035
 """How far a hull stays away from its outermost points, in units of the scaled map."""
+FAINT = 0.4
+"""How much of its colour an edge has in the scene."""
 MAJORITY = 0.5
 """A cluster is one family's where it has more than this share of the sources."""
 Places = npt.NDArray[np.float64]
@@ -64,7 +66,7 @@ def hull_shapes(points: pd.DataFrame, colours: Mapping[int, str]) -> list[Plot]:
     return shapes
 
 
-def hull_edges(points: pd.DataFrame, colours: Mapping[int, str]) -> Plot:
+def hull_edges(points: pd.DataFrame, colours: Mapping[int, str], theme: Theme) -> Plot:
     """The trace 'clusters' of a scene: the edges of all hulls, with a gap after each."""
     ends: dict[str, list[float | None]] = {axis: [] for axis in "xyz"}
     shades: list[str] = []
@@ -78,14 +80,14 @@ def hull_edges(points: pd.DataFrame, colours: Mapping[int, str]) -> Plot:
         for one, two in np.unique(np.sort(pairs, axis=1), axis=0).tolist():
             for number, axis in enumerate("xyz"):
                 ends[axis] += [corners[one][number], corners[two][number], None]
-            shades += [translucent(colour, 0.55)] * 3
+            shades += [faded(colour, FAINT, theme)] * 3
     return {
         "name": "clusters",
         "type": "scatter3d",
         "mode": "lines",
         "hoverinfo": "skip",
         "connectgaps": False,
-        "line": {"color": shades, "width": 2},
+        "line": {"color": shades, "width": 1.5},
         **ends,
     }
 

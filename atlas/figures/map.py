@@ -144,7 +144,9 @@ def map_figure(
     seen = set(grouped.loc[grouped["front"], "cluster"])
     colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
     data.append(
-        hull_edges(grouped, colours) if dimensions == 3 else {"name": "clusters", "type": "scatter", "x": [], "y": []}
+        hull_edges(grouped, colours, theme)
+        if dimensions == 3
+        else {"name": "clusters", "type": "scatter", "x": [], "y": []}
     )
     if regions is not None and dimensions == 2 and len(points):
         middle, half = _frame(points, ("x", "y"))

@@ -370,12 +370,14 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
             "fingerprint",
             "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end",
         ),
-        f" {each}; near points write alike.{_clustered(asked, view, points)}",
+        f" {each}; near points write alike.{_outlined(asked, view, points)}",
     ]
 
 
-def _clustered(asked: Questions, view: View, points: pd.DataFrame) -> str:
-    """How many clusters there are, in a sentence; nothing where they are not drawn."""
+def _outlined(asked: Questions, view: View, points: pd.DataFrame) -> str:
+    """What is outlined, in a sentence; nothing where one sees it."""
+    if view.regions == "families" and view.dim == 3:
+        return " Families are outlined on the flat map."
     if view.regions != "clusters":
         return ""
     held = points.merge(_clusters(asked, view), on="source")

@@ -113,7 +113,7 @@ def _beside(asked: Questions, view: View) -> list[Component]:
             [
                 html.Th(names[row.reader], scope="row", title=asked.reader_name(row.reader)),
                 html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
-                html.Td(rate_text(row.cosine)),
+                html.Td(_cosine_text(row.cosine)),
             ],
             className="here" if row.reader == shown else "",
         )
@@ -143,7 +143,7 @@ def _by_domain(asked: Questions, view: View) -> list[Component]:
         frame = asked.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
         own = frame[frame["reader"] == asked.map_reader(here)]
         if len(own):
-            told.append(f"{rate_text(own['cosine'].iloc[0])} on {DOMAIN_NAMES.get(domain, domain)}")
+            told.append(f"{_cosine_text(own['cosine'].iloc[0])} on {DOMAIN_NAMES.get(domain, domain)}")
     return [html.P(f"On this map, cosine {' and '.join(told)}.", className="sentence")] if len(told) > 1 else []
 
 
@@ -171,7 +171,7 @@ def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
                 html.Span(str(row.rank), className="number rank"),
                 shell.symbol(marks[row.family], view.theme),
                 shell.source_name(row.shown),
-                html.Span(rate_text(row.cosine), className="number"),
+                html.Span(_cosine_text(row.cosine), className="number"),
                 html.Span(_percent(row.percentile), className="number soft"),
                 *([html.Span(_votes(votes, row.neighbor), className="number soft")] if several else []),
             ],
@@ -291,7 +291,7 @@ def _closest_pairs(asked: Questions, view: View) -> list[Component]:
                          symbol_and_name(marks[row.family], view.theme, members.loc[row.neighbor, "name"])],
                         className="pair-names",
                     ),
-                    html.Span(rate_text(row.cosine), className="number"),
+                    html.Span(_cosine_text(row.cosine), className="number"),
                 ],
             )
         )  # fmt: skip
@@ -309,3 +309,8 @@ def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
 
 def _percent(share: float) -> str:
     return "100%" if share >= 0.9995 else f"{100 * share:.1f}%"
+
+
+def _cosine_text(value: float) -> str:
+    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
+    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)
