@@ -224,6 +224,7 @@ def test_what_is_wrong_is_said_before_anything_runs(service: Service) -> None:
     for settings, words in (
         (Settings(enrolment="zz"), "no ecosystem 'zz'"),
         (Settings(claimed="zz"), "No ecosystem knows"),
+        (Settings(claimed="S-hout"), "Did you mean shout?"),
         (Settings(enrolment="tiny", claimed="zz"), "not enrolled"),
         (Settings(against="zz"), "not enrolled"),
         (Settings(prior={"zz": 1.0}), "not enrolled"),

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import Judgement, decide, in_a_sentence
+from backend.audit.labels import SHOWN, alike
 from backend.audit.likelihood import LN10, weighed_log_ratio
 from backend.audit.scores import (
     ORDERS,
@@ -183,8 +184,7 @@ def source_number(enrolment: Enrolment, label: str) -> int:
         If it is not enrolled.
     """
     if label not in enrolment.sources:
-        near = [s for s in enrolment.sources if label.lower() in s.lower() or s.lower() in label.lower()]
-        hint = ", ".join((near or list(enrolment.sources))[:8])
+        hint = ", ".join(alike(label, enrolment.sources) or enrolment.sources[:SHOWN])
         raise AtlasError(
             f"'{label}' is not enrolled in '{enrolment.name}'", f"Choose an enrolled source, such as {hint}"
         )

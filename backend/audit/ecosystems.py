@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.audit.enrollable import SEVERAL
+from backend.audit.labels import alike
 from backend.errors import AtlasError
 from backend.store.database import default_data_folder
 
@@ -99,9 +100,11 @@ class Ecosystems:
             return held[name]
         fitting = [entry for entry in known if claimed is None or claimed in entry[2].sources]
         if not fitting:
+            near = alike(str(claimed)[:80], (source for entry in known for source in entry[2].sources))
+            meant = f"Did you mean {' or '.join(near)}? " if near else ""
             raise AtlasError(
                 f"No ecosystem knows the source '{str(claimed)[:80]}'",
-                "Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
+                f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
             )
         return max(fitting, key=lambda entry: entry[2].rank)[1]
 

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
-from atlas.pages.attribute.result import grouped
+from atlas.pages.attribute.result import grouped, known_sources
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrollable import ENCODED, ONE_BLOCK, reads_text, why_not
 from backend.audit.intake import Columns
@@ -471,7 +471,7 @@ def register(app: Dash) -> None:
         names = {other.name for other in others}
         lacking = not_enrolled([one, *others], wanted)
         return (
-            grouped(one.sources, one.families),
+            grouped(one.sources, one.families, known_sources(questions())),
             kept if kept in one.sources else None,
             [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],

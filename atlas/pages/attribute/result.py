@@ -162,7 +162,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
     """
     results = report["results"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
-    marks = marks_of(asked, report["reference"]["families"])
+    marks, known = marks_of(asked, report["reference"]["families"]), known_sources(asked)
     n = int(results["traces"])
     many = f"n = {n:,} trace{'s' if n != 1 else ''}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
@@ -198,7 +198,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                     f"{report['reference']['prior_statement']} {family_answer(report)} "
                     f"n = {len(results['candidates'])} enrolled sources.",
                 ],
-                candidates(report, marks, view, known_sources(asked)),
+                candidates(report, marks, view, known),
                 made=made,
                 badge=live,
                 height=None,
@@ -229,7 +229,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                 ],
             ),
             readers(report, live, made),
-            tokens(report, live, made),
+            tokens(report, live, made, known),
             landing,
             validated(report),
             left_out(report, live, made),
@@ -298,7 +298,7 @@ def _stops(report: Report) -> list[Component] | None:
     return [shell.segmented(identity, offered, f"{stop['error_rate']:g}", "Error rate of the stop")]
 
 
-def tokens(report: Report, live: Component, made: Component) -> Component:
+def tokens(report: Report, live: Component, made: Component, known: Mapping[str, str]) -> Component:
     """The place of the heat map, with the choice of a trace and of two candidates."""
     results = report["results"]
     traces = sorted(report["traces"], key=lambda trace: -abs(trace["log10_ratio"]))[:500]
@@ -309,7 +309,7 @@ def tokens(report: Report, live: Component, made: Component) -> Component:
         }
         for trace in traces
     ]
-    sources = grouped(report["reference"]["sources"], report["reference"]["families"])
+    sources = grouped(report["reference"]["sources"], report["reference"]["families"], known)
     return sections.section(
         "tokens",
         QUESTIONS["tokens"],
@@ -376,17 +376,24 @@ def left_out(report: Report, live: Component, made: Component) -> Component | No
     )
 
 
-def grouped(sources: Sequence[str], families: Sequence[str]) -> list[dict[str, Any]]:
-    """Sources to choose from, grouped by family, large families first; flat where every source is its own family."""
+def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Sources to choose from, by name and label, grouped by family, large families first.
+
+    Flat where every source is its own family. Both words can be typed into the search of a menu.
+    """
     frame = pd.DataFrame({"source": sources, "family": families})
     sizes = frame["family"].value_counts(sort=False)
+
+    def options(some: pd.Series) -> list[dict[str, str]]:
+        return [
+            {"value": source, "label": source if known.get(source, source) == source else f"{known[source]} · {source}"}
+            for source in some
+        ]
+
     if (sizes == 1).all():
-        return [{"value": source, "label": source} for source in frame["source"]]
+        return options(frame["source"])
     return [
-        {
-            "group": str(family),
-            "items": [{"value": s, "label": s} for s in frame.loc[frame["family"] == family, "source"]],
-        }
+        {"group": str(family), "items": options(frame.loc[frame["family"] == family, "source"])}
         for family in sizes.sort_values(ascending=False, kind="stable").index
     ]
 

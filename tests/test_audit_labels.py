@@ -1,0 +1,40 @@
+"""Labels that look like what was typed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.audit.labels import SHOWN, alike
+
+LABELS = ("gpt4o", "gpt4o_mini", "gpt_5", "claude_sonnet46", "claude_opus46", "qwen25_7b", "qwen25_72b")
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("gpt-4o", "gpt4o"),
+        ("GPT 4o mini", "gpt4o_mini"),
+        ("claude-sonnet-4.6", "claude_sonnet46"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen25_7b"),
+        ("gpt_5", "gpt_5"),
+    ],
+)
+def test_a_name_leads_to_its_label(typed: str, first: str) -> None:
+    assert alike(typed, LABELS)[0] == first
+
+
+def test_what_is_like_nothing_leads_nowhere() -> None:
+    assert alike("zz", LABELS) == alike("", LABELS) == alike("--", LABELS) == []
+    assert alike("gpt4o", ["--", ""]) == []
+
+
+def test_labels_of_the_same_letters_are_all_told_once() -> None:
+    assert alike("a-b", ["a_b", "A.B", "a_b", "c"]) == ["a_b", "A.B"]
+
+
+@given(st.text(max_size=30), st.lists(st.text(max_size=10), max_size=30))
+def test_only_labels_come_back_and_few_of_them(typed: str, labels: list[str]) -> None:
+    found = alike(typed, labels)
+    assert len(found) <= SHOWN and len(set(found)) == len(found) and set(found) <= set(labels)
