@@ -161,6 +161,7 @@ def test_where_nothing_stops_there_is_no_error_rate(bare: Enrolment) -> None:
     rows = stop_rows(replace(bare, attachments=kept))
     assert set(rows) == {("undecided", 0.05), ("stop_share", 0.05)}
     row = rows["undecided", 0.05]
+    assert row["of"] == "stop_error"
     assert (row["value"], row["std"], row["n"]) == (None, None, 120)
     assert row["sentence"] == "At a stated error rate of 5 % no held-out session stopped."
 
@@ -180,7 +181,7 @@ def test_what_the_served_rule_never_does_has_no_error_rate(
     kept = stopping([(name, 0.1, 0.0, 120) for name in metrics])
     rows = stop_rows(replace(bare, attachments=kept | {f"stop.{n}": a for n, a in rule.to_arrays().items()}))
     assert set(rows) == {(name, 0.1) for name in metrics if name != metric} | {("undecided", 0.1)}
-    assert sentence in rows["undecided", 0.1]["sentence"]
+    assert sentence in rows["undecided", 0.1]["sentence"] and rows["undecided", 0.1]["of"] == metric
 
 
 def test_error_rates_that_count_folds_without_a_stop_are_told_as_bounds(bare: Enrolment) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from dash import Dash
@@ -123,6 +124,28 @@ def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Q
     heads = [note.text for note in layout.annotations]
     assert heads[:2] == ["<b>Agent500, whole</b>", "<b>64 tokens</b>"] and "not measured" not in heads
     assert layout.yaxis2.matches == "y" and layout.xaxis4.type == "log"
+
+
+def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: Questions) -> None:
+    stored = pd.DataFrame(
+        [
+            ("a", "agent500", "clean", "pooled", 0.6, 0.001),
+            ("a", "agent500", "clean", "fold", 0.5, 0.03),
+            ("a", "agent500", "t64", "pooled", 0.4, 0.002),
+            ("a", "agent500", "t64", "fold", 0.3, 0.04),
+            ("a", "agent500", "t64-global", "pooled", 0.35, 0.003),
+            ("b", "agent500", "clean", "pooled", 0.7, 0.004),
+        ],
+        columns=["reader", "benchmark", "condition", "reduction", "value", "std"],
+    ).assign(metric="accuracy", k=5, n=9, origin="measured")
+    frame = compare_elsewhere.settled(stored)
+    assert frame["value"].tolist() == [0.6, 0.35, 0.7]
+    assert frame["std"].tolist() == pytest.approx([0.03, 0.04, math.nan], nan_ok=True)
+    known = asked.ask(queries.summaries, [TINY], "12-way", ("accuracy",))
+    folds = known[(known["reduction"] == "fold") & (known["condition"] == "clean") & (known["k"] == 20)]
+    shown = compare_chosen.accuracies(asked, [TINY], "12-way", "agent500", "clean", 20)
+    home = folds[folds["benchmark"] == "agent500"]
+    assert shown["reduction"].tolist() == ["pooled"] and shown["std"].tolist() == home["std"].tolist()
 
 
 def test_parts_views_forms_and_variance(asked: Questions, view: View) -> None:

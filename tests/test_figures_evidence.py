@@ -268,8 +268,10 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
         row("unknown", "false_acceptance", 0.933, scenario="sibling", level=0.05),
         row("unknown", "auroc", 0.5, scenario="sibling"),
         row("stop", "stop_error", 0.01, level=0.05),
+        {**row("stop", "claim_false_support", 0.0, level=0.05), "metric": "undecided", "of": "claim_false_support",
+         "value": None, "sentence": "At 5 % the rule never supports a claim."},
         row("drift", "alarms", 0.9, scenario="family"),
-    ]
+    ]  # fmt: skip
     held = {"condition": "t64", "traces": 20, "rows": rows, "ece_before": 0.263, "ece": 0.16, "ece_floor": 0.157}
     told = json.dumps(
         validated.validated({**report, "validation": held}),
@@ -278,7 +280,8 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     for words in (
         "20 traces of responses cut like t64", "Of 40 groups of 20 traces to prompts held out, 72.5 % were attributed",
         "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "1.0 %",
-        "Stated error 5\u00a0%", "Of two families", "90.0 %", ".157 arises by chance",
+        "Stated error 5\u00a0%", '"children": "never"', "the rule never supports a claim",
+        "Of two families", "90.0 %", ".157 arises by chance",
     ):  # fmt: skip
         assert words in told, words
     assert "Of the same source" not in told and "50.0 %" not in told

@@ -40,7 +40,8 @@ def _panels(asked: Questions, view: View) -> Plate | None:
     caption = (
         "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
         "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
-        "seen short ones too. Bands are one standard deviation. Filled: measured here; dashed and hollow: published. "
+        "seen short ones too. Bands are one standard deviation over the folds. Filled: measured here; dashed and "
+        "hollow: published. "
         f"n = {int(frame['n'].max()):,} groups at one trace, {brief_plates.words(asked, view)}."
     )
     return Plate(drawn.figure, 340, caption, "")

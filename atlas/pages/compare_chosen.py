@@ -43,11 +43,11 @@ def accuracies(
     Returns
     -------
     DataFrame
-        Columns reader, origin, reduction (pooled where there is one), value, std, low, high (a 95 % interval, NaN where
-        none is stored), n.
+        Columns reader, origin, reduction (pooled where there is one), value, std (over the folds), low, high (a 95 %
+        interval, NaN where none is stored), n.
     """
     metrics = ("accuracy", "accuracy_low", "accuracy_high")
-    frame = asked.ask(queries.summaries, readers, roster, metrics)
+    frame = intervals.over_folds(asked.ask(queries.summaries, readers, roster, metrics))
     here = (frame["benchmark"] == benchmark) & (frame["condition"] == condition) & (frame["k"] == k)
     frame = frame[here].sort_values("reduction", key=lambda names: names != "pooled", kind="stable")
     frame = frame.drop_duplicates(["reader", "metric"])

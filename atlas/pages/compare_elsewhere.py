@@ -11,6 +11,7 @@ from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import compare
 from atlas.figures.panels import curve_panels
+from atlas.pages import intervals
 from atlas.pages.compare_chosen import AXES, PATH, STORED, chosen, everyone, lines
 from atlas.state import METRICS, View
 from backend.store import queries
@@ -50,7 +51,8 @@ def settled(frame: pd.DataFrame) -> pd.DataFrame:
         _usual=~usual.astype(bool),
     ).sort_values(["_wide", "_usual"], kind="stable")
     keys = ["reader", "benchmark", "condition", "metric", "k"]
-    return out.drop_duplicates(keys).drop(columns=["_wide", "_usual"]).sort_index().reset_index(drop=True)
+    out = intervals.over_folds(out).drop_duplicates(keys).drop(columns=["_wide", "_usual"])
+    return out.sort_index().reset_index(drop=True)
 
 
 def kept(frame: pd.DataFrame, home: str) -> pd.Series:
@@ -84,7 +86,7 @@ def panels(asked: Questions, view: View) -> Drawn:
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
         f"trained on whole responses of {DOMAIN_NAMES.get(next(iter(where))[0], next(iter(where))[0])}. "
         + (f"Shortened responses were grouped {groups}. " if groups else "")
-        + f"Bands: one standard deviation. n = {int(frame['n'].max()):,} groups at the smallest K."
+        + f"Bands: {intervals.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
     )
     return Drawn(figure, sentence)
 
@@ -138,7 +140,8 @@ def elsewhere(asked: Questions, view: View) -> Drawn:
     )
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
-        f"whole responses of Agent500.{least}{missing} Bars: one standard deviation. n = {len(frame)} numbers."
+        f"whole responses of Agent500.{least}{missing} Bars: {intervals.FOLDS}, where there are some. "
+        f"n = {len(frame)} numbers."
     )
     return Drawn(figure, sentence)
 

@@ -11,6 +11,7 @@ from atlas.data import METHOD_NAMES, PAPER_METHOD, Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import compare, dots
 from atlas.figures.dots import Level, Series
+from atlas.pages import intervals
 from atlas.pages.compare_chosen import PATH, accuracies, chosen, lines
 from atlas.state import View
 from backend.store import comparison_queries, queries
@@ -240,9 +241,7 @@ def depth_rows(asked: Questions, view: View) -> pd.DataFrame:
 def _told(frame: pd.DataFrame) -> str:
     ranged = bool(frame["low"].notna().any()) if "low" in frame else False
     count = frame["row"].nunique()
-    bars = (
-        "Thick bars are 95 % intervals, thin ones one standard deviation" if ranged else "Bars: one standard deviation"
-    )
+    bars = f"Thick bars are 95 % intervals, thin ones {intervals.FOLDS}" if ranged else f"Bars: {intervals.FOLDS}"
     return (
         f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
         f"{count} {'line' if count == 1 else 'lines'}."

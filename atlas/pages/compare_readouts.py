@@ -16,6 +16,7 @@ from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
 from atlas.figures.neighbourhoods import p_text
+from atlas.pages import intervals
 from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
 from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
@@ -238,7 +239,7 @@ def members(asked: Questions, view: View) -> Drawn:
     sentence = (
         f"The whole, then its members alone, then what they are compared with, at {traces(view.k)}: what a member is "
         "worth shows where its line falls behind. Shortened responses are where readers of one length fail. Thick "
-        "bars are 95 % intervals where they are stored, thin ones one standard deviation; the number is that of whole "
+        f"bars are 95 % intervals where they are stored, thin ones {intervals.FOLDS}; the number is that of whole "
         f"responses. n = {frame['row'].nunique()} readouts, all measured here."
     )
     return Drawn(figure, sentence)

@@ -54,6 +54,19 @@ def curves(
     )
 
 
+def over_folds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Summaries whose ``std`` is the spread over the folds, also of what pools them; NaN where none is stored.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of :func:`backend.store.queries.summaries`, both reductions; of two spreads the first counts.
+    """
+    keys = ["reader", "benchmark", "condition", "metric", "k"]
+    spread = frame[frame["reduction"] == "fold"].drop_duplicates(keys).set_index(keys)["std"]
+    return frame.assign(std=spread.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=float))
+
+
 def bare(frame: pd.DataFrame) -> pd.DataFrame:
     """Curves as :func:`curves` gives them, for lines that are drawn without a band."""
     return frame.assign(low=np.nan, high=np.nan, band="")

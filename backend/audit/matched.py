@@ -222,7 +222,7 @@ def _of_the_stopped(
         return row
     threshold, does = UNDECIDED[row["metric"]]
     stated, rule = f"a stated error rate of {100 * row['level']:g} %", rules.get(row["level"])
-    undecided = {**row, "metric": "undecided", "value": None, "std": None}
+    undecided = {**row, "metric": "undecided", "of": row["metric"], "value": None, "std": None}
     if rule is not None and np.isinf(getattr(rule, threshold)):
         return undecided | {"sentence": f"At {stated} the rule never {does}: no threshold was seen to keep that rate."}
     stops = [one for one in rows if one["metric"] == "stop_share" and one["level"] == row["level"]]

@@ -75,6 +75,8 @@ def _table(
 def _share(row: Row | None) -> Component:
     if row is None:
         return html.Td("–", className="number")
+    if row["metric"] == "undecided":
+        return html.Td("never", className="number", title=row["sentence"])
     return html.Td(f"{100 * row['value']:.1f} %", className="number", title=f"{row['sentence']} n = {row['n']:,}")
 
 
@@ -90,7 +92,9 @@ def _nobody(held: Mapping[str, Any]) -> list[Component]:
 
 def _stops(held: Mapping[str, Any]) -> list[Component]:
     """What goes wrong among sessions that stop as soon as the rule allows."""
-    cells = {(row["level"], row["metric"]): row for row in held["rows"] if row["part"] == "stop" and row["sentence"]}
+    told = (row for row in held["rows"] if row["part"] == "stop" and row["sentence"])
+    # Where a rule never decides, the row says so in place of its error rate.
+    cells = {(row["level"], row.get("of", row["metric"])): row for row in told}
     metrics = ("stop_error", "claim_false_support", "claim_false_against")
     body = [
         (f"Stated error {100 * level:g}\u00a0%", [cells.get((level, metric)) for metric in metrics])
