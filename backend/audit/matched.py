@@ -42,6 +42,17 @@ SUMMARY = {
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
 SPACE = "fingerprints"
+VERDICTS = {
+    "verdict_true_claim_supported": "supports the true source as the claim",
+    "verdict_true_claim_refuted": "refutes the true source as the claim",
+    "verdict_nearest_claim_supported": "supports the nearest other source as the claim",
+    "verdict_nearest_claim_refuted": "refutes the nearest other source as the claim",
+    "verdict_named_right": "names the true source without a claim",
+    "verdict_named_wrong": "names a wrong source without a claim",
+    "verdict_family_right": "names the true family alone without a claim",
+    "verdict_family_wrong": "names a wrong family alone without a claim",
+}
+"""What the verdict's rule does in a share of held-out groups (:mod:`backend.audit.verdict_rates`)."""
 UNDECIDED = {
     "stop_error": ("name", "names a source"),
     "claim_false_support": ("support", "supports a claim"),
@@ -252,6 +263,8 @@ def sentence(row: Mapping[str, Any]) -> str | None:
         return f"Stated probabilities are off by {share} on average (calibration error at {traces})."
     if key == ("calibration", "cllr_claim_after"):
         return f"Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that says nothing."
+    if key[0] == "calibration" and row["metric"] in VERDICTS:
+        return f"Of {row['n']:,} groups of {traces} to prompts held out, the rule {VERDICTS[row['metric']]} in {share}."
     if row["part"] in ("refit", "unknown") and level is not None and of:
         how = "" if row["part"] == "refit" else " (its columns taken out)"
         if row["metric"] == "false_acceptance":

@@ -23,6 +23,8 @@ from backend.audit.sequential import (
     ordered_sessions,
     running_ratios,
 )
+from backend.audit.verdict import Rule
+from backend.audit.verdict_rates import verdict_rates
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, grid_rows
 
@@ -89,8 +91,9 @@ def calibration_frame(
     seeds: Sequence[int] = GROUPING_SEEDS,
     with_bias: bool | None = False,
     fitted: Mapping[int, Calibration] | None = None,
+    family: Ints | None = None,
 ) -> pd.DataFrame:
-    """Calibration error and costs before and after, cross-fitted over prompt folds.
+    """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
 
     Parameters
     ----------
@@ -103,17 +106,23 @@ def calibration_frame(
         See :func:`backend.audit.calibration.fit_calibration`.
     fitted : mapping of fold to Calibration, optional
         From :func:`fold_calibrations` on these groups.
+    family : ndarray of shape (C,), optional
+        Family number of every source; without it nothing is said of verdicts.
 
     Returns
     -------
     DataFrame
         Columns k, metric, value, std, n. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum of
-        evidence) and ``_after``, further ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one).
+        evidence) and ``_after``, further ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one), and with
+        families the rates of :mod:`backend.audit.verdict_rates`, of the first grouping (std NaN), for budgets that
+        the verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
     by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
+    fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
     calibrated, calibrations = cross_calibrated(by_budget, with_bias, fitted)
+    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(log_posteriors.shape[1]), len(prompt_folds)))
     for place, (k, groups) in enumerate(by_budget.items()):
         after = calibrated[k]
         present = np.unique(groups.seed)
@@ -130,6 +139,12 @@ def calibration_frame(
         row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
         row("scale", [float(c.scale[place]) for c in calibrations])
         row("bias", [float((c.bias != 0).any()) for c in calibrations])
+        if family is not None and k >= Rule().minimum_traces:
+            one = groups.seed == present[0]
+            limits = np.array([fitted[int(fold)].log10_limits(k) for fold in groups.fold[one]])
+            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, limits)
+            for name, rate in rates.items():
+                rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
     return pd.DataFrame(rows)
 
 

@@ -159,7 +159,8 @@ def validate(
     if "calibration" in parts:
         for condition, held in log_posteriors.items():
             known = calibrations if condition == CLEAN else None
-            write(calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known), "calibration", condition)
+            frame = calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known, family=family)
+            write(frame, "calibration", condition)
     if "unknown" in parts:
         write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
     if "refit" in parts and fingerprints is not None:

@@ -35,7 +35,14 @@ def validated(report: Report) -> Component:
         body = [
             html.P(" ".join([sentence, *right]), className="sentence"),
             html.Div(
-                [*_calibration_table(held), *_nobody(held), *_stops(held), *_windows(held)], className="validation"
+                [
+                    *_calibration_table(held),
+                    *_verdicts(held),
+                    *_nobody(held),
+                    *_stops(held),
+                    *_windows(held),
+                ],
+                className="validation",
             ),
         ]
     return html.Section(
@@ -78,6 +85,27 @@ def _share(row: Row | None) -> Component:
     if row["metric"] == "undecided":
         return html.Td("never", className="number", title=row["sentence"])
     return html.Td(f"{100 * row['value']:.1f} %", className="number", title=f"{row['sentence']} n = {row['n']:,}")
+
+
+def _verdicts(held: Mapping[str, Any]) -> list[Component]:
+    """What the rule answers about groups of known sources."""
+    cells = {row["metric"]: row for row in held["rows"] if row["part"] == "calibration" and row["sentence"]}
+
+    def line(word: str, what: str, *answers: str) -> tuple[str, list[Row | None]]:
+        return word, [cells.get(f"verdict_{what}_{answer}") for answer in answers]
+
+    claims = [
+        line("The true source is claimed", "true_claim", "supported", "refuted"),
+        line("Its nearest other source is claimed", "nearest_claim", "supported", "refuted"),
+    ]
+    names = [
+        line("A source is named", "named", "right", "wrong"),
+        line("A family alone is named", "family", "right", "wrong"),
+    ]
+    return [
+        *_table(held, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims),
+        *_table(held, "Verdicts without a claim", ["rightly", "wrongly"], names),
+    ]
 
 
 def _nobody(held: Mapping[str, Any]) -> list[Component]:
