@@ -184,6 +184,19 @@ def test_what_the_served_rule_never_does_has_no_error_rate(
     assert sentence in rows["undecided", 0.1]["sentence"] and rows["undecided", 0.1]["of"] == metric
 
 
+def test_error_rates_that_have_no_row_are_told_too(bare: Enrolment) -> None:
+    kept = stopping([("stop_share", 0.1, 0.0, 120), ("claim_false_support", 0.1, 0.02, 120)])
+    rule = StopRule(0.1, np.inf, 1.0, 1.0)
+    enrolment = replace(bare, attachments=kept | {f"stop.{n}": a for n, a in rule.to_arrays().items()})
+    told = matched_validation(enrolment, np.array([300] * 10), 10)
+    assert told is not None
+    said = {row["of"]: row["sentence"] for row in told["rows"] if row["metric"] == "undecided"}
+    assert set(said) == {"stop_error", "claim_false_against"}
+    assert "never names a source" in said["stop_error"]
+    assert said["claim_false_against"].endswith("no held-out session stopped.")
+    assert [row["value"] for row in told["rows"] if row["metric"] == "claim_false_support"] == [0.02]
+
+
 def test_error_rates_that_count_folds_without_a_stop_are_told_as_bounds(bare: Enrolment) -> None:
     of_before = stopping([("stop_error", 0.01, 0.002, 1500), ("stop_share", 0.01, 0.16, 1500)])
     row = stop_rows(replace(bare, attachments=of_before))["stop_error", 0.01]

@@ -193,6 +193,7 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
             rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
     rules = _stop_rules(enrolment)
     rows = [_of_the_stopped(row, rows, rules) for row in rows]
+    rows += _never(rows, rules)
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
     at = summary.get("accuracy_after") or next(iter(summary.values()), None)
     return {
@@ -231,22 +232,45 @@ def _of_the_stopped(
     """
     if row["part"] != "stop" or row["metric"] not in UNDECIDED:
         return row
-    threshold, does = UNDECIDED[row["metric"]]
-    stated, rule = f"a stated error rate of {100 * row['level']:g} %", rules.get(row["level"])
-    undecided = {**row, "metric": "undecided", "of": row["metric"], "value": None, "std": None}
-    if rule is not None and np.isinf(getattr(rule, threshold)):
-        return undecided | {"sentence": f"At {stated} the rule never {does}: no threshold was seen to keep that rate."}
+    rule = rules.get(row["level"])
+    if rule is not None and np.isinf(getattr(rule, UNDECIDED[row["metric"]][0])):
+        return _undecided(row, rule)
     stops = [one for one in rows if one["metric"] == "stop_share" and one["level"] == row["level"]]
     if row["metric"] != "stop_error" or not stops:
         return row
     share, sessions = stops[0]["value"], stops[0]["n"]
     if share == 0:
-        return undecided | {"sentence": f"At {stated} no held-out session stopped."}
+        return _undecided(row, rule)
     if row["n"] < sessions or share == 1:
         return row
     most = min(row["value"] / share, 1.0)
+    stated = f"a stated error rate of {100 * row['level']:g} %"
     said = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
     return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": said}
+
+
+def _never(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
+    """What stands for error rates that a validation has no rows of, because nothing was decided anywhere."""
+    out: list[dict[str, Any]] = []
+    for level, rule in rules.items():
+        here = [row for row in rows if row["part"] == "stop" and row["level"] == level]
+        told = {row.get("of", row["metric"]) for row in here}
+        for metric in UNDECIDED:
+            if here and metric not in told:
+                out.append(_undecided({**here[0], "metric": metric}, rule))
+    return out
+
+
+def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
+    """In place of an error rate: why there is none."""
+    threshold, does = UNDECIDED[row["metric"]]
+    stated = f"a stated error rate of {100 * row['level']:g} %"
+    never = rule is not None and np.isinf(getattr(rule, threshold))
+    why = (
+        f"the rule never {does}: no threshold was seen to keep that rate." if never else "no held-out session stopped."
+    )
+    said = {"metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": f"At {stated} {why}"}
+    return {**row, **said}
 
 
 def sentence(row: Mapping[str, Any]) -> str | None:
