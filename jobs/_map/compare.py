@@ -110,18 +110,19 @@ def compare(
 
 
 def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, build: str) -> list[str]:
-    """Readers with maps that no job of ours made, whose clusters are written now."""
+    """Write the clusters of maps that have none, which no job of ours made, and name their readers."""
     points = connection.execute(
         """
         SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
-        ANTI JOIN clusters USING (reader, roster, domain, method, dimensions, source)
+        ANTI JOIN clusters USING (reader, roster, domain, method, dimensions)
         JOIN roster_members m USING (roster, source)
         WHERE roster = ? AND domain = ? ORDER BY reader, method, dimensions, m.position
         """,
         [roster, domain],
     ).df()
-    for reader, part in points.groupby("reader"):
-        key = {"reader": reader, "roster": roster, "domain": domain}
+    where = {"roster": roster, "domain": domain}
+    for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
+        key = {"reader": reader, "method": method, "dimensions": int(dimensions), **where}
         replace_rows(connection, "clusters", cluster_frame(part.drop(columns="reader")), key, build)
     return sorted(set(points["reader"]))
 
