@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dash import Dash
 
+from atlas.data import Questions
 from backend.audit.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
@@ -44,6 +47,13 @@ def smollm2() -> Reader:
 def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
     """The ecosystem of the shipped samples as read here, and the responses that were left out of it."""
     return sample_enrolment(smollm2)
+
+
+@pytest.fixture
+def asked(app: Dash) -> Iterator[Questions]:
+    """What the pages ask of the atlas of a module (its fixture ``app``), within a request."""
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

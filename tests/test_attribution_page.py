@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +38,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
     connection.close()
     publish(work, folder)
     return create_application(folder, folder / "cache")
-
-
-@pytest.fixture
-def asked(app: Dash) -> Iterator[Questions]:
-    with app.server.test_request_context():
-        yield app.server.extensions["atlas"]
 
 
 @pytest.fixture

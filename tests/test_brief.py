@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
 @pytest.fixture(scope="module")
 def text_alone(tmp_path_factory: pytest.TempPathFactory) -> Dash:
     return serve(tmp_path_factory.mktemp("text"), reader=False)
-
-
-@pytest.fixture
-def asked(app: Dash) -> Iterator[Questions]:
-    with app.server.test_request_context():
-        yield app.server.extensions["atlas"]
 
 
 def told(component: Any) -> str:

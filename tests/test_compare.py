@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
     folder = tmp_path_factory.mktemp("compared")
     publish_compared(folder / "data")
     return create_application(folder / "data", folder / "cache")
-
-
-@pytest.fixture
-def asked(app: Dash) -> Iterator[Questions]:
-    with app.server.test_request_context():
-        yield app.server.extensions["atlas"]
 
 
 @pytest.fixture
