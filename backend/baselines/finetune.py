@@ -263,8 +263,11 @@ def fine_tune(
     for part in model.modules():
         if isinstance(part, nn.Dropout) and settings.dropout is not None:
             part.p = settings.dropout
+        attend = getattr(part, "set_attn_implementation", None)
+        if where.type == "cpu" and callable(attend):  # there, fused attention goes backwards slower than plain products
+            attend("eager")
     model.to(where).train()
-    optimiser = torch.optim.AdamW(_groups(model, settings))
+    optimiser = torch.optim.AdamW(_groups(model, settings), fused=True)
     steps = settings.epochs * math.ceil(len(texts) / settings.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
     forms = [tokenise(tokenizer, form, settings.max_tokens) for form in (texts, *copies)]
