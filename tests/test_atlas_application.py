@@ -181,9 +181,15 @@ def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
             again = pd.read_csv(io.StringIO(shell.csv_text(frame)), keep_default_na=False)
             assert list(again.columns) == [str(column) for column in frame.columns] and len(again) == len(frame)
             if told.made is not None:
-                table, key = told.made(asked, view)
-                builds = asked.ask(queries.made_by, table, key)
-                assert list(builds["command"]) == ["python -m tests.invented_atlas"], name
+                assert list(told.builds(asked, view)["command"]) == ["python -m tests.invented_atlas"], name
+
+
+def test_a_map_names_what_made_its_clusters_where_they_are_drawn(asked: Questions) -> None:
+    told, view = map.PAGE.figures["map"], asked.settle(View(regions="clusters"))
+    invented = "python -m tests.invented_atlas"
+    assert list(told.builds(asked, view)["command"]) == [f"{invented} --compare", invented]
+    for other in (dataclasses.replace(view, regions="families"), dataclasses.replace(view, space="raw")):
+        assert list(told.builds(asked, other)["command"]) == [invented]
 
 
 def test_no_two_pages_have_a_figure_of_one_name() -> None:

@@ -128,7 +128,7 @@ def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path,
             curve = metric_curve(connection, reader, "165-way", benchmark, condition, "accuracy", "pooled")
             assert curve.set_index("k")["value"][1] > 0.5, (reader, benchmark, condition)
     compared = connection.execute(
-        "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts/165-way'"
+        "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts-text/165-way'"
     ).fetchall()
     assert sorted(compared) == [("ngram-char-lengths", "fused-text"), ("ngram-word-lengths", "fused-text")]
 

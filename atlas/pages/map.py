@@ -466,6 +466,10 @@ def _made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
     return "projections", {**drawn, "domain": view.domain}
 
 
+def _grouped(asked: Questions, view: View) -> tuple[str, dict[str, object]] | None:
+    return ("clusters", _made(asked, view)[1]) if view.space == "one" and view.regions == "clusters" else None
+
+
 PAGE = shell.Page(
     name="map",
     path="/",
@@ -473,5 +477,5 @@ PAGE = shell.Page(
     icon="map",
     layout=layout,
     register=register,
-    figures={"map": shell.Told(_table, _made, Questions.map_reader)},
+    figures={"map": shell.Told(_table, _made, Questions.map_reader, _grouped)},
 )

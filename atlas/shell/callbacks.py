@@ -14,7 +14,6 @@ from atlas.shell.rows import builds_told, csv_text, table
 from atlas.shell.states import empty
 from atlas.shell.words import ORIGINS
 from atlas.state import View
-from backend.store import queries
 
 
 def register(app: Dash, pages: Sequence[Page]) -> None:
@@ -136,8 +135,4 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     def made(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
         if not clicks:
             return no_update
-        find = told[identity["figure"]].made
-        if find is None:
-            return no_update
-        name, key = find(questions(), questions().settle(View.parse(given)))
-        return builds_told(questions().ask(queries.made_by, name, key))
+        return builds_told(told[identity["figure"]].builds(questions(), questions().settle(View.parse(given))))

@@ -12,9 +12,12 @@ from dash.development.base_component import Component
 
 from atlas.data import Questions, questions
 from atlas.state import View, join
+from backend.store import queries
 
 SHARED = (Input("reader", "value"), Input("roster", "value"), Input("domain", "value"), Input("theme", "data"))
 """What every figure depends on."""
+Made = Callable[[Questions, View], tuple[str, dict[str, object]]]
+"""A table of the store, and what its rows have in common."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +32,21 @@ class Told:
         Table of the store and key of the rows behind it; None where the figure itself lists the builds.
     reader : callable
         The reader whose numbers are shown, which says whether they were measured here.
+    beside : callable
+        The same of rows of another table that a view may ask for, which another build may have made.
     """
 
     table: Callable[[Questions, View], pd.DataFrame]
-    made: Callable[[Questions, View], tuple[str, dict[str, object]]] | None = None
+    made: Made | None = None
     reader: Callable[[Questions, View], str] = Questions.attribution_reader
+    beside: Callable[[Questions, View], tuple[str, dict[str, object]] | None] = lambda _asked, _view: None
+
+    def builds(self, asked: Questions, view: View) -> pd.DataFrame:
+        """What made the figure: columns of table ``builds``, each build once, newest first."""
+        keys = [self.made(asked, view) if self.made else None, self.beside(asked, view)]
+        parts = [asked.ask(queries.made_by, *key) for key in keys if key]
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["build_id", "started_at"])
+        return frame.drop_duplicates("build_id").sort_values("started_at", ascending=False, kind="stable")
 
 
 @dataclasses.dataclass(frozen=True)

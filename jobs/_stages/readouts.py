@@ -211,6 +211,7 @@ def _stack(
 def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str) -> None:
     """Paired comparisons of every stack that is measured with the paper's readout, and of the last one with the others.
 
+    Stacks of texts alone are a set of hypotheses of their own: they are measured on machines that have no fingerprints.
     Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
     """
     rows, plan = scorer.any_rows, scorer.plan
@@ -232,7 +233,7 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
         held[paper] = folder
     else:
         print(f"{roster}: no log-posteriors of {paper} are kept here; it is left out of the comparisons")
-    hypotheses = f"readouts/{roster}"
+    hypotheses = f"{'readouts' if plan.blocks else 'readouts-text'}/{roster}"
     if not pairs or not comparable(connection, hypotheses, roster, len(rows.prompt_ids)):
         return
     hits = {
