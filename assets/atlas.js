@@ -186,11 +186,13 @@
         step();
         return none();
       },
-      // The camera after a turn of the scene: eye, centre, up.
+      // What is seen after a turn of the scene, or after a drag or zoom of a flat map: its camera, or its edges.
       camera: function (relayout) {
         const camera = relayout && relayout["scene.camera"];
-        if (!camera || turning) return none();
-        return numbers(camera);
+        if (camera) return turning ? none() : numbers(camera);
+        const plot = document.querySelector("#map .js-plotly-plot");
+        if (!relayout || !("xaxis.range[0]" in relayout) || !plot || !plot._fullLayout.xaxis) return none();
+        return [plot._fullLayout.xaxis, plot._fullLayout.yaxis].flatMap((axis) => axis.range.map((edge) => +edge.toFixed(3)));
       },
       resetCamera: function (clicks) {
         const scene = document.querySelector("#map .js-plotly-plot");
@@ -252,7 +254,7 @@
         if (!chosen) return none();
         const plot = document.querySelector("#figure-" + chosen.figure + " .js-plotly-plot");
         if (plot && window.Plotly) {
-          const ground = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim();
+          const ground = getComputedStyle(plot).getPropertyValue("--ground").trim();  // a brief is drawn on paper
           const { data, layout } = chosen.figure === "map" ? alone(plot) : plot;
           window.Plotly.downloadImage({ data, layout: { ...plot.layout, ...layout, paper_bgcolor: ground } }, {
             format: chosen.type,
@@ -278,6 +280,17 @@
       },
     },
   });
+
+  // The theme is a fact of the window: an older address, or a link without one, follows it before Dash reads it.
+  function keepTheme() {
+    const url = new URL(window.location.href), theme = document.documentElement.dataset.theme;
+    if (!theme || url.searchParams.get("theme") === theme) return;
+    url.searchParams.set("theme", theme);
+    window.history.replaceState(window.history.state, "", url);
+  }
+
+  window.addEventListener("_dashprivate_pushstate", keepTheme);
+  window.addEventListener("popstate", keepTheme);
 
   // Options of a list that hold every word that was typed, in their name or in that of their group, in any order.
   window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {

@@ -16,10 +16,13 @@ from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import answers, shell
-from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress
 from backend.store import queries
+
+MAPPED = (PAPER_METHOD, "dna", "ngram-word", "ngram-char")
+"""Methods that have signatures, and with them a map."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +105,7 @@ def unmeasured(asked: Questions, view: View, what: str, path: str = "/attributio
     remedy = (
         "Its numbers were published without them: choose a reader measured here"
         if published
-        else "Choose another reader, roster or domain above, or measure it with: "
-        f"python -m jobs evaluate --roster {view.roster}"
+        else "Choose another reader, roster or domain above" + _otherwise("measure it with", _evaluates(asked, view))
     )
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in _measured(asked, view)]
     usual = asked.usual(view)
@@ -118,15 +120,13 @@ def _measured(asked: Questions, view: View) -> list[View]:
     views = [
         dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()
     ]
-    held = [near for near in views if asked.attribution_reader(near)]
+    held = [near for near in views if near != view and asked.attribution_reader(near)]
     return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoods") -> Drawn:
     """No geometry of this kind: the command that makes it, or the usual reader where that one has it."""
-    domain = "" if view.domain == "agent500" else f" --benchmark {view.domain}"
-    reads = asked.reader_row(view.reader)["view"] if view.reader else "r"
-    remedy = f"Make it with: python -m jobs map --roster {view.roster} --view {reads}{domain}, then publish it"
+    remedy = "Choose another reader, roster or domain above" + _otherwise("make it with", maps(asked, view))
     usual = asked.usual(view)
     ways = (
         [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
@@ -134,6 +134,38 @@ def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoo
         else []
     )
     return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
+
+
+def _otherwise(words: str, command: str) -> str:
+    return f", or {words}: {command}" if command else ""
+
+
+def _reads(asked: Questions, view: View) -> dict[str, str]:
+    """Options that name the reader of a view to a job; none for what no job here measures."""
+    row = asked.reader_row(view.reader) if asked.knows(view.reader) else None
+    if row is None or row["origin"] == "published" or view.roster in asked.domains():
+        return {}
+    told = {"method": row["method"], "proxy": row["proxy"], "view": row["view"], "roster": view.roster}
+    return {name: value for name, value in told.items() if isinstance(value, str)}
+
+
+def _evaluates(asked: Questions, view: View) -> str:
+    """The command that measures a reader's attribution, '' where a person cannot give one."""
+    told = _reads(asked, view)
+    method = told.pop("method", "")
+    if method == PAPER_METHOD:
+        return "python -m jobs evaluate " + " ".join(f"--{name} {value}" for name, value in told.items())
+    return "python -m jobs status, which names the commands of what is missing" if method else ""
+
+
+def maps(asked: Questions, view: View) -> str:
+    """The command that makes a reader's map, '' where there is none: not every reader has signatures."""
+    told = _reads(asked, view)
+    if told.get("method") not in MAPPED:
+        return ""
+    if view.domain != "agent500":
+        told["benchmark"] = view.domain
+    return "python -m jobs map " + " ".join(f"--{name} {value}" for name, value in told.items()) + ", then publish it"
 
 
 @dataclasses.dataclass(frozen=True)

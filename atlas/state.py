@@ -214,4 +214,4 @@ def _numbers(text: str) -> tuple[float, ...]:
         numbers = tuple(round(float(part), 3) for part in text[:200].split(","))
     except ValueError:
         return ()
-    return numbers if len(numbers) == 9 and all(abs(number) <= 50 for number in numbers) else ()
+    return numbers if len(numbers) in (4, 9) and all(abs(number) <= 50 for number in numbers) else ()

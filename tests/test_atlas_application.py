@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from dash import Dash
 
-from atlas import shell
+from atlas import drawing, shell
 from atlas.application import create_application
 from atlas.data import Questions, method_group
 from atlas.pages import (
@@ -36,6 +36,7 @@ from atlas.state import View
 from backend.store import queries
 from backend.store.database import open_work, publish
 from backend.store.relationships import relationship_pairs
+from jobs._map.views import METHODS as MAP_METHODS
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 from tests.invented_relationships import publish_related
 
@@ -190,6 +191,30 @@ def test_a_map_names_what_made_its_clusters_where_they_are_drawn(asked: Question
     assert list(told.builds(asked, view)["command"]) == [f"{invented} --compare", invented]
     for other in (dataclasses.replace(view, regions="families"), dataclasses.replace(view, space="raw")):
         assert list(told.builds(asked, other)["command"]) == [invented]
+
+
+def test_an_empty_state_names_a_command_that_a_job_takes(asked: Questions) -> None:
+    assert set(drawing.MAPPED) == set(MAP_METHODS)
+    words = asked.settle(View(reader="ngram-word", roster="27-way"))
+    assert drawing.maps(asked, words) == "python -m jobs map --method ngram-word --roster 27-way, then publish it"
+    read = asked.settle(View(reader="reader-paper/wide/r", roster="12-way", domain="math100"))
+    told = drawing.maps(asked, read)
+    assert told.startswith("python -m jobs map --method reader-paper --proxy wide --view r --roster 12-way --benchmark")
+    published = next(name for name in asked.ask(queries.readers)["reader"] if asked.origin(name) == "published")
+    assert drawing.maps(asked, asked.settle(View(reader=published))) == ""
+    for reader in ("ngram-word", published, "reader-paper/wide/r"):
+        view = asked.settle(View(reader=reader, roster="27-way"))
+        state = json.dumps(drawing.unmeasured(asked, view, "attribution").absent, default=lambda c: c.to_plotly_json())
+        assert "nan" not in state and f"?{view.query()}" not in state, "no way leads to the view itself"
+
+
+def test_a_reader_without_geometry_is_told_from_an_atlas_without(asked: Questions) -> None:
+    view = asked.settle(View(reader="ngram-word", roster="12-way", domain="agent500"))
+    assert asked.map_reader(view) == ""
+    assert "This reader has no geometry" in neighbourhoods._answer(asked, view)[0]
+    assert "Grey: 3 readers." in json.dumps(
+        neighbourhoods._purity(asked, view).sentence, default=lambda c: c.to_plotly_json()
+    )
 
 
 def test_no_two_pages_have_a_figure_of_one_name() -> None:

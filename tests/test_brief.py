@@ -12,7 +12,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import Questions
-from atlas.pages import brief, related_pairs, relationships
+from atlas.pages import brief, intervals, related_pairs, relationships
 from atlas.pages.brief_plates import KINDS, USUAL
 from atlas.state import View
 from atlas.theme import TOKENS
@@ -159,6 +159,19 @@ def test_the_brief_is_light_whatever_the_theme(asked: Questions) -> None:
     assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
     assert set(KINDS) == {name for name in KINDS if KINDS[name].draw(asked, view) is not None}
+
+
+def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: Questions) -> None:
+    view = asked.settle(View())
+    for name in ("budget", "shorter"):
+        table, key = brief.KINDS[name].made(asked, view)
+        assert table == "attribution_metrics" and set(key["reader"]) == set(
+            brief.KINDS[name].rows(asked, view)["reader"]
+        )
+    row = pd.Series({"value": 0.5, "low": 0.47, "high": 0.53, "band": intervals.INTERVAL})
+    assert intervals.around(row) == " (95 % interval 47.0 to 53.0)"
+    assert intervals.around(row.replace(intervals.INTERVAL, intervals.FOLDS)).startswith(" (± 3.0, one standard")
+    assert intervals.around(row.replace(intervals.INTERVAL, "")) == ""
 
 
 def test_the_brief_numbers_what_made_its_figures(asked: Questions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -159,6 +160,24 @@ def test_parts_views_forms_and_variance(asked: Questions, view: View) -> None:
     variance = compare_forms.variance_rows(asked, view).set_index(["row", "series"])
     assert variance.at[(TINY, "dc-ac"), "ratio"] == pytest.approx(0.6)
     assert variance.at[(TINY, "dc"), "std"] == pytest.approx(0.005) and variance.at[(TINY, "dc"), "n"] == 2
+
+
+def test_a_test_in_pairs_stands_only_where_it_was_made(asked: Questions, view: View) -> None:
+    rows = compare_chosen.end_rows(asked, view)
+    assert rows["p_holm"].notna().any()
+    short = dataclasses.replace(view, condition="t64")
+    frame = compare_chosen.end_rows(asked, short)
+    assert len(frame) and frame[["low", "high", "p_value", "p_holm"]].isna().all(axis=None)
+    assert "none of these has been tested" in told(compare_chosen.ends(asked, short)[1])
+    assert "first 64 tokens" in told(compare_chosen.answer(asked, short))
+    assert "whole" not in told(compare_chosen.answer(asked, view))
+
+
+def test_another_roster_is_offered_with_the_rest_of_the_view(asked: Questions, view: View) -> None:
+    wide = dataclasses.replace(view, roster="27-way", k=5, readers=(TINY, VAST))
+    away = compare_forms.forms(asked, wide).absent
+    assert away is None or "roster=100-way" not in told(away)  # this atlas has no such roster
+    assert "Agent500" in str(compare_elsewhere.elsewhere(asked, view).sentence)
 
 
 def test_capability_has_a_fit_line_and_p(asked: Questions, view: View) -> None:

@@ -11,6 +11,7 @@ from atlas.figures.joint import joint_figure
 from atlas.figures.labels import SIDES, free_sides
 from atlas.figures.map import (
     DEFAULT_CAMERA,
+    HALF,
     camera_layout,
     label_sides,
     map_figure,
@@ -19,6 +20,7 @@ from atlas.figures.map import (
     shown,
     stated_size,
 )
+from atlas.state import View
 from atlas.theme import TOKENS, Plot, family_marks, translucent
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -187,6 +189,17 @@ def test_the_camera_is_the_one_of_the_link(points: pd.DataFrame, links: pd.DataF
     assert figure.layout.uirevision == "map" == figure.layout.scene.uirevision
     assert camera_layout(())["eye"]["x"] == DEFAULT_CAMERA[0]
     assert camera_layout((1.0,))["up"] == {"x": 0.0, "y": 0.0, "z": 1.0}
+
+
+def test_the_edges_of_a_flat_map_are_those_of_the_link(points: pd.DataFrame, links: pd.DataFrame) -> None:
+    edges = View.parse({"dim": "2", "camera": "-0.25,0.5,0.1,0.7"}).camera
+    layout = go.Figure(map_figure(points, links, MARKS, theme="dark", dimensions=2, camera=edges)).layout
+    assert layout.xaxis.range == (-0.25, 0.5) and layout.yaxis.range == (0.1, 0.7)
+    # Those of a scene mean nothing to a flat map, nor the other way round.
+    scene = (0.3, 1.9, 0.4, 0.1, 0.0, 0.0, 0.0, 0.0, 1.0)
+    layout = go.Figure(map_figure(points, links, MARKS, theme="dark", dimensions=2, camera=scene)).layout
+    assert layout.xaxis.range == layout.yaxis.range == (-HALF, HALF)
+    assert camera_layout(edges) == camera_layout(())
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_the_default_view_needs_no_query() -> None:
         ("theme", "blue"),
         ("metric", "__class__"),
         ("camera", "1,2,3"),
+        ("camera", "1,2,3,4,5"),
         ("camera", "nan,0,0,0,0,0,0,0,1"),
         ("camera", "1e9,0,0,0,0,0,0,0,1"),
         ("source", "x" * 500),

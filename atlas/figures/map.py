@@ -131,7 +131,7 @@ def map_figure(
     selected, other : str
         Labels of the selected source and of one beside it, or empty.
     camera : sequence of float
-        Eye, centre, up (nine numbers), or empty.
+        Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
     regions : DataFrame, optional
         Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
     clusters : DataFrame, optional
@@ -187,8 +187,13 @@ def map_layout(theme: Theme, dimensions: int, camera: Sequence[float]) -> Plot:
             "uirevision": "map",
         }
     else:
-        flat = {"visible": False, "range": [-HALF, HALF]}
-        layout |= {"xaxis": flat, "yaxis": {**flat, "scaleanchor": "x"}, "dragmode": "pan", "hovermode": "closest"}
+        left, right, bottom, top = camera if len(camera) == 4 else (-HALF, HALF, -HALF, HALF)
+        layout |= {
+            "xaxis": {"visible": False, "range": [left, right]},
+            "yaxis": {"visible": False, "range": [bottom, top], "scaleanchor": "x"},
+            "dragmode": "pan",
+            "hovermode": "closest",
+        }
     return layout
 
 

@@ -233,14 +233,10 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
         return ["Nothing has been measured for this choice."]
     row = here.iloc[0]
     size = len(asked.ask(queries.sources, view.roster))
-    spread = {
-        intervals.INTERVAL: f" ({intervals.INTERVAL} {100 * row['low']:.1f} to {100 * row['high']:.1f})",
-        intervals.FOLDS: f" (± {100 * (row['high'] - row['value']):.1f}, {intervals.FOLDS})",
-    }.get(row["band"], "")
     traces = drawing.traces(view.k)
     return [
         f"With {traces}, ",
-        html.Strong([f"{100 * row['value']:.1f} %", html.Span(spread, className="spread")]),
+        html.Strong([f"{100 * row['value']:.1f} %", html.Span(intervals.around(row), className="spread")]),
         f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %."
         + _kinship(asked, view),
     ]

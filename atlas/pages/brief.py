@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import Questions
 from atlas.figures.attribution import rate_text
-from atlas.pages import brief_plates, neighbourhoods, related_pairs, relationships
+from atlas.pages import brief_plates, intervals, neighbourhoods, related_pairs, relationships
 from atlas.pages.brief_compared import KINDS
 from atlas.pages.brief_plates import USUAL, Plate
 from atlas.pages.methods_words import LIMITS
@@ -171,7 +171,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number."""
     told: list[list[Component | str]] = []
     reader = asked.attribution_reader(view)
-    curve = asked.ask(queries.metric_curve, reader, view.roster, view.domain)
+    curve = intervals.curves(asked, view, reader, "accuracy")
     at = curve[curve["k"] == view.k]
     if len(at):
         count = len(asked.ask(queries.sources, view.roster))
@@ -179,7 +179,8 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
             [
                 f"From {drawing.traces(view.k)} the source is named right in ",
                 html.Strong(f"{100 * at['value'].iloc[0]:.1f}\u00a0%"),
-                f" of the groups, among {count} sources; a guess would be right in {100 / count:.1f} %. ",
+                f"{intervals.around(at.iloc[0])} of the groups, among {count} sources; a guess would be right in "
+                f"{100 / count:.1f} %. ",
                 shell.origin_badge(asked.origin(reader)),
             ]
         )
@@ -262,7 +263,7 @@ def builds_of(asked: Questions, view: View, names: list[str]) -> pd.DataFrame:
         Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share
         a number, counted from 0 in the order of the figures. A row a figure and build.
     """
-    parts = [asked.ask(queries.made_by, *KINDS[name].made(asked, view)).assign(plate=name) for name in names]
+    parts = [KINDS[name].told().builds(asked, view).assign(plate=name) for name in names]
     if not parts:
         return pd.DataFrame(columns=["plate", "group"])
     frame = pd.concat(parts, ignore_index=True)
@@ -316,7 +317,9 @@ def _hash(value: object) -> Component | str:
 def _told(name: str) -> shell.Told:
     kind = KINDS[name]
     return shell.Told(
-        lambda asked, view: kind.rows(asked, on_paper(view)), lambda asked, view: kind.made(asked, on_paper(view))
+        lambda asked, view: kind.rows(asked, on_paper(view)),
+        lambda asked, view: kind.made(asked, on_paper(view)),
+        beside=kind.beside,
     )
 
 

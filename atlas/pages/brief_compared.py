@@ -59,16 +59,14 @@ KINDS: dict[str, Kind] = {
         _reached,
         compare_readouts.goal_frame,
         compare_readouts.goals_told,
+        compare_readouts.printed_told,
     ),
     "shorter": Kind(
         "Does the order hold on other prompts and shorter responses?",
         compare_chosen.PATH,
         _panels,
         _panel_rows,
-        lambda asked, view: (
-            "attribution_metrics",
-            {"reader": compare_chosen.first(asked, _beside(asked, view)), "roster": view.roster, "metric": "accuracy"},
-        ),
+        brief_plates.drawn_readers(_panel_rows),
     ),
 }
 """Every figure on offer, in the order of the list."""

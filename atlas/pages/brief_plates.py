@@ -61,6 +61,11 @@ class Kind:
     draw: Callable[[Questions, View], Plate | None]
     rows: Rows
     made: Made
+    beside: Callable[[Questions, View], tuple[str, dict[str, object]] | None] = lambda _asked, _view: None
+
+    def told(self) -> shell.Told:
+        """What the figure says of itself."""
+        return shell.Told(self.rows, self.made, beside=self.beside)
 
 
 def words(asked: Questions, view: View) -> str:
@@ -157,16 +162,15 @@ def _confusion(asked: Questions, view: View) -> Plate | None:
     order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
     figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
-    curve = asked.ask(queries.metric_curve, asked.attribution_reader(view), view.roster, view.domain)
+    curve = intervals.curves(asked, view, asked.attribution_reader(view), "accuracy")
     at = curve[curve["k"] == view.k]
-    spread = ""
+    right = ""
     if len(at):
-        std = "" if pd.isna(at["std"].iloc[0]) else f" ± {100 * at['std'].iloc[0]:.1f}"
-        spread = f" Right in {100 * at['value'].iloc[0]:.1f}{std} % (mean and standard deviation over the seeds)."
+        right = f" Right in {100 * at['value'].iloc[0]:.1f} %{intervals.around(at.iloc[0])}."
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
         f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
-        f"wrong.{spread}"
+        f"wrong.{right}"
     )
     return Plate(figure, attribution.MATRIX_HEIGHT, caption, asked.origin(asked.attribution_reader(view)))
 
@@ -255,6 +259,16 @@ def _by(reader: Callable[[Questions, View], str], table: str, *names: str) -> Ma
     return made
 
 
+def drawn_readers(rows: Rows) -> Made:
+    """Attribution of every reader in the rows."""
+
+    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+        readers = tuple(dict.fromkeys(rows(asked, view)["reader"]))
+        return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+
+    return made
+
+
 def _attributed(table: str) -> Made:
     return _by(Questions.attribution_reader, table, "roster", "benchmark", "condition")
 
@@ -270,7 +284,7 @@ KINDS: dict[str, Kind] = {
         "/attribution",
         _budget,
         _curves,
-        _attributed("attribution_metrics"),
+        drawn_readers(_curves),
     ),
     "confusion": Kind(
         "Which sources are taken for which?", "/attribution", _confusion, _cells, _attributed("confusion")

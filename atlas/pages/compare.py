@@ -282,7 +282,12 @@ PAGE = shell.Page(
     figures={
         "curves": _told(compare_chosen.curve_rows, "attribution_metrics", benchmark="domain", condition="condition"),
         "ends": _told(compare_chosen.end_rows, "attribution_metrics", benchmark="domain", condition="condition"),
-        "reached": shell.Told(compare_readouts.goal_frame, compare_readouts.goals_told, compare_chosen.first),
+        "reached": shell.Told(
+            compare_readouts.goal_frame,
+            compare_readouts.goals_told,
+            compare_chosen.first,
+            compare_readouts.printed_told,
+        ),
         "brings": shell.Told(_plain(compare_readouts.member_rows), compare_readouts.goals_told, compare_chosen.first),
         "gains": shell.Told(
             lambda asked, view: compare_readouts.gain_rows(asked, view).drop(

@@ -26,6 +26,8 @@ PATH = "/compare"
 AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL of the mean evidence (nats)", "ece": "ECE"}
 STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 FUSED = "fused"
+TESTED = ("agent500", "clean")
+"""Where readers are tested in pairs: domain and condition."""
 FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 
@@ -125,14 +127,15 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     readers = chosen(asked, view)
     frame = measured(asked, view)
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
+    under = "" if view.condition == "clean" else f", {CONDITION_NAMES.get(view.condition, view.condition)}"
     if not len(here):
-        return [f"None of these readers has been measured for {drawing.choice_words(view)}."]
+        return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
     names = names_of(asked, readers)
     best = str(here.idxmax())
     told: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups",
+        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under and under + ','}",
     ]
     if readers[0] in here.index and best != readers[0]:
         told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
@@ -188,6 +191,7 @@ def end_rows(asked: Questions, view: View) -> pd.DataFrame:
     budgets = sorted({int(frame["k"].min()), int(frame["k"].max())}) if len(frame) else []
     rows = []
     tests = asked.ask(queries.paired_tests, readers[0] if readers else "", readers, view.roster)
+    tests = tests if (view.domain, view.condition) == TESTED else tests.iloc[:0]
     tests = tests.drop_duplicates(["reader", "measure"]).set_index(["reader", "measure"])
     for reader in readers:
         for metric in ("accuracy", "macro_f1"):
@@ -261,13 +265,18 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         if metric == "accuracy":
             heads.append(html.Th("less the first", scope="col"))
     tested = frame[frame["p_holm"].notna()]
-    told = (
-        f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters of "
-        f"fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
-        if len(tested)
-        else "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
-        "that were measured here, and published ones come without the answers that a test in pairs needs."
-    )
+    if (view.domain, view.condition) != TESTED:
+        told = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
+    elif len(tested):
+        told = (
+            f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters "
+            f"of fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
+        )
+    else:
+        told = (
+            "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
+            "that were measured here, and published ones come without the answers that a test in pairs needs."
+        )
     folds = (
         "mean ± standard deviation over the folds where there is one" if (frame["reduction"] == "fold").any() else ""
     )

@@ -12,7 +12,7 @@ from atlas.drawing import Drawn, traces
 from atlas.figures import compare
 from atlas.figures.panels import curve_panels
 from atlas.pages import intervals
-from atlas.pages.compare_chosen import AXES, PATH, STORED, chosen, everyone, lines
+from atlas.pages.compare_chosen import AXES, PATH, STORED, TESTED, chosen, everyone, lines
 from atlas.state import METRICS, View
 from backend.store import queries
 
@@ -126,10 +126,11 @@ def elsewhere(asked: Questions, view: View) -> Drawn:
     if view.metric != "nll":
         top = float((frame["value"] + frame["std"].fillna(0.0)).max())
         figure.update_yaxes(range=[0, min(1.02, 1.12 * top)], tickformat=".1~f")
+    home = next(iter(asked_of(asked, view)))[0]
     lost = [
         words
         for name, words in (("math100", "Math100"), ("t64", "64 tokens"), ("t32", "32 tokens"))
-        if not any(part.startswith(name) for key in columns for part in key)
+        if home == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
     ]
     missing = f" Not measured yet: {', '.join(lost)} (python -m jobs evaluate --stage stress)." if lost else ""
     left = frame[(frame["kept"].notna()) & (frame["kept"] < 1)]
@@ -140,8 +141,8 @@ def elsewhere(asked: Questions, view: View) -> Drawn:
     )
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
-        f"whole responses of Agent500.{least}{missing} Bars: {intervals.FOLDS}, where there are some. "
-        f"n = {len(frame)} numbers."
+        f"whole responses of {DOMAIN_NAMES.get(home, home)}.{least}{missing} Bars: {intervals.FOLDS}, where there are "
+        f"some. n = {len(frame)} numbers."
     )
     return Drawn(figure, sentence)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -249,7 +250,7 @@ def _told(frame: pd.DataFrame) -> str:
 
 
 def _missing(asked: Questions, view: View, what: str, command: str) -> Drawn:
-    ways = [("Show the 100-way roster", f"{PATH}?{View(roster='100-way', theme=view.theme).query()}")]
+    ways = [("Show the 100-way roster", f"{PATH}?{dataclasses.replace(view, roster='100-way').query()}")]
     near = ways if view.roster != "100-way" and "100-way" in set(asked.ask(queries.rosters)["roster"]) else []
     return drawing.nothing(
         view, f"There are no numbers of {what} for {view.roster}", f"Measure it with: {command}", near

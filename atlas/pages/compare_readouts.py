@@ -289,8 +289,8 @@ def gains(asked: Questions, view: View) -> Drawn:
     )
     real = int(frame["clear"].sum())
     sentence = [
-        "The fused readout less each of the others on the same groups, right of zero where it is better; bars are 95 % "
-        "intervals, p is by sign flips and ",
+        "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
+        "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
         f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
         f"n = {int(frame['n'].max())} clusters of fold and source.",
@@ -302,6 +302,11 @@ def goals_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
     held = tuple(readouts(asked, view)["reader"]) or (asked.attribution_reader(view),)
     return "attribution_metrics", {"reader": held, "roster": view.roster, "metric": "accuracy"}
+
+
+def printed_told(_asked: Questions, _view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the paper's best."""
+    return "paper_values", {"place": PRINTED}
 
 
 def gains_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:

@@ -72,6 +72,14 @@ def bare(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(low=np.nan, high=np.nan, band="")
 
 
+def around(row: pd.Series) -> str:
+    """What a share of :func:`curves` may be off by, in percent: ' (95 % interval 47.1 to 50.3)'; '' where unknown."""
+    return {
+        INTERVAL: f" ({INTERVAL} {100 * row['low']:.1f} to {100 * row['high']:.1f})",
+        FOLDS: f" (± {100 * (row['high'] - row['value']):.1f}, {FOLDS})",
+    }.get(row["band"], "")
+
+
 def told(frame: pd.DataFrame) -> str:
     """What the bands of some curves are, as a part of a sentence; '' without any."""
     kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]

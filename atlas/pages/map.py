@@ -326,10 +326,10 @@ def _absent(asked: Questions, view: View) -> Component:
             "Choose t-SNE or UMAP, another reader or roster, or one domain",
             [("Show one domain", f"{PAGE.path}?{alone.query()}")],
         )
-    domain = DOMAIN_NAMES.get(view.domain, view.domain)
+    domain, command = DOMAIN_NAMES.get(view.domain, view.domain), drawing.maps(asked, view)
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
-        "Choose another reader, roster or domain above, or make it with: python -m jobs map",
+        f"Choose another reader, roster or domain above{f', or make it with: {command}' if command else ''}",
         [(f"Show {drawing.choice_words(near)}", f"{PAGE.path}?{near.query()}") for near in _mapped(asked, view)]
         or [
             (f"Show {asked.reader_name(near.reader)}", f"{PAGE.path}?{near.query()}")
@@ -360,7 +360,8 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
         return [
             html.B(f"{points['source'].nunique()} sources", className="count"),
             f" in both domains as seen by {asked.proxy_name(reader)}{apart}. {here} is drawn in full, the other domain "
-            "small and faint; a short line is a source that writes alike in both.",
+            "small and faint; a short line is a source that writes alike in both."
+            + (" Outlines are drawn on a map of one domain." if view.regions != "off" else ""),
         ]
     return [
         html.B(f"{len(points)} sources", className="count"),

@@ -158,7 +158,7 @@ def _downloads(asked: Questions, view: View) -> Component:
             download=True,
             id="download-generation",
         ),
-        f", readable by DuckDB 1.4 and later; or one table at a time. n = {len(frame)} tables.",
+        f", readable by DuckDB 1.5 and later; or one table at a time. n = {len(frame)} tables.",
     ]
     return _section("downloads", "Where can I take the numbers from?", table, sentence, None)
 

@@ -220,7 +220,10 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     reader = asked.map_reader(view)
     frame = asked.ask(queries.family_purity, view.roster, view.domain, reader or "")
     if frame.empty:
-        return [f"No geometry has been measured for {drawing.choice_words(view)}."]
+        others = asked.ask(queries.family_purity, view.roster, view.domain)["reader"].nunique()
+        if not others:
+            return [f"No geometry has been measured for {drawing.choice_words(view)}."]
+        return [f"This reader has no geometry for {drawing.choice_words(view)}; {others} others are shown below."]
     row = frame.iloc[0]
     blind = f"; blind neighbours would give {100 * row['expectation']:.0f} %. "
     return [
@@ -261,7 +264,8 @@ def _purity(asked: Questions, view: View) -> Drawn:
     tested = own["p_holm"].dropna() if own["p_holm"].notna().any() else own["p_value"].dropna()
     kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
     told = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
-    rest = f" Grey: {len(lines) - 1} other readers." if len(lines) > 1 else ""
+    others = sum(not line.front for line in lines)
+    rest = f" Grey: {others} {'other ' if others < len(lines) else ''}readers." if others else ""
     sentence = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),

@@ -234,6 +234,33 @@ def test_the_theme_switch_recolours_the_figure_and_stays(browser: Any) -> None:
     browser.click("#theme-toggle")
 
 
+def test_back_keeps_the_theme_that_was_chosen_since(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way")
+    browser.click("#nav-attribution")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    browser.click("#theme-toggle")
+    browser.until("return new URL(location.href).searchParams.get('theme') === 'light'")
+    browser.run("history.back()")
+    browser.until("return document.querySelector('#map .main-svg') !== null")
+    browser.settled()
+    assert browser.query()["theme"] == browser.run("return document.documentElement.dataset.theme") == "light"
+    light = {trace["name"]: trace["colour"] for trace in browser.traces("#map")}["Qwen"]
+    browser.click("#theme-toggle")
+    browser.until(FRONT + "return p.data.find(t => t.name === 'Qwen').marker.color !== arguments[0]", light)
+
+
+def test_a_link_to_a_flat_map_reopens_what_was_seen(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way&dim=2")
+    edges = FRONT + "return p._fullLayout.xaxis.range"
+    browser.run(FRONT + "Plotly.relayout(p, {'xaxis.range[0]': -0.5, 'xaxis.range[1]': 0.25})")
+    browser.until("return new URL(location.href).searchParams.has('camera')")
+    seen, link = browser.run(edges), browser.run("return location.search")
+    browser.open("/" + link)
+    assert browser.run(edges) == pytest.approx(seen, abs=0.05)
+    browser.click("#reset-camera")
+    browser.until("return !new URL(location.href).searchParams.has('camera')")
+
+
 def test_navigation_carries_the_choices(browser: Any) -> None:
     browser.open("/?theme=dark&roster=12-way&source=gpt_1")
     browser.until("return document.querySelector('#nav-attribution').getAttribute('href').includes('roster=12-way')")

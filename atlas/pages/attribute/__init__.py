@@ -204,18 +204,19 @@ def _figures(app: Dash) -> None:
     @app.callback(
         Output({"type": sections.ROWS, "figure": ALL}, "children"),
         Input({"type": sections.TABLE, "figure": ALL}, "n_clicks"),
+        Input("attr-heat-choice", "data"),
         State({"type": sections.TABLE, "figure": ALL}, "id"),
         State("attr-job", "data"),
-        State("attr-heat-choice", "data"),
         prevent_initial_call=True,
     )
     def rows(
-        clicks: list[int | None], identities: list[dict[str, str]], job: str | None, choice: dict[str, Any] | None
+        clicks: list[int | None], choice: dict[str, Any] | None, identities: list[dict[str, str]], job: str | None
     ) -> Any:
-        pressed = ctx.triggered_id["figure"] if isinstance(ctx.triggered_id, dict) else ""
+        # Another trace or rival refills the table of the tokens where it is open.
+        pressed = ctx.triggered_id["figure"] if isinstance(ctx.triggered_id, dict) else "tokens"
 
         def shown(count: int | None, figure: str) -> Any:
-            if not count or count % 2 == 0 or figure != pressed or not job:
+            if not count or count % 2 == 0 or figure != pressed or not job or (figure == "tokens" and not choice):
                 return no_update
             return shell.table(_rows(figure, job, choice), identity={"type": "live-grid", "figure": figure})
 
