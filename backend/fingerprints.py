@@ -138,15 +138,55 @@ class FingerprintStore:
                     _write_whole(self._manifest, json.dumps(asdict(identity), indent=1))
                 except OSError as error:
                     raise self._unwritable(error) from error
-            elif present != identity:
-                changed = [k for k, v in asdict(identity).items() if asdict(present)[k] != v]
-                raise AtlasError(
-                    f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",
-                    "Remove that folder, or set ATLAS_CACHE to another one",
-                )
+            else:
+                self.agree(asdict(identity))
             yield
         finally:
             os.close(lock)
+
+    def agree(self, wanted: Mapping[str, object]) -> None:
+        """Refuse a store whose identity says otherwise; an empty one agrees with everything.
+
+        Parameters
+        ----------
+        wanted : mapping of str to object
+            Attributes of :class:`StoreIdentity`, all or some.
+
+        Raises
+        ------
+        AtlasError
+            If one of them differs.
+        """
+        present = self.identity()
+        changed = [name for name, value in wanted.items() if present and getattr(present, name) != value]
+        if changed:
+            raise AtlasError(
+                f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",
+                "Remove that folder, or set ATLAS_CACHE to another one",
+            )
+
+    def check_records(self, records: str, where: Path) -> None:
+        """Refuse fingerprints of other records than those that lie in a folder; an empty store passes.
+
+        Parameters
+        ----------
+        records : str
+            Hash over all records of the benchmark there, as :attr:`StoreIdentity.records`.
+        where : Path
+
+        Raises
+        ------
+        AtlasError
+            If they differ.
+        """
+        present = self.identity()
+        if present and present.records != records:
+            benchmark = self.key.benchmark
+            raise AtlasError(
+                f"The fingerprints in {self.path} were read from other records than those of {benchmark} in {where}",
+                f"Remove that folder and run: python -m jobs extract --benchmark {benchmark} --proxy {self.key.proxy} "
+                f"--view {self.key.view}, or name the release that they were read from with --release",
+            )
 
     def done(self) -> dict[str, dict[str, list[str]]]:
         """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""

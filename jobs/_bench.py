@@ -41,6 +41,7 @@ class Task:
     splits : dict of protocol to list of PairSplit
     prompts : int
         Leading prompts that are read.
+    release : Release
     """
 
     records: Records
@@ -48,6 +49,7 @@ class Task:
     places: dict[PairSet, npt.NDArray[np.intp]]
     splits: dict[Protocol, list[PairSplit]]
     prompts: int
+    release: Release
 
     @property
     def models(self) -> int:
@@ -73,7 +75,7 @@ def task_of(release: Release, limit: int | None = None) -> Task:
     prompts = len(records.prompt_ids)
     if limit is not None and limit < 1:
         raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
-    return Task(records, pairs, places, splits, min(limit or prompts, prompts))
+    return Task(records, pairs, places, splits, min(limit or prompts, prompts), release)
 
 
 def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt.NDArray[np.float16], str]:
@@ -96,6 +98,7 @@ def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt
         )
     identity = store.identity()
     assert identity is not None, "a store with shards has an identity"
+    store.check_records(_common.release_records(task.release, BENCH_A), task.release.root)
     array = store.load(layer).reshape(task.models, prompts, -1)
     return array[:, : task.prompts], identity.proxy_hash
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import sys
 import time
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.errors import AtlasError
-from backend.extraction import Shard, grid_shards
+from backend.extraction import BENCH_A, Shard, grid_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.protocol import fold_of_prompts
 from backend.proxies.registry import proxy_key, registered
@@ -148,6 +149,8 @@ class Slice:
         The wanted ones, ascending.
     shards : list of Shard
         Shards that must be on disk.
+    release : Release
+        Whose records the fingerprints have to be of.
     """
 
     store: FingerprintStore
@@ -156,10 +159,23 @@ class Slice:
     all_prompts: int
     prompt_ids: list[str]
     shards: list[Shard]
+    release: Release
+
+    def check(self) -> None:
+        """Refuse fingerprints of other records than the release's; an empty store passes.
+
+        Raises
+        ------
+        AtlasError
+            If they are of others.
+        """
+        if self.store.identity():
+            self.store.check_records(release_records(self.release, self.store.key.benchmark), self.release.root)
 
     def load(self, layer: int, variant: str = "full") -> Half:
-        """Fingerprints of shape (S * P, width), row = source * P + prompt, after a check that none is missing."""
+        """Fingerprints of shape (S * P, width), row = source * P + prompt, of this release and with none missing."""
         array = self.store.require([shard.name for shard in self.shards], layer, variant)
+        self.check()
         grid = array.reshape(-1, self.all_prompts, array.shape[1])[: len(self.sources), : len(self.prompt_ids)]
         rows: Half = grid.reshape(len(self.sources) * len(self.prompt_ids), array.shape[1])
         return rows
@@ -208,7 +224,26 @@ def slice_of(
         all_prompts=len(prompt_ids),
         prompt_ids=wanted,
         shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(wanted)),
+        release=release,
     )
+
+
+def release_records(release: Release, benchmark: str) -> str:
+    """Hash over all records of a benchmark in a release, whatever roster or prompts are asked for.
+
+    It is that of :attr:`backend.fingerprints.StoreIdentity.records`. Records are read once a process.
+    """
+    return _release_records(release.root, release.manifest_hash, benchmark)
+
+
+@functools.cache
+def _release_records(root: Path, _manifest: str, benchmark: str) -> str:
+    release = Release(root)
+    if benchmark == BENCH_A:
+        held = release.bench_records()
+    else:
+        held = release.records(next(name for name in BENCHMARKS if name == benchmark))
+    return records_hash(held.keys, held.traces)
 
 
 def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Release) -> None:

@@ -139,7 +139,8 @@ def enrolment_of(
     folder = kept_folder(METHOD, by, read, roster, len(rows.prompt_ids))
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {again}")
-    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.records, again)
+    rows.check()
+    selected = {None: layer} if refit and layer is not None else _selected(folder, repr(identity), again)
     attachments: dict[str, npt.NDArray[Any]] = {}
     if refit:
         method = METHOD
@@ -394,8 +395,8 @@ def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
         return {name: held[name] for name in held.files}
 
 
-def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:
-    """Selected block of every outer fold, and the modal one under None, from the kept layer scan."""
+def _selected(folder: Path, identity: str, again: str) -> dict[int | None, int]:
+    """Selected block of every outer fold, and the modal one under None, from the kept scan of these fingerprints."""
     rows: list[dict[str, Any]] = []
     path = folder / "scan.jsonl"
     if path.exists():
@@ -404,10 +405,10 @@ def _selected(folder: Path, records: str, again: str) -> dict[int | None, int]:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if entry["identity"].startswith(records):
+            if entry["identity"] == identity:
                 rows += entry["scores"]
     if not rows:
-        raise AtlasError(f"There is no layer scan in {folder}", f"Run: {again}")
+        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {again}")
     scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
     scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
     chosen = select_layers(scores)

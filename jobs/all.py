@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from backend.errors import AtlasError
@@ -72,7 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
-    """Stages with their commands; the modal block is looked up when the first stage that reads at it comes."""
+    """Stages with their commands; modal blocks are looked up when the first stage that reads at them comes.
+
+    Every roster is read at its own; what is read once for all of them is read at each of these blocks.
+    """
     rosters = _common.rosters_of(arguments.roster)
     tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
     unknown = sorted(set(tuned) - set(TUNED))
@@ -89,26 +92,29 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     def extract(benchmark: str, view: str, *more: str, by: str = arguments.proxy, roster: str = longest) -> list[str]:
         return ["extract", "--benchmark", benchmark, "--proxy", by, "--view", view, "--roster", roster, *more, *tail]
 
-    def evaluate(stage: str, view: str, *more: str) -> list[str]:
-        return ["evaluate", "--stage", stage, *proxy, "--view", view, *on, *more, *tail]
+    def evaluate(stage: str, view: str, *more: str, there: str = arguments.roster) -> list[str]:
+        return ["evaluate", "--stage", stage, *proxy, "--view", view, "--roster", there, *more, *tail]
 
     yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
     yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
-    layer = ["--layers", str(modal_layer(arguments, longest))]
-    members = member_blocks(arguments)
-    deeper = ["--layers", ",".join(map(str, sorted({int(layer[1]), *members}))), "--lengths", "full"]
+    modal = {roster: modal_layer(arguments, roster) for roster in rosters}
+    layer, members = ["--layers", numbers(modal.values())], member_blocks(arguments)
+    deeper = ["--layers", numbers([*modal.values(), *members]), "--lengths", "full"]
     yield "extract-modal", extract("math100", "ur", *deeper)
     yield "extract-modal", extract("math100", "r", *layer, "--lengths", "full")
     yield "extract-modal", extract("agent500", "r", *layer)
     yield "extract-modal", extract("bench-a", "ur,r", *layer)
     if CONTROLLED in rosters:
-        arrays = ["--lengths", "full", "--temporal", layer[1], "--positions", layer[1]]
-        yield "extract-modal", extract("agent500", "ur", *layer, *arrays, roster=CONTROLLED)
+        block = str(modal[CONTROLLED])
+        arrays = ["--layers", block, "--lengths", "full", "--temporal", block, "--positions", block]
+        yield "extract-modal", extract("agent500", "ur", *arrays, roster=CONTROLLED)
     if encoder:
         last = ["--layers", str(describe(ENCODER).depth), "--lengths", "full"]
         for benchmark in ("agent500", "math100"):
             yield "extract-modal", extract(benchmark, "r", *last, by=ENCODER)
-    yield "attribution-r", evaluate("attribution", "r", *layer)
+    for one in sorted(set(modal.values())):  # in view r no block is compared with another
+        there = ",".join(roster for roster in rosters if modal[roster] == one)
+        yield "attribution-r", evaluate("attribution", "r", "--layers", str(one), there=there)
     yield "controls", evaluate("controls", "ur")
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
     quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
@@ -133,10 +139,11 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "statistics", evaluate("statistics", "ur,r")
     yield "cost", evaluate("cost", "ur,r", "--members", fused)
     related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
-    yield "relate", ["relate", *proxy, "--layer", layer[1], "--method", ",".join(related), *tail]
+    chosen = ["--roster", CONTROLLED if CONTROLLED in rosters else longest]
+    yield "relate", ["relate", *proxy, *chosen, "--method", ",".join(related), *tail]
     domains = ["--benchmark", "agent500,math100"]
     sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, which say nothing of a look
-    yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, "--layer", layer[1], *sweep]
+    yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, *sweep]
     texts = ["ngram-word", *(["dna"] if encoder else [])]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     prune = [] if arguments.keep else ["--prune"]
@@ -149,6 +156,11 @@ def member_blocks(arguments: argparse.Namespace) -> list[int]:
     """Blocks whose discriminants are fused: the asked ones, or the default ones of the readout."""
     depth = describe(arguments.proxy).depth
     return list(_common.blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
+
+
+def numbers(blocks: Iterable[int]) -> str:
+    """Blocks as ``--layers`` takes them, each once."""
+    return ",".join(map(str, sorted(set(blocks))))
 
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:

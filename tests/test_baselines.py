@@ -244,3 +244,25 @@ def test_unknown_baseline_lists_the_known_ones(world, capsys):
 def test_the_published_classifier_goes_by_its_method_alone():
     names = [method.reader for method in baseline_methods.method_of("deberta", ["ur", "r"], None)]
     assert names == ["deberta", "deberta/microsoft--deberta-v3-large/r"]
+
+
+def test_what_an_encoder_pools_and_cuts_is_among_the_settings_of_what_reads_with_it(tmp_path):
+    """Without its weights, where its card says so: a finished evaluation is not fitted again for want of them."""
+    for name in ("dna", "llmmap", "encoder"):
+        (packaged,) = baseline_methods.method_of(name, ["ur"], None)
+        assert "Recipe(pooling='mean', normalise=True, max_tokens=256)" in packaged.settings
+    folder = tmp_path / "tiny-bert"
+    tiny_encoder().save_pretrained(folder)
+    save_tokenizer(folder)
+
+    def settings() -> list[str]:
+        return [
+            baseline_methods.method_of(name, ["ur"], str(folder))[0].settings for name in ("dna", "llmmap", "encoder")
+        ]
+
+    plain = settings()
+    modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules), "utf-8")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}), "utf-8")
+    assert not set(plain) & set(settings())

@@ -31,7 +31,9 @@ from backend.extraction import (
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import describe, installed
+from backend.release import Release
 from backend.traces import Trace
+from jobs import _common
 from jobs.__main__ import main
 from jobs.extract import blocks_of, lengths_of, ranges
 from tests.fake_release import fake_release
@@ -250,6 +252,22 @@ def test_job_run_again_says_so_and_a_longer_roster_continues(job, capsys):
     assert "40 of 60 records to read" in capsys.readouterr().out
     with duckdb.connect(cache_folder() / "atlas-work.duckdb") as work:
         assert work.execute("SELECT records FROM extractions").fetchall() == [(60,)]
+
+
+def test_job_refuses_fingerprints_of_something_else_also_when_all_are_there(job, tmp_path, capsys):
+    for benchmark in ("agent500", "bench-a"):
+        asked = ("--benchmark", benchmark, "--roster", "50-way", "--layers", "1")
+        assert job(*asked) == 0
+        assert job(*asked, "--span", "prefix-count") == 2
+        assert "something else (span differ)" in capsys.readouterr().err
+        other = fake_release(tmp_path / f"other-{benchmark}", sources=6, prompts=10, seed=1)
+        assert job(*asked, "--release", str(other)) == 2
+        assert "something else (records differ)" in capsys.readouterr().err
+        store = FingerprintStore(StoreKey(benchmark, "tiny", "ur"))
+        with pytest.raises(AtlasError, match=rf"other records than those of {benchmark} in {other}"):
+            store.check_records(_common.release_records(Release(other), benchmark), other)
+    assert job("--roster", "50-way", "--layers", "1") == 0
+    assert "everything is on disk already" in capsys.readouterr().out
 
 
 def test_job_with_a_limit_reads_the_leading_prompts(job):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from backend.baselines.finetune import (
     CLASSIFIER,
@@ -148,6 +150,20 @@ def test_a_checkpoint_of_another_training_is_refused(encoder, tmp_path):
     train(encoder, settings, checkpoint=tmp_path / "0.safetensors")
     with pytest.raises(AtlasError, match="belongs to another training"):
         train(encoder, replace(settings, learning_rate=1e-5), checkpoint=tmp_path / "0.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "classifier"])
+def test_a_checkpoint_of_other_weights_in_a_folder_of_the_same_name_is_refused(encoder, deberta, tmp_path, kind):
+    settings = replace(FAST, kind=kind, epochs=2)
+    path, again = tmp_path / "0.safetensors", tmp_path / "again" / "model"
+    first = shutil.copytree(encoder if kind == "encoder" else deberta, tmp_path / "model")
+    train(first, settings, checkpoint=path)
+    train(shutil.copytree(first, again), settings, checkpoint=path)
+    held = load_file(again / "model.safetensors")
+    name = next(name for name, value in held.items() if value.dim() > 1 and "embed" in name)
+    save_file(held | {name: held[name] + 0.01}, again / "model.safetensors", {"format": "pt"})
+    with pytest.raises(AtlasError, match="belongs to another training"):
+        train(again, settings, checkpoint=path)
 
 
 def test_autocast_leaves_weights_and_posteriors_in_float32(encoder):

@@ -72,7 +72,8 @@ def fill(
     rng = np.random.default_rng(seed)
     array = np.repeat(own, rows.all_prompts, axis=0) + 0.5 * rng.normal(size=(SOURCES * rows.all_prompts, 2 * D))
     features = array.astype(np.float16)
-    identity = StoreIdentity(len(features), D, "records", "weights", "invented", 1024, "offsets")
+    hashed = _common.release_records(release, benchmark)
+    identity = StoreIdentity(len(features), D, hashed, "weights", "invented", 1024, "offsets")
     with rows.store.writing(identity):
         for shard in rows.shards[: len(rows.shards) - leave_out]:
             rows.store.write_shard(shard.name, shard.rows, {(layer, "full"): features[shard.rows]})

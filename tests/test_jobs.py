@@ -141,6 +141,42 @@ def test_a_look_runs_the_commands_of_the_real_thing_in_a_place_of_its_own_but_th
         commands("--tune", "bert")
 
 
+def test_every_roster_is_read_at_its_own_modal_block(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    release = fake_release(tmp_path / "release", prompts=2)
+    modal = {"50-way": 9, "100-way": 9, "165-way": 3}
+    monkeypatch.setattr(everything, "modal_layer", lambda arguments, roster: modal[roster])
+    parser = argparse.ArgumentParser()
+    everything.configure(parser)
+
+    def commands(rosters: str) -> list[list[str]]:
+        arguments = ["--release", str(release), "--layers", "12", "--roster", rosters]
+        return [command for _, command in everything.plan(parser.parse_args(arguments))]
+
+    def said(command: list[str], option: str) -> str | None:
+        return command[command.index(option) + 1] if option in command else None
+
+    found = commands("50-way,100-way,165-way")
+    for command in found:
+        check(f"python -m jobs {shlex.join(command)}")
+    read = {
+        (said(c, "--benchmark"), said(c, "--view")): said(c, "--layers")
+        for c in found
+        if c[0] == "extract" and said(c, "--proxy") == "smollm2-135m" and "--temporal" not in c
+    }
+    assert read == {
+        ("agent500", "ur"): "12", ("math100", "ur"): "3,9,12", ("math100", "r"): "3,9", ("agent500", "r"): "3,9",
+        ("bench-a", "ur,r"): "3,9",
+    }  # fmt: skip
+    (arrays,) = (c for c in found if "--temporal" in c)
+    assert [said(arrays, option) for option in ("--layers", "--temporal", "--positions")] == ["9"] * 3
+    of_r = [c for c in found if said(c, "--stage") == "attribution" and said(c, "--view") == "r"]
+    assert [(said(c, "--roster"), said(c, "--layers")) for c in of_r] == [("165-way", "3"), ("50-way,100-way", "9")]
+    assert not any("--layer" in c for c in found), "map and relate take the modal block of their roster"
+    assert [said(c, "--roster") for c in found if c[0] == "relate"] == ["100-way"]
+    assert [said(c, "--roster") for c in commands("50-way,165-way") if c[0] == "relate"] == ["165-way"]
+
+
 @pytest.mark.slow
 @pytest.mark.proxy
 def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsys):

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
+from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings, fit_network
 from backend.release import Release
+from backend.statistics import holm
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
+from backend.store.writers import replace_rows, write_reader
 from jobs import _common
 from jobs._stages import Asked, attribution, baselines, readout_members, readouts, stress
+from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readout_live import live_blocks
+from jobs._stages.readout_members import Plan, scorer_of
 from jobs._stages.readouts import plan_of, stacks_of
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
@@ -73,7 +80,8 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
     ).fetchall()
     assert ("fused/invented/ur", "reader-paper/invented/ur") in compared
     assert ("lda/invented/ur", "fused/invented/ur") in compared
-    assert len(compared) == len(set(compared)) == 11, "six stacks with the paper's, five with the last"
+    assert {(f"{live}-live/invented/ur", "reader-paper/invented/ur") for live in ("lda", "fused")} < set(compared)
+    assert len(compared) == len(set(compared)) == 13, "six stacks and two live with the paper's, five with the last"
     kept = np.load(next((cache_folder() / "evaluations" / "fused" / "invented").rglob("log_posteriors.npy")))
     assert np.allclose(np.exp(kept).sum(1), 1, atol=1e-4)
 
@@ -119,6 +127,55 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)}
 
 
+def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
+    _, release = world
+    network = NetworkSettings(hidden=4, epochs=1, batch=64, rate=0.02)
+    write_store(release, "agent500", {"full": 0.9, "t128": 0.8, "t64": 0.7, "t32": 0.5}, view="r", seed=5)
+    write_store(release, "math100", {"full": 0.7}, view="r", seed=5)
+    members = [f"invented@{part}" for part in ("clean", "t64", "t32", "network")]
+
+    def said(view):
+        scorer = scorer_of(release, Plan({"invented": (1, 2)}, (), view=view, network=network), "165-way", None)
+        scorer.complete()
+        held = {(c, m): np.array(scorer.scores(c, m)) for c in ("clean", "math100", "math100-aligned") for m in members}
+        return scorer, held
+
+    scorer, first = said("ur")
+    other, second = said("r")
+    assert not any(np.array_equal(first[key], second[key]) for key in first)
+    assert not {scorer.models(name) for name in members} & {other.models(name) for name in members}
+    assert scorer.kept(members[0]).folder == scorer.models(members[0])
+    assert all(np.array_equal(first[key], held) for key, held in said("ur")[1].items()), "the other view left it alone"
+
+    # Fingerprints of Math100 that were read anew are scored anew; what was said of Agent500 stays.
+    stamp = (scorer.models(members[0]).parent / "clean.npy").stat().st_mtime_ns
+    write_store(release, "math100", {"full": 0.8}, span="prefix-count", seed=7)
+    again = said("ur")[1]
+    for condition, name in first:
+        assert np.array_equal(first[condition, name], again[condition, name]) is (condition == "clean"), (
+            condition,
+            name,
+        )
+    assert (scorer.models(members[0]).parent / "clean.npy").stat().st_mtime_ns == stamp
+
+
+def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch):
+    _, release = world
+    monkeypatch.setattr(readout_members, "tuned_settings", lambda: "settings")
+    for view in ("ur", "r"):
+        if view == "r":
+            write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6}, view="r")
+        scorer = scorer_of(release, Plan({"invented": (1,)}, ("word",), view=view, tuned="minilm-l6"), "165-way", None)
+        members = cache_folder() / "evaluations" / "fused" / "165-way.25" / "members"
+        for bank, own in (
+            ("word", [repr(GRAMS["word"]), "weights"]),
+            ("tuned-minilm-l6", ["'settings'", "weights", "weights"]),
+        ):
+            assert scorer.models(f"{bank}@pooled") == members / bank / "pooled" / "models"
+            told = json.dumps([json.dumps([release.manifest_hash, "165-way", None]), own])
+            assert {scorer._identity(bank, f"{bank}@pooled", c) for c in ("clean", "t32", "math100")} == {told}
+
+
 def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path, monkeypatch):
     connection, release = world
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "empty"))
@@ -131,6 +188,83 @@ def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path,
         "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts-text/165-way'"
     ).fetchall()
     assert sorted(compared) == [("ngram-char-lengths", "fused-text"), ("ngram-word-lengths", "fused-text")]
+
+
+def measure(connection, *readers):
+    """Invented evidence of readers, kept and in the store."""
+    for number, reader in enumerate(readers):
+        method, proxy, view = [*reader.split("/"), None, None][:3]
+        scores = np.random.default_rng(number).normal(size=(6 * 25, 6)).astype(np.float32)
+        keep(kept_folder(method, proxy, view, "165-way", 25) / "log_posteriors.npy", scores)
+        for part in proxy.split("+") if proxy else ():
+            _common.describe_proxy(connection, part)
+        _common.describe_proxy(connection, proxy or "a")
+        write_reader(connection, method=method, name=reader, proxy=proxy, view=view)
+        key = {"reader": reader, "roster": "165-way", "benchmark": "agent500", "condition": "clean"}
+        row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
+        replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), key, "build")
+
+
+def compared(connection, table="readouts/165-way"):
+    query = "SELECT subject, reference FROM comparisons WHERE hypotheses = ? AND measure = 'accuracy@1'"
+    rows = connection.execute(query, [table]).fetchall()
+    assert len(rows) == len(set(rows))
+    return set(rows)
+
+
+A, B, GRAM = "reader-paper/a/ur", "reader-paper/b/ur", "ngram-word-lengths"
+OF_A = {
+    *((f"{name}/a/ur", A) for name in ("lda", "fused", "lda-live", "fused-live")),
+    *((GRAM, A), ("lda/a/ur", "fused/a/ur"), (GRAM, "fused/a/ur")),
+}
+OF_B = {("lda/b/ur", B), ("fused/b/ur", B), (GRAM, B), ("lda/b/ur", "fused/b/ur"), (GRAM, "fused/b/ur")}
+READERS = (A, B, GRAM, *(f"{name}/a/ur" for name in ("lda", "fused", "lda-live", "fused-live")))
+
+
+def test_each_readout_is_compared_with_the_paper_s_of_its_proxy_and_no_plan_erases_another_s_pairs(world, capsys):
+    connection, release = world
+    measure(connection, *READERS, "lda/b/ur", "fused/b/ur", "fused/a+b/ur")
+    both = {"a": (1,), "b": (1,)}
+
+    def run(blocks):
+        readouts.compare(connection, release, Plan(blocks, ("word",)), "165-way")
+        return compared(connection)
+
+    assert run({"a": (1,)}) == OF_A
+    assert run({"b": (1,)}) == OF_A | OF_B
+    with_both = {(name, "fused/a+b/ur") for name in ("lda/a/ur", "fused/a/ur", "lda/b/ur", "fused/b/ur", GRAM)}
+    assert run(both) == OF_A | OF_B | with_both | {("fused/a+b/ur", A)}
+    assert run({"a": (1,)}) == OF_A | OF_B | with_both | {("fused/a+b/ur", A)}
+    frame = connection.execute("SELECT p_value, p_holm FROM comparisons WHERE hypotheses = 'readouts/165-way'").df()
+    np.testing.assert_allclose(frame["p_holm"], holm(frame["p_value"].to_numpy()))
+
+    # A pair that cannot be computed any more leaves the whole table as it was measured.
+    before = connection.execute("SELECT DISTINCT build_id FROM comparisons").fetchall()
+    (kept_folder("lda", "b", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
+    assert "stays" not in capsys.readouterr().out
+    run({"a": (1,)})
+    assert connection.execute("SELECT DISTINCT build_id FROM comparisons").fetchall() == before
+    assert "the table stays as it was measured" in capsys.readouterr().out
+
+    # A reader that is not measured on the roster any more takes its pairs along, which is said.
+    connection.execute("DELETE FROM attribution_metrics WHERE reader = 'lda/b/ur'")
+    assert not any("lda/b/ur" in pair for pair in run({"a": (1,)}))
+    assert "3 comparisons go" in capsys.readouterr().out
+
+
+def test_without_the_paper_s_readout_of_its_proxy_a_readout_has_that_of_the_first(world, capsys):
+    connection, release = world
+    measure(connection, A, "lda/a/ur", "lda/b/ur", "lda-live/b/ur")
+    plan = Plan({"a": (1,), "b": (1,)}, ())
+    readouts.compare(connection, release, plan, "165-way")
+    assert compared(connection) == {*(("lda/a/ur", A), ("lda/b/ur", A), ("lda-live/b/ur", A), ("lda/a/ur", "lda/b/ur"))}
+    (kept_folder("reader-paper", "a", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
+    connection.execute("DELETE FROM attribution_metrics WHERE reader = ?", [A])
+    readouts.compare(connection, release, plan, "165-way")
+    said = capsys.readouterr().out
+    assert compared(connection) == {("lda/a/ur", "lda/b/ur")}
+    assert "to compare lda-live/b/ur with" in said
+    assert "readouts/165-way: 3 comparisons go; their readers are not measured on 165-way" in said
 
 
 def test_live_attribution_reads_few_blocks():

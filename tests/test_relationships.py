@@ -322,6 +322,15 @@ def test_job_without_a_proxy_writes_models_pairs_features_and_metrics(job, capsy
     assert rows_of("SELECT count(*) AS n FROM relationship_metrics")["n"][0] == count
 
 
+def test_job_refuses_fingerprints_of_another_bench_a(job, tmp_path, capsys):
+    assert job("extract", "--view", "ur", "--layers", "2") == 0
+    other = fake_release(tmp_path / "other", bench_models=8, bench_prompts=12, seed=1)
+    asked = ("--method", "reader", "--view", "ur", "--layer", "2")
+    assert job("relate", *asked, "--release", str(other)) == 2
+    assert f"read from other records than those of bench-a in {other}" in capsys.readouterr().err
+    assert job("relate", *asked) == 0
+
+
 def test_job_reads_fingerprints_of_bench_a_and_compares_readouts(job, capsys):
     assert job("extract", "--view", "ur,r", "--layers", "2,4") == 0
     said = capsys.readouterr().out

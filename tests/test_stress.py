@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +25,8 @@ from backend.release import Release
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from jobs import _common
+from jobs._enrolments import enrolment_of
+from jobs._map.views import Texts, chart_of
 from jobs._stages import Asked, attribution, stress
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import measured_readers
@@ -183,15 +187,17 @@ def test_retained_share_is_relative_to_the_clean_accuracy_of_the_same_reduction(
     assert got["std"].isna().all()
 
 
-def write_store(release, benchmark, signal):
-    """Invented fingerprints of every length: the source shows less the shorter the response."""
+def write_store(release, benchmark, signal, *, proxy="invented", view="ur", span="offsets", seed=1):
+    """Invented fingerprints of every length, in place of others: the source shows less the shorter the response."""
     records = release.records(benchmark)
-    store = FingerprintStore(StoreKey(benchmark, "invented", "ur"))
+    store = FingerprintStore(StoreKey(benchmark, proxy, view))
+    shutil.rmtree(store.path, ignore_errors=True)
     labels = np.repeat(np.arange(len(records.sources)), len(records.prompt_ids))
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).normal(size=(len(records.sources), 6))
-    shards = _common.slice_of(release, benchmark, "invented", "ur", "165-way").shards
-    with store.writing(StoreIdentity(len(labels), 3, "records", "weights", "invented", 1024, "offsets")):
+    shards = _common.slice_of(release, benchmark, proxy, view, "165-way").shards
+    hashed = _common.release_records(release, benchmark)
+    with store.writing(StoreIdentity(len(labels), 3, hashed, "weights", "invented", 1024, span)):
         for layer in (1, 2):
             for variant, share in signal.items():
                 rows = (centres[labels] * share * layer + rng.normal(size=(len(labels), 6))).astype(np.float16)
@@ -290,3 +296,71 @@ def test_stage_says_what_has_to_run_first(world, capsys):
     journal.write_text("".join(line for line in journal.open() if '"full"' in line))
     with pytest.raises(AtlasError, match=r"jobs extract --benchmark agent500 .* and: .* --benchmark math100"):
         stress.run(connection, release, asked)
+
+
+def test_what_other_probes_said_of_conditions_does_not_stay(world):
+    connection, release = world
+    asked = Asked("invented", ["ur"], ["165-way"])
+    attribution.run(connection, release, asked)
+    stress.run(connection, release, asked)
+    folder = kept_folder("reader-paper", "invented", "ur", "165-way", 25)
+    conditions = [folder / f"log_posteriors.{length}.npy" for length in ("t128", "t64", "t32")]
+    conditions.append(folder / "math100.npy")
+    attribution.run(connection, release, asked)
+    assert all(path.exists() for path in conditions), "the same probes once more"
+
+    # A condition without fingerprints at the blocks of these probes has no answer of theirs.
+    journal = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
+    journal.write_text("".join(line for line in journal.open() if '"t64"' not in line))
+    (FingerprintStore(StoreKey("math100", "invented", "ur")).path / "shards.jsonl").unlink()
+    stress.run(connection, release, asked)
+    assert [path.exists() for path in conditions] == [True, False, True, False]
+
+    stress_again = {"full": 2.0, "t128": 1.5, "t64": 0.8, "t32": 0.1}
+    write_store(release, "agent500", stress_again, seed=2)
+    attribution.run(connection, release, asked)
+    assert not any(path.exists() for path in conditions), "other probes"
+
+
+def test_a_layer_scan_is_of_the_present_fingerprints(world, capsys):
+    connection, release = world
+    asked = Asked("invented", ["ur"], ["165-way"])
+
+    def scanned():
+        capsys.readouterr()
+        attribution.run(connection, release, asked)
+        return "Layer scan" in capsys.readouterr().err
+
+    assert [scanned(), scanned()] == [True, False]
+    write_store(release, "agent500", {"full": 2.0}, span="prefix-count", seed=2)
+    with pytest.raises(AtlasError, match="no layer scan of the present fingerprints"):
+        enrolment_of(release, "invented", "ur", "165-way", method="reader-paper")
+    assert scanned()
+    assert len(enrolment_of(release, "invented", "ur", "165-way", method="reader-paper").heads) == 5
+
+
+def test_fingerprints_of_another_release_are_refused_and_a_part_of_this_one_is_not(world, tmp_path):
+    connection, release = world
+    for roster, limit in (("50-way", None), ("165-way", 10)):
+        attribution.run(connection, release, Asked("invented", ["ur"], [roster], limit=limit))
+    other = Release(fake_release(tmp_path / "other", prompts=25, seed=1))
+    store = FingerprintStore(StoreKey("agent500", "invented", "ur"))
+    refused = rf"{store.path} were read from other records than those of agent500 in {other.root}.*jobs extract"
+    with pytest.raises(AtlasError, match=refused):
+        attribution.run(connection, other, Asked("invented", ["ur"], ["165-way"]))
+    rows = _common.slice_of(other, "agent500", "invented", "ur", "50-way")
+    with pytest.raises(AtlasError, match=refused):
+        rows.load(1)
+    with pytest.raises(AtlasError, match=refused):
+        chart_of(connection, Texts(other), "reader-paper", "invented", "ur", "165-way", "agent500", "1")
+    chart = chart_of(connection, Texts(release), "reader-paper", "invented", "ur", "165-way", "agent500", "1")
+    assert chart.features().shape == (6 * 25, 6)
+
+
+def test_the_release_is_hashed_once_a_process(world, monkeypatch):
+    _, release = world
+    rows = _common.slice_of(release, "agent500", "invented", "ur", "165-way")
+    rows.load(1)
+    monkeypatch.setattr(Release, "records", None)
+    rows.load(2)
+    _common.slice_of(Release(release.root), "agent500", "invented", "ur", "50-way").load(1)

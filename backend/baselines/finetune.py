@@ -7,6 +7,7 @@ checkpoint holds everything that the next step depends on, so that a fold which 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -268,14 +269,14 @@ def fine_tune(
             attend("eager")
     model.to(where).train()
     optimiser = torch.optim.AdamW(_groups(model, settings), fused=True)
+    begun = weights_hash(model) if checkpoint else ""
     steps = settings.epochs * math.ceil(len(texts) / settings.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
     forms = [tokenise(tokenizer, form, settings.max_tokens) for form in (texts, *copies)]
     ids = forms[0]
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    identity = (
-        f"{proxy_key(name_or_path)} {settings} {seed} {len(texts)} {classes} {[sum(map(sum, form)) for form in forms]}"
-    )
+    read = [sum(map(sum, form)) for form in forms]
+    identity = f"{proxy_key(name_or_path)} {begun} {settings} {seed} {len(texts)} {classes} {read}"
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(seed)
         start = _resume(checkpoint, identity, model, optimiser, where) if checkpoint else 0
@@ -300,6 +301,16 @@ def fine_tune(
             if progress:
                 progress(step + 1, steps)
     return TrainedClassifier(model.eval(), tokenizer, settings, where)
+
+
+def weights_hash(model: nn.Module) -> str:
+    """sha256 over the weights that are trained, new layers included; a pooler that nobody reads may be random."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.named_parameters()):
+        if value.requires_grad:
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def batches(lengths: torch.Tensor, settings: FinetuneSettings, seed: int) -> Iterator[torch.Tensor]:

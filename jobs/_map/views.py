@@ -162,6 +162,7 @@ def chart_of(
             f"Run: python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {key} --view {view} "
             f"--layers {block}" + (f" --limit {limit}" if limit else ""),
         )
+    rows.check()
     read = functools.partial(_embeddings, rows, block) if method == DNA else functools.partial(rows.load, block)
     blocks = 1 if method == DNA else 2
     return Chart(method, key, view, roster, benchmark, block, origin, rows, read, blocks, identity.proxy_hash)

@@ -60,6 +60,7 @@ def evaluate(
             f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} --view {view}"
             + (f" --limit {limit}" if limit else ""),
         )
+    rows.check()
     labels, prompt_folds = rows.labels, rows.prompt_folds
     folds = np.tile(prompt_folds, len(rows.sources))
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
@@ -75,7 +76,7 @@ def evaluate(
         details=details,
     ) as build:
         started = time.perf_counter()
-        scores = _scan(rows, wanted, labels, folds, folder, f"{identity.records}/{identity.proxy_hash}")
+        scores = _scan(rows, wanted, labels, folds, folder, repr(identity))
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
         chosen = select_layers(scores)
         of_fold = {

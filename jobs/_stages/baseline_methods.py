@@ -16,7 +16,15 @@ from tqdm import tqdm
 
 from backend.baselines.coded_ngrams import STEPS, code_ngrams, keep_ngrams, ngram_file
 from backend.baselines.embedded import beginning
-from backend.baselines.embeddings import DEFAULT_ENCODER, EmbeddingCache, EmbeddingKey, SentenceEncoder
+from backend.baselines.embeddings import (
+    CARDS,
+    DEFAULT_ENCODER,
+    EmbeddingCache,
+    EmbeddingKey,
+    Recipe,
+    SentenceEncoder,
+    recipe_of,
+)
 from backend.baselines.finetune import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
 from backend.baselines.ngram import SETTINGS, count, fit_ngrams
@@ -26,7 +34,7 @@ from backend.evaluations.baselines import CLEAN, Fit, Floats, Ints, Predict
 from backend.fingerprints import cache_folder
 from backend.probe import ProbeSettings, fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED
-from backend.proxies.registry import DEFAULT_PROXY, proxy_hash, proxy_key, tokenizer_of
+from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
 from backend.traces import Trace, View, view_text
 from jobs._stages.kept_models import keep_model, model_file
 
@@ -128,21 +136,28 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
     if name == "deberta":
         return [_deberta(model or DEBERTA, view) for view in views]
     encoder = model or DEFAULT_ENCODER
-    key, weights = proxy_key(encoder), proxy_hash(encoder)
+    key, weights, recipe = proxy_key(encoder), proxy_hash(encoder), _recipe(encoder)
     if name == "llmmap":
-        settings = f"{LLMmapSettings()}, {RESPONSE_CHARACTERS} characters"
+        settings = f"{LLMmapSettings()}, {RESPONSE_CHARACTERS} characters, {recipe}"
         return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder), MODELS)]
     if name == "dna":
-        told = repr(ProbeSettings())
+        told = f"{ProbeSettings()}, {recipe}"
         return [
             Method(name, key, view, f"LLM-DNA · {key} · {view}", told, weights, _dna(encoder, view), MODELS)
             for view in views
         ]
     tuned = affordable(ENCODER)
+    told = f"{tuned}, {recipe}"
     return [
-        Method(name, key, view, f"Fine-tuned {key} · {view}", repr(tuned), weights, _finetuned(encoder, view, tuned))
+        Method(name, key, view, f"Fine-tuned {key} · {view}", told, weights, _finetuned(encoder, view, tuned))
         for view in views
     ]
+
+
+def _recipe(encoder: str) -> Recipe:
+    """How an encoder's states become one vector; its weights need not be here where its card says it."""
+    proxy = describe(encoder)
+    return CARDS.get(proxy.key) or recipe_of(proxy.key, locate(proxy))
 
 
 def truncation_tokenizer() -> Any:

@@ -15,6 +15,7 @@ from backend.audit.enrollable import ENCODED, LIVE, PAPER, STACKED, WORDED, WRIT
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
+from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.probe import LinearProbe
 from backend.protocol import FOLDS
@@ -23,6 +24,8 @@ from backend.store.writers import replace_rows
 from jobs import _common
 
 Floats = npt.NDArray[np.float32]
+PROBE_PARTS: Mapping[str, float] = {"mean": 1e-6, "scale": 1e-6, "weight": 1e-3, "bias": 1e-3}
+"""Parts of a probe, and by which share of its length each may differ when the same probe is fitted again."""
 
 
 def kept_folder(method: str, proxy: str | None, view: str | None, roster: str, prompts: int) -> Path:
@@ -66,12 +69,35 @@ def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
 
 
 def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> None:
-    """Keep the probe of every outer fold, standardiser included."""
+    """Keep the probe of every outer fold, standardiser included.
+
+    What other probes said of shortened responses and of Math100 goes before they do.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if not _same_probes(folder, probes):
+        for name in (*map(length_file, LENGTHS), TRANSFER_FILE):
+            (folder / name).unlink(missing_ok=True)
     for fold, probe in probes.items():
         scratch = folder / f"probe.{fold}.partial.npz"
         np.savez(scratch, mean=probe.mean, scale=probe.scale, weight=probe.weight, bias=probe.bias)
         scratch.replace(folder / f"probe.{fold}.npz")
+
+
+def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
+    """Whether these probes are the kept ones: standardisers of the same rows, weights but for the order of sums."""
+    try:
+        held = kept_probes(folder, "")
+    except AtlasError:
+        return False
+    return all(
+        _close(getattr(held[fold], part), getattr(probe, part), share)
+        for fold, probe in probes.items()
+        for part, share in PROBE_PARTS.items()
+    )
+
+
+def _close(left: Floats, right: Floats, share: float) -> bool:
+    return left.shape == right.shape and bool(np.linalg.norm(left - right) <= share * np.linalg.norm(right))
 
 
 def kept_probes(folder: Path, again: str) -> dict[int, LinearProbe]:

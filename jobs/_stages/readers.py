@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,38 @@ def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts
             folder = kept_folder(row["method"], proxy, view, roster, prompts)
             out.append(KeptReader(row["reader"], row["method"], proxy, view, folder))
     return out
+
+
+def with_stored(
+    connection: duckdb.DuckDBPyConnection, hypotheses: str, roster: str, prompts: int, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], dict[str, Path]]:
+    """Pairs of a table that is written again, with those that it holds already and that can be computed still.
+
+    What is at hand decides which readers a run names, and Holm's correction must not get easier by that.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    hypotheses, roster : str
+    prompts : int
+    pairs : sequence of (subject, reference)
+        Those of this run.
+
+    Returns
+    -------
+    pairs : list of (subject, reference)
+        This run's, then the others; one that this run turns round is the same test.
+    folders : dict of reader to Path
+        Where the readers of the others keep their log-posteriors.
+    """
+    measured = {reader.reader: reader.folder for reader in measured_readers(connection, roster, prompts)}
+    kept = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}
+    named = {pair for subject, reference in pairs for pair in ((subject, reference), (reference, subject))}
+    stored = sorted(compared_pairs(connection, hypotheses) - named)
+    beside = [pair for pair in stored if kept.keys() >= set(pair)]
+    if len(beside) < len(stored):
+        print(f"{hypotheses}: {len(stored) - len(beside)} comparisons go; their readers are not measured on {roster}")
+    return [*pairs, *beside], {reader: kept[reader] for pair in beside for reader in pair}
 
 
 def comparable(connection: duckdb.DuckDBPyConnection, hypotheses: str, roster: str, prompts: int) -> bool:

@@ -271,7 +271,7 @@ class Scorer:
             out,
             self.plan.network,
             self.models(name),
-            self._identity(proxy, name),
+            self._identity(proxy, name, conditions[-1]),  # a model keeps what it says of Math100 with the rest
         )
         for condition in conditions:
             self._keep(condition, name, proxy, out[condition])
@@ -346,14 +346,19 @@ class Scorer:
 
     def _path(self, condition: str, member: str) -> Path:
         bank, _, length = member.rpartition("@")
-        layers = ["+".join(map(str, self.plan.blocks[bank]))] if bank in self.plan.blocks else []
-        return self.folder.joinpath(bank, *layers, length, f"{condition}.npy")
+        blocks = self.plan.blocks.get(bank)
+        read = [self.plan.view, "+".join(map(str, blocks))] if blocks else []
+        return self.folder.joinpath(bank, *read, length, f"{condition}.npy")
 
-    def _identity(self, bank: str, member: str) -> str:
-        if bank in self.rows:
+    def _identity(self, bank: str, member: str, condition: str = CLEAN) -> str:
+        """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
+        own: list[object]
+        if bank in self.plan.blocks:
             network = member.endswith(f"@{NETWORK}")
             settings = repr(self.plan.network) if network else self.plan.shrinkage
-            own = [repr(self.rows[bank].store.identity()), list(self.plan.blocks[bank]), settings]
+            read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
+            stores = [repr(rows.store.identity()) for rows in read]
+            own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
         elif bank in GRAMS:
             own = [repr(GRAMS[bank]), proxy_hash(DEFAULT_PROXY)]
         else:
@@ -362,14 +367,14 @@ class Scorer:
 
     def _done(self, condition: str, member: str, bank: str) -> bool:
         note = self._path(condition, member).with_suffix(".json")
-        return note.exists() and note.read_text("utf-8") == self._identity(bank, member)
+        return note.exists() and note.read_text("utf-8") == self._identity(bank, member, condition)
 
     def _keep(self, condition: str, member: str, bank: str, array: npt.NDArray[np.float16]) -> None:
         path = self._path(condition, member)
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path.with_suffix(".partial.npy"), array)
         path.with_suffix(".partial.npy").replace(path)
-        path.with_suffix(".json").write_text(self._identity(bank, member), "utf-8")
+        path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
 
 
 def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
@@ -396,6 +401,7 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
                     f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
                     f"--view {plan.view} --layers {','.join(map(str, layers))}",
                 )
+        rows[proxy].check()
     any_rows = next(iter(rows.values()))
     folder = kept_folder(FUSED, None, None, roster, len(any_rows.prompt_ids)) / "members"
     material = Material(release, len(any_rows.sources), limit)

@@ -35,7 +35,7 @@ from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.kept import kept_folder, kept_log_posteriors
 from jobs._stages.kept_models import keep_stacks
-from jobs._stages.readers import comparable
+from jobs._stages.readers import comparable, with_stored
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
@@ -75,6 +75,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
             for proxy, blocks in plan.blocks.items() if not asked.methods or method in asked.methods else ():
                 among = live_blocks(proxy, blocks)
                 evaluate_live(connection, release, proxy, among, plan.view, roster, asked.limit, method)
+        compare(connection, release, plan, roster, asked.limit)
 
 
 def plan_of(asked: Asked) -> Plan:
@@ -159,7 +160,6 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
         reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
         folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
         _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
-    _compare(connection, release, scorer, roster)
 
 
 def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
@@ -208,34 +208,23 @@ def _stack(
             details["math100"] = "not all blocks are read"
 
 
-def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Scorer, roster: str) -> None:
-    """Paired comparisons of every stack that is measured with the paper's readout, and of the last one with the others.
+def compare(
+    connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, limit: int | None = None
+) -> None:
+    """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
 
+    Every stack and readout of live attribution is compared with the paper's readout, and every stack with the last one.
     Stacks of texts alone are a set of hypotheses of their own: they are measured on machines that have no fingerprints.
     Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
     """
-    rows, plan = scorer.any_rows, scorer.plan
-    measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
-    held: dict[str, Path] = {}
-    for method, proxy in [*((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
-        parts = method, proxy, view_of(plan, method, proxy)
-        reader = "/".join(part for part in parts if part)
-        folder = kept_folder(*parts, roster, len(rows.prompt_ids))
-        if reader in measured and (folder / "log_posteriors.npy").exists():
-            held.pop(reader, None)  # one of the plan's own stands in its order
-            held[reader] = folder
-    pairs = [(reader, list(held)[-1]) for reader in list(held)[:-1]]
-    proxy, view = next(iter(plan.blocks), DEFAULT_PROXY), plan.view
-    paper = f"{METHOD}/{proxy}/{view}"
-    folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
-    if (folder / "log_posteriors.npy").exists():
-        pairs = [(reader, paper) for reader in held] + pairs
-        held[paper] = folder
-    else:
-        print(f"{roster}: no log-posteriors of {paper} are kept here; it is left out of the comparisons")
+    rows = _common.slice_of(release, "agent500", next(iter(plan.blocks), DEFAULT_PROXY), plan.view, roster, limit)
+    prompts = len(rows.prompt_ids)
+    own, held = plan_pairs(connection, plan, roster, prompts)
     hypotheses = f"{'readouts' if plan.blocks else 'readouts-text'}/{roster}"
-    if not pairs or not comparable(connection, hypotheses, roster, len(rows.prompt_ids)):
+    if not own or not comparable(connection, hypotheses, roster, prompts):
         return
+    pairs, others = with_stored(connection, hypotheses, roster, prompts, own)
+    held |= others
     hits = {
         reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
         for reader, path in held.items()
@@ -250,3 +239,42 @@ def _compare(connection: duckdb.DuckDBPyConnection, release: Release, scorer: Sc
     ) as build:
         frame = compare_endpoints(hits, pairs)
         replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+
+
+def plan_pairs(
+    connection: duckdb.DuckDBPyConnection, plan: Plan, roster: str, prompts: int
+) -> tuple[list[tuple[str, str]], dict[str, Path]]:
+    """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
+    measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
+    live = [(method, proxy) for proxy in plan.blocks for method in (LIVE, WORDED)]
+    held: dict[str, Path] = {}
+    papers: dict[str, tuple[str, Path]] = {}
+    for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
+        parts = method, proxy, view_of(plan, method, proxy)
+        reader = "/".join(part for part in parts if part)
+        folder = kept_folder(*parts, roster, prompts)
+        if reader in measured and (folder / "log_posteriors.npy").exists():
+            held.pop(reader, None)  # one of the plan's own stands in its order
+            held[reader] = folder
+            papers |= {reader: paper} if (paper := paper_of(plan, method, proxy, roster, prompts)) else {}
+    for reader in [reader for reader in held if reader not in papers]:
+        print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
+    pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
+    stacks = [reader for reader in held if reader.partition("/")[0] not in (LIVE, WORDED)]
+    pairs += [(reader, stacks[-1]) for reader in stacks[:-1]]
+    return pairs, held | dict(papers.values())
+
+
+def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: int) -> tuple[str, Path] | None:
+    """The paper's readout that a reader of a plan is compared with, and where it keeps its log-posteriors.
+
+    That of the reader's own proxy, where it is kept, else that of the plan's first one; texts alone have the default.
+    """
+    known = [(next(iter(plan.blocks), DEFAULT_PROXY), plan.view)]
+    if proxy and plan.blocks:
+        known.insert(0, (proxy, view_of(plan, method, proxy) or plan.view))
+    for one, view in known:
+        folder = kept_folder(METHOD, one, view, roster, prompts)
+        if (folder / "log_posteriors.npy").exists():
+            return f"{METHOD}/{one}/{view}", folder
+    return None
