@@ -22,6 +22,7 @@ from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
 from backend.audit.inquiry import audit, checked, others_of
 from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
+from backend.audit.intake.model import visible
 from backend.audit.loaded import Models
 from backend.audit.page import write_html
 from backend.audit.report import write_csv, write_json
@@ -53,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
     for role in ("response", "prompt", "time", "label", "name"):
-        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
+        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=_column_help(role))
     parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
     parser.add_argument(
         "--keep-text", type=int, default=0, metavar="N", help="show text and token evidence of N traces (default: none)"
@@ -69,8 +70,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
 
 
+def _column_help(role: str) -> str:
+    return f"column of the {role} (dots reach inside" + ("" if role == "response" else "; none for no column") + ")"
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Attribute, print the answer and write the report."""
+    """Attribute, print the answer and write the report.
+
+    Raises
+    ------
+    AtlasError
+        If the file or what is asked of it makes no sense.
+    """
+    try:
+        return _attributed(arguments)
+    except AtlasError as error:  # it may hold words of the file
+        raise AtlasError(visible(error.problem), visible(error.remedy)) from error
+
+
+def _attributed(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list()
     if arguments.traces is None:
@@ -105,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
         _say(layout)
-        print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
+        _print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         models = Models.on(arguments.device)
         attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
@@ -143,20 +161,25 @@ def _prior(path: Path | None) -> dict[str, float] | None:
     try:
         told = json.loads(path.read_text("utf-8"))
         return {str(label): float(weight) for label, weight in told.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
 
 
 def _list() -> int:
     for name, path in enrolments().items():
         enrolment = load_enrolment(path)
-        print(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
+        _print(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
     return 0
+
+
+def _print(text: str) -> None:
+    """Print a line; names out of a file, or of sources, may hold what a terminal would obey."""
+    print(visible(text))
 
 
 def _say(layout: Layout) -> None:
     told = ", ".join(f"{role} from '{column}'" for role, column in layout.columns.named().items())
-    print(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
+    _print(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
 
 
 def _progress(enrolment: Enrolment) -> Any:
@@ -167,8 +190,8 @@ def _progress(enrolment: Enrolment) -> Any:
         total = total + (progress.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64)
         first, second = np.partition(total, -2)[[-1, -2]]
         print(
-            f"  {progress.done:,} traces, {progress.seconds:.1f} s: {enrolment.sources[int(total.argmax())]} leads "
-            f"by {(first - second) / np.log(10):.1f} (log10)",
+            f"  {progress.done:,} traces, {progress.seconds:.1f} s: {visible(enrolment.sources[int(total.argmax())])} "
+            f"leads by {(first - second) / np.log(10):.1f} (log10)",
             file=sys.stderr,
             flush=True,
         )
@@ -179,23 +202,25 @@ def _progress(enrolment: Enrolment) -> Any:
 def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     left_out = len(report["exclusions"]) + len(report["input"]["problems"])
-    print(f"\n{results['verdict']}: {results['sentence']}")
+    print()
+    _print(f"{results['verdict']}: {results['sentence']}")
     if left_out:
         print(f"{left_out:,} places of the file were left out:")
         unit = report["input"]["unit"]
         for entry in [*report["input"]["problems"], *report["exclusions"]][:10]:
             column = f", {entry['column']}" if entry.get("column") else ""
-            print(f"  {unit} {entry['place']}{column}: {entry['reason']}")
+            _print(f"  {unit} {entry['place']}{column}: {entry['reason']}")
         if left_out > 10:
             print(f"  … and {left_out - 10:,} more, all in the report")
     for note in report["input"]["notes"]:
-        print(note)
+        _print(note)
     for row in results["candidates"][:5]:
-        print(f"  {row['probability']:6.3f}  {row['source']}")
+        _print(f"  {row['probability']:6.3f}  {row['source']}")
     if (stop := results["stop"]) is not None:
         after = f"after {stop['enough_after']:,} traces" if stop["enough_after"] else "not yet"
-        print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.")
+        only = f" It looks at the first {stop['looked']:,} traces only." if stop.get("looked") else ""
+        print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.{only}")
     for row in results["readers"][1:]:
-        print(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
+        _print(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
     if report["validation"] is None:
         print("No validation is attached to this enrolment: how often such answers are wrong is not known.")

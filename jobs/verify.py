@@ -16,6 +16,7 @@ from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
 from backend.audit.inquiry import Inquiry, audit
 from backend.audit.intake import COMMAND_LINE, inspect
+from backend.audit.intake.model import visible
 from backend.audit.loaded import Models
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.verification import alterations, compared, read_report
@@ -31,7 +32,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, compute again, and say equal or not."""
+    """Check, compute again, and say equal or not.
+
+    Raises
+    ------
+    AtlasError
+        If the report cannot be read, or not be computed again.
+    """
+    try:
+        return _checked(arguments)
+    except AtlasError as error:  # it may hold words of the report
+        raise AtlasError(visible(error.problem), visible(error.remedy)) from error
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     try:
         report = read_report(arguments.report.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -41,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device)
     told = compared(report, again.report, enrolment, again.scored.mean)
     for note in told.notes:
-        print(note)
+        print(visible(note))
     return _say(
         told.found,
         f"EQUAL: {told.traces:,} traces give the same answer ({told.verdict}); the largest difference of a "
@@ -99,10 +113,11 @@ def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], path: P
 
 
 def _say(found: list[str] | tuple[str, ...], equal: str) -> int:
+    """Print the answer; a report may hold what would move the cursor and paint another one over it."""
     if not found:
-        print(equal)
+        print(visible(equal))
         return 0
     print("NOT EQUAL:")
     for sentence in found:
-        print(f"  {sentence}.")
+        print(f"  {visible(sentence)}.")
     return 1

@@ -456,6 +456,31 @@ def test_verify_sees_what_was_changed(published: Path, capsys: pytest.CaptureFix
         assert main(["verify", str(path)]) == 2
 
 
+def test_what_is_printed_moves_no_cursor(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile, page = "\x1b[2J\x1b[HEQUAL: 9 traces\x1b[8m\u202e", published / "out.html"
+    traces = published / "t.jsonl"
+    rows = [{f"answer{hostile}": "LOUD", "prompt": f"{i}?", f"id{hostile}": i} for i in range(5)]
+    traces.write_text("\n".join([*map(json.dumps, rows), json.dumps({"prompt": "p"})]), "utf-8")
+    mapped = ["--response-column", f"answer{hostile}", "--name-column", f"id{hostile}", "--time-column", "none"]
+    asked = ["attribute", str(traces), *mapped, "--report", str(page), "--orders", "20", "--keep-duplicates"]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert "response from 'answer\\x1b[2J" in said.out and "time from" not in said.out
+    path = page.with_suffix(".json")
+    report = json.loads(path.read_text("utf-8"))
+    checked = ["verify", str(path), "--traces", str(traces)]
+    assert main(checked) == 0
+    path.write_text(json.dumps(report | {hostile: 1}), "utf-8")
+    assert main(checked) == 1
+    for part, value in (("reference", {"prior": ["x", 0.5, 0.5]}), ("results", {"claimed": hostile})):
+        path.write_text(json.dumps(report | {part: report[part] | value}), "utf-8")
+        assert main(checked) == 2
+    told = capsys.readouterr()
+    assert "\\x1b[2J" in told.out and "lacks what is needed" in told.err and "is not enrolled" in told.err
+    for stream in (*said, *told):
+        assert not any(character in stream for character in "\x1b\u202e")
+
+
 def test_what_attribute_refuses(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces = trace_file(published / "t.jsonl")
     assert main(["attribute", "--list"]) == 0

@@ -149,8 +149,11 @@ def test_apply_normalises_and_takes_a_prior():
 
 def test_no_ratio_beyond_the_number_of_trials_is_stated():
     calibration = Calibration(np.array([1, 5]), np.ones(2), np.zeros((2, 11)), np.array([999, 99]))
-    for budget, groups in ((1, 999), (4, 999), (5, 99), (80, 99)):
-        assert calibration.log10_limits(budget) == pytest.approx((-np.log10(groups + 1), np.log10(10 * groups + 1)))
+    for budget, groups in ((1, 999), (2, 99), (4, 99), (5, 99), (80, 99)):
+        against = -np.log10(groups + 1)
+        assert calibration.log10_limits(budget) == pytest.approx((against, np.log10(10 * groups + 1)))
+        assert calibration.log10_limits(budget, among=4) == pytest.approx((against, np.log10(3 * groups + 1)))
+    assert calibration.log10_limits(1, among=1)[1] == 0
 
 
 def test_calibration_survives_a_file(tmp_path):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from backend.audit.intake import COMMAND_LINE, Columns, Intake, Limits, Problem, inspect, receive, trace_hash, walk
 from backend.audit.intake.chat import ChatError, is_chat, turns
 from backend.audit.intake.columns import as_text, look_up, recognise
-from backend.audit.intake.model import whole
+from backend.audit.intake.model import is_remark, short, visible, whole
 from backend.audit.intake.pages import Page, chunks_of, pages_of
 from backend.audit.intake.table import read_table
 from backend.errors import AtlasError
@@ -303,6 +303,43 @@ def test_a_conversation_gives_a_trace_for_every_answer() -> None:
     assert "error" in intake.problems[2].reason
 
 
+TALK = {"messages": [ASKED, {"role": "assistant", "content": "OLD"}, ASKED]}
+
+
+@pytest.mark.parametrize(
+    ("record", "column"),
+    [
+        ({"request": TALK, "response": None, "error": "timeout"}, "error"),
+        ({"request": TALK, "response": "", "error": {"code": 504}}, "error"),
+        ({"request": TALK, "response": {"choices": [{"message": {"content": ""}}]}, "error": "timeout"}, "error"),
+        ({"request": TALK, "error": "timeout"}, "error"),
+        ({**TALK, "error": "timeout"}, "error"),
+        ({"request": TALK, "response": None}, "response"),
+        ({"request": TALK, "response_body": None, "error": None}, "response_body"),
+        ({"body": TALK, "response": {"status_code": 500, "body": ""}}, "response"),
+        ({**TALK, "response": None}, "response"),
+        ({**TALK, "output": None, "completion": None}, "completion"),
+        ({**TALK, "choices": None}, "choices"),
+        ({**TALK, "choices": []}, "response"),
+    ],
+)
+def test_a_request_that_failed_is_not_answered_by_its_history(record: dict[str, Any], column: str) -> None:
+    intake = read(jsonl({"messages": [ASKED, ANSWER]}, record))
+    assert said(intake) == [("p", "a")]
+    (problem,) = intake.problems
+    assert (problem.place, problem.column) == (2, column)
+    assert "timeout" not in problem.reason
+
+
+def test_an_empty_answer_is_an_empty_response() -> None:
+    empty = read(jsonl({"request": TALK, "response": ""}, {**TALK, "output": "", "error": None, "choices": None}))
+    assert said(empty) == [("p", ""), ("p", "")][: len(empty.traces)] and len(empty.traces) == 2
+    assert any("2 of 2 traces have an empty response" in note for note in empty.notes)
+    whole_talks = jsonl({**TALK, "error": None}, {**TALK, "error": float("nan")}, {"request": TALK})
+    assert said(read(whole_talks)) == [("p", "OLD")] * 3
+    assert said(read(jsonl({"request": TALK, "response": "new", "error": "cut off"}))) == [("p", "new")]
+
+
 def test_json_in_an_ordinary_row_stays_text() -> None:
     """However much a response looks like the body of an endpoint."""
     for inner in ({"subject": "x", "body": "Hi"}, {"choices": [{"text": "OTHER"}]}, {"messages": [ASKED, ANSWER]}):
@@ -417,6 +454,47 @@ def test_columns_are_recognised_and_mapped() -> None:
     with pytest.raises(AtlasError, match=r"No column .* looks like a response"):
         read(jsonl({"a": "x", "b": "y"}))
     assert look_up({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+
+
+@pytest.mark.parametrize("word", ["none", ""])
+def test_a_role_without_a_column(word: str) -> None:
+    record = {"prompt": "p", "response": "a", "source": "a passage", "model": "m", "id": 3, "": "x"}
+    for data in (jsonl(record), parquet({key: [value] for key, value in record.items()})):
+        intake = read(data, columns=Columns(label=word, name=word))
+        (trace,) = intake.traces
+        assert (trace.label, trace.name, trace.response) == (None, None, "a")
+        assert intake.layout.columns.named() == {"response": "response", "prompt": "prompt"}
+    assert said(read(jsonl(record), columns=Columns(prompt=word))) == [("", "a")]
+    chat = read(jsonl({"model": "m", "messages": [ASKED, ANSWER]}), columns=Columns(label=word))
+    assert chat.traces[0].label is None
+    with pytest.raises(AtlasError, match="for the response"):
+        read(jsonl(record), columns=Columns(response=word))
+
+
+def test_a_column_that_is_called_none() -> None:
+    data = jsonl({"response": "a", "none": "b"})
+    assert read(data, columns=Columns(label="none")).traces[0].label == "b"
+
+
+def test_a_long_label_is_named_before_anything_runs() -> None:
+    passage = "A passage that somebody wrote, " * 10
+    rows = [{"prompt": "p", "response": f"a{i}", "source": f"{i} {passage}", "id": i} for i in range(3)]
+    (note,) = read(jsonl(*rows)).notes
+    assert note.startswith("3 traces have a label that is longer than 64 characters") and "passage" not in note
+    (note,) = read(jsonl(rows[0])).notes
+    assert note.startswith("1 trace has a label")
+    assert [is_remark(text) for text in ("x" * 64, "x" * 65, "a\nb", "a\u2028b", "\u202egpt")] == [True] + [False] * 4
+
+
+def test_nothing_that_a_terminal_obeys_is_visible() -> None:
+    hostile = "\x1b[2J\x9b\x00\r\n\x7f\u202e\u2066\u2028\u2029\u200b\ufeffa é \u00a0\U0001f600"
+    told = visible(hostile)
+    assert told == visible(told)
+    assert told.startswith("\\x1b[2J\\x9b\\x00\\r\\n\\x7f\\u202e\\u2066\\u2028") and told.endswith(
+        "a é \u00a0\U0001f600"
+    )
+    assert not any(c in told for c in "\x1b\x9b\r\n\u202e\u2028\u2029\u200b")
+    assert visible("a é") == "a é" and "\x1b" in short(hostile)
 
 
 def test_what_is_text() -> None:

@@ -274,9 +274,13 @@ def test_a_bias_that_turns_the_order() -> None:
 def test_priors() -> None:
     assert np.allclose(np.exp(stated_prior(enrolment())), 0.25)
     assert np.allclose(np.exp(stated_prior(enrolment(), {"a1": 6, "b1": 2})), [0.5, 1 / 6, 1 / 6, 1 / 6])
-    for wrong in ({"zz": 1.0}, {"a1": 0.0}, {"a1": float("nan")}, {"a1": -1.0}):
+    for wrong in ({"zz": 1.0}, {"a1": 0.0}, {"a1": float("nan")}, {"a1": -1.0}, {"a1": 10**400}):
         with pytest.raises(AtlasError):
             stated_prior(enrolment(), wrong)
+    assert np.exp(stated_prior(enrolment(), {"a1": 1e12, "b1": 1e-290})).min() > 0
+    for small in (1e-320, 1e-300):  # as a share 0, and one that loses digits when it is written
+        with pytest.raises(AtlasError, match="nobody could verify"):
+            stated_prior(enrolment(), {"a1": 1e12, "b1": small})
 
 
 @settings(max_examples=30, deadline=None)

@@ -139,7 +139,8 @@ def test_a_level_that_cannot_be_shown_is_never_claimed():
     sessions = Sessions(np.zeros((20, 3), dtype=np.intp), np.zeros(20, dtype=np.intp), np.arange(20))
     rule = fit_stop_rule(ratios, sessions, np.array([1, 0]), 0.01)  # 20 sessions without an error bear 14 % at most
     assert np.isinf([rule.name, rule.support, rule.against]).all()
-    assert fit_stop_rule(ratios, sessions, np.array([1, 0]), 0.2).name == THRESHOLDS[-1]
+    lenient = fit_stop_rule(ratios, sessions, np.array([1, 0]), 0.2)
+    assert (lenient.name, lenient.traces) == (THRESHOLDS[-1], 3)
     with pytest.raises(ValueError, match="level"):
         fit_stop_rule(ratios, sessions, np.array([1, 0]), 1.0)
 
@@ -173,6 +174,11 @@ def test_rule_survives_a_file(tmp_path):
         StopRule.from_arrays(several)
     with pytest.raises(KeyError, match=r"0\.2"):
         StopRule.from_arrays(several, 0.2)
+    assert set(several) == {"thresholds"}
+    long = stop_arrays([StopRule(0.01, 5.0, np.inf, 4.0, traces=40), StopRule(0.05, 2.5, np.inf, 1.25, traces=40)])
+    assert StopRule.from_arrays(long, 0.05) == StopRule(0.05, 2.5, np.inf, 1.25, traces=40)
+    with pytest.raises(ValueError, match="at least one trace"):
+        StopRule.from_arrays(long | {"traces": np.array(0)}, 0.05)
 
 
 def test_frame_holds_the_three_rules():

@@ -91,8 +91,9 @@ def test_served_statistics_are_the_validated_ones():
     sessions = fold_sessions(folds, range(5), SOURCES, SESSION_ORDERS, 42)
     ratios = running_ratios(log_posteriors, sessions.rows, expected)
     nearest = nearest_sources(log_posteriors, np.repeat(np.arange(SOURCES), PROMPTS))
-    served = StopRule.from_arrays({"thresholds": arrays["stop.thresholds"]}, 0.1)
+    served = StopRule.from_arrays({name: arrays[f"stop.{name}"] for name in ("thresholds", "traces")}, 0.1)
     assert served == fit_stop_rule(ratios, sessions, nearest, 0.1)
+    assert served.traces == PROMPTS // 5
 
 
 def test_refitted_probes_never_met_what_is_left_out():

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from backend.audit.calibration import normalised
+from backend.audit.calibration import Calibration, normalised
 from backend.audit.verdict import Evidence, Rule, decide, gather, shift_flags, verbal
 
 BASE = Evidence(
@@ -24,6 +24,9 @@ BASE = Evidence(
     p_unknown=0.4,
 )
 NAN = float("nan")
+WIDE = ((-9.0, 9.0), (-9.0, 9.0))
+NARROW = ((-2.7, 4.7), (-2.7, 3.1))
+"""Limits of a source and of a family."""
 
 
 @pytest.mark.parametrize(
@@ -99,14 +102,14 @@ def test_own_thresholds():
 
 def test_gather_by_hand():
     posterior, family = np.array([0.50, 0.30, 0.15, 0.05]), np.array([7, 7, 2, 5])
-    evidence = gather(np.log(posterior), family, 10, 1, (-9.0, 9.0), p_unknown=0.3)
+    evidence = gather(np.log(posterior), family, 10, 1, *WIDE, p_unknown=0.3)
     assert evidence.claimed and evidence.source == 1 and evidence.family == 7
     assert evidence.log10_lr == pytest.approx(np.log10(0.30 / (0.70 / 3)))
     assert evidence.family_log10_lr == pytest.approx(np.log10((0.80 / 2) / (0.20 / 2)))
     assert (evidence.share, evidence.family_share) == (pytest.approx(0.30), pytest.approx(0.80))
     assert evidence.posterior == pytest.approx(0.30)
     assert evidence.family_posterior == pytest.approx(0.80)
-    leader = gather(np.log(posterior), family, 10, None, (-9.0, 9.0))
+    leader = gather(np.log(posterior), family, 10, None, *WIDE)
     assert (leader.claimed, leader.source) == (False, 0)
     assert np.isnan(leader.p_unknown)
 
@@ -114,7 +117,7 @@ def test_gather_by_hand():
 def test_a_prior_weighs_the_alternatives_and_posterior_odds_are_prior_odds_times_the_ratio():
     log_posterior, family = np.log([0.5, 0.3, 0.2]), np.array([0, 0, 1])
     prior = np.array([0.1, 0.1, 0.8])
-    stated = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log(prior))
+    stated = gather(log_posterior, family, 10, 0, *WIDE, log_prior=np.log(prior))
     assert stated.log10_lr == pytest.approx(np.log10(0.5 / ((0.1 * 0.3 + 0.8 * 0.2) / 0.9)))
     assert stated.posterior == pytest.approx(0.05 / 0.24)
     assert stated.posterior / (1 - stated.posterior) == pytest.approx(10**stated.log10_lr * 0.1 / 0.9)
@@ -122,9 +125,9 @@ def test_a_prior_weighs_the_alternatives_and_posterior_odds_are_prior_odds_times
     assert odds == pytest.approx(10**stated.family_log10_lr * 0.2 / 0.8)
     assert (stated.share, stated.family_share) == (pytest.approx(0.5), pytest.approx(0.8))
     # What the prior says of the named source itself is not evidence.
-    bold = gather(log_posterior, family, 10, 0, (-9.0, 9.0), log_prior=np.log([0.9, 0.05, 0.05]))
-    assert bold.log10_lr == pytest.approx(gather(log_posterior, family, 10, 0, (-9.0, 9.0)).log10_lr)
-    leader = gather(log_posterior, family, 10, None, (-9.0, 9.0), log_prior=np.log([0.1, 0.1, 0.8]))
+    bold = gather(log_posterior, family, 10, 0, *WIDE, log_prior=np.log([0.9, 0.05, 0.05]))
+    assert bold.log10_lr == pytest.approx(gather(log_posterior, family, 10, 0, *WIDE).log10_lr)
+    leader = gather(log_posterior, family, 10, None, *WIDE, log_prior=np.log([0.1, 0.1, 0.8]))
     assert leader.source == 2
 
 
@@ -133,21 +136,39 @@ def test_a_source_that_a_sibling_beats_is_not_supported_however_many_others_ther
     shares = np.full(sources, 1e-6)
     shares[:2] = 0.4, 0.6
     log_posterior = np.log(shares / shares.sum())
-    evidence = gather(log_posterior, family, 20, 0, (-9.0, 9.0), p_unknown=0.5)
+    evidence = gather(log_posterior, family, 20, 0, *WIDE, p_unknown=0.5)
     assert evidence.log10_lr > 2
     verdict = decide(evidence)
     assert (verdict.outcome, verdict.level) == ("SUPPORTS", "family")
-    verdict = decide(gather(log_posterior, np.arange(sources), 20, 0, (-9.0, 9.0), p_unknown=0.5))
+    verdict = decide(gather(log_posterior, np.arange(sources), 20, 0, *WIDE, p_unknown=0.5))
     assert (verdict.outcome, verdict.reason) == ("INCONCLUSIVE", "other enrolled sources fit nearly as well")
 
 
 def test_ratios_stay_within_what_validation_bears():
     sure = normalised(np.array([[0.0, -400.0, -500.0]]))[0]
     family = np.array([0, 0, 1])
-    assert gather(sure, family, 10, 0, (-2.7, 4.7)).log10_lr == 4.7
-    assert gather(sure, family, 10, 2, (-2.7, 4.7)).log10_lr == -2.7
-    assert np.isnan(gather(sure, family, 10, 2, (-2.7, 4.7)).family_log10_lr)  # nobody else in its family
-    assert np.isnan(gather(sure, np.zeros(3, dtype=np.intp), 10, 0, (-2.7, 4.7)).family_log10_lr)
+    assert gather(sure, family, 10, 0, *NARROW).log10_lr == 4.7
+    assert gather(sure, family, 10, 2, *NARROW).log10_lr == -2.7
+    assert gather(sure, family, 10, 0, *NARROW).family_log10_lr == 3.1
+    assert gather(sure[::-1], family, 10, 0, *NARROW).family_log10_lr == -2.7
+    assert np.isnan(gather(sure, family, 10, 2, *NARROW).family_log10_lr)  # nobody else in its family
+    assert np.isnan(gather(sure, np.zeros(3, dtype=np.intp), 10, 0, *NARROW).family_log10_lr)
+
+
+def test_a_family_is_supported_only_at_odds_that_trials_of_families_bear():
+    """Eight sources of two families: 40 groups are 280 trials of a false source, and 40 of a false family."""
+    calibration = Calibration(np.array([10]), np.ones(1), np.zeros((1, 8)), np.array([40]))
+    family = np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    sure = np.log(np.array([0.5, 0.5, *[1e-9] * 6]) / (1 + 6e-9))
+    limits = calibration.log10_limits(10)
+    assert decide(gather(sure, family, 10, 0, limits, limits)).level == "family"  # as it was
+    bounded = gather(sure, family, 10, 0, limits, calibration.log10_limits(10, 2))
+    assert bounded.family_log10_lr == pytest.approx(np.log10(41))
+    assert decide(bounded).outcome == "INCONCLUSIVE"
+    many = calibration.log10_limits(10, 4)
+    family = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    verdict = decide(gather(sure, family, 10, 0, limits, many))
+    assert (verdict.outcome, verdict.level) == ("SUPPORTS", "family")
 
 
 def test_shift_flags():

@@ -19,8 +19,15 @@ def groups(*probabilities: tuple[float, ...]) -> np.ndarray:
     return normalised(np.log(np.array(probabilities)))
 
 
-def rates(scores: np.ndarray, truth: list[int], k: int = 10, limits: tuple[float, float] = WIDE) -> dict[str, float]:
-    return verdict_rates(scores, np.array(truth), k, FAMILY, NEAREST, np.tile(limits, (len(scores), 1)))
+def rates(
+    scores: np.ndarray,
+    truth: list[int],
+    k: int = 10,
+    limits: tuple[float, float] = WIDE,
+    family_limits: tuple[float, float] | None = None,
+) -> dict[str, float]:
+    sources, families = (np.tile(some, (len(scores), 1)) for some in (limits, family_limits or limits))
+    return verdict_rates(scores, np.array(truth), k, FAMILY, NEAREST, sources, families)
 
 
 def test_few_groups_counted_by_hand() -> None:
@@ -41,7 +48,23 @@ def test_few_groups_counted_by_hand() -> None:
         "named_wrong": 0.25,
         "family_right": 0.25,
         "family_wrong": 0.25,
+        "true_claim_family_supported": 0.25,
+        "true_claim_family_refuted": 0.0,
+        "nearest_claim_family_supported": 0.25,
+        "nearest_claim_family_refuted": 0.0,
     }
+
+
+def test_a_false_claim_that_ends_at_its_family_is_a_false_support() -> None:
+    torn, away = (0.600, 0.397, 0.001, 0.002), (0.004, 0.0001, 0.500, 0.4959)
+    found = rates(groups(torn, torn, away, away), [2, 1, 0, 3])
+    assert found["nearest_claim_supported"] == 0
+    assert found["nearest_claim_family_supported"] == 0.25  # of 2: the family of 0 is another one
+    assert found["true_claim_family_supported"] == 0.25  # of 1, whose nearest is a sibling: its own family
+    assert found["true_claim_family_refuted"] == found["nearest_claim_family_refuted"] == 0.25  # with 0 as the claim
+    narrow = rates(groups(torn, torn, away, away), [2, 1, 0, 3], family_limits=(-1.9, 1.9))
+    assert not any(rate for name, rate in narrow.items() if "family" in name)
+    assert narrow["true_claim_refuted"] == found["true_claim_refuted"]
 
 
 def test_what_validation_cannot_bear_decides_nothing() -> None:

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backend.audit.inquiry
+from backend.audit import differences
 from backend.audit.attributor import Scored
 from backend.audit.calibration import Calibration
 from backend.audit.chain import Chain, digest
@@ -27,7 +28,7 @@ from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.inquiry import Inquiry, audit
 from backend.audit.intake import COMMAND_LINE, Columns, Limits, inspect
 from backend.audit.matched import validation_arrays
-from backend.audit.report import encoded, log_posteriors_of
+from backend.audit.report import encoded, log_posteriors_of, write_csv, write_json
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.selection import Selection
 from backend.audit.sequential import StopRule
@@ -321,6 +322,45 @@ def test_noise_that_leans_to_one_side_adds_up(report: Report) -> None:
     assert any("in all" in sentence for sentence in verified(changed(report, engine_named, leaning)).found)
 
 
+def test_pieces_of_another_engine_may_differ_a_little_and_not_be_repainted(report: Report) -> None:
+    """The pieces are 0.5 and 0.25 nats."""
+
+    def painted(first: float, second: float) -> list[str]:
+        def paint(forged: Report) -> None:
+            for piece, value in zip(forged["heat_maps"][0]["pieces"], (first, second), strict=True):
+                piece["value"] = value
+
+        forged = changed(report, engine_named, paint)
+        return [sentence for sentence in verified(forged).found if "heat map" in sentence]
+
+    assert painted(0.515, 0.235) == []
+    for first, second in ((0.25, 0.5), (0.75, 0.0), (0.375, 0.375), (0.56, 0.19), (-0.25, 1.0)):
+        found = painted(first, second)
+        assert any("on the whole" in sentence for sentence in found)
+        assert any("in a piece" in sentence for sentence in found)
+    bent = changed(report, engine_named, at("heat_maps.0.pieces.0.value", float("0.5")), at("heat_maps.0.stored", 1.2))
+    assert verified(bent).found == ()
+    more = changed(report, engine_named, at("heat_maps.0.pieces.0.proof", 1))
+    assert any("pieces[1].proof is no part" in sentence for sentence in verified(more).found)
+
+
+def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
+    """0.25 √n nats each way are 0.84 of a log10 ratio of 15 traces, however large it is."""
+    now = report["results"]["readers"][1]["log10_ratio_others"]
+    for by, equal in ((0.8, True), (-0.8, True), (0.9, False), (-0.9, False)):
+        forged = changed(
+            report,
+            at("results.readers.1.engine", OTHER),
+            at("results.readers.1.log10_ratio_others", now + by),
+        )
+        assert (verified(forged).found == ()) is equal
+    large = {"readers": [{}, {"enrolment_sha256": "x", "enrolment": "x", "engine": "a", "log10_ratio_others": 30.0}]}
+    small = copy.deepcopy(large)
+    small["readers"][1] |= {"engine": "b", "log10_ratio_others": 20.0}
+    traces = [{}] * 4
+    assert list(differences._readers({"results": large, "traces": traces}, {"results": small}))
+
+
 # Forged reports
 
 WORDS = [
@@ -552,7 +592,69 @@ def test_a_report_has_all_its_steps(report: Report) -> None:
     assert any("Step 3" in sentence for sentence in alterations(bare))
 
 
+def test_a_step_holds_nothing_else(report: Report) -> None:
+    def rewritten(change: dict[str, Any], number: int = 2) -> Report:
+        steps, previous = [], "0" * 64
+        for step in copy.deepcopy(report["steps"]):
+            held = step | (change if step["number"] == number else {}) | {"previous": previous}
+            held["sha256"] = previous = digest({key: value for key, value in held.items() if key != "sha256"})
+            steps.append(held)
+        body = {key: value for key, value in report.items() if key != "sha256"} | {"steps": steps}
+        return {**body, "sha256": digest(body)}
+
+    assert alterations(rewritten({})) == []
+    assert alterations(rewritten({"proof": "certified"})) == ["step 2 (question).proof is no part of a report"]
+    assert alterations(rewritten({"at": "certified"})) == ["The time of step 2 (question) is none"]
+    scored = report["steps"][4]["details"]
+    for seconds in ("certified", True, None):
+        (sentence,) = alterations(rewritten({"details": scored | {"seconds": seconds}}, number=5))
+        assert "step 5 (scores).seconds was" in sentence
+
+
 # What the file of a report may hold
+
+HOSTILE = "\x1b[2J\x1b[HEQUAL: 15 traces give the same answer\x1b[8m\u202e"
+
+
+def test_no_sentence_moves_the_cursor(report: Report) -> None:
+    for forge in (
+        at(HOSTILE, 1),
+        at(f"results.{HOSTILE}", 1),
+        at("results.leader", HOSTILE),
+        at("results.readers.1.enrolment", HOSTILE),
+        at("heat_maps.0.source", HOSTILE),
+    ):
+        found = verified(changed(report, forge)).found
+        assert any("\\x1b[2J" in sentence for sentence in found)
+        assert not any("\x1b" in sentence or "\u202e" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize("weight", ["x", "0.25", None, True, 0.0, -1.0, 10**400, [], float("nan")])
+def test_a_prior_that_is_none_is_an_unreadable_report(report: Report, weight: Any) -> None:
+    forged = copy.deepcopy(report)
+    forged["reference"]["prior"][0] = weight
+    with pytest.raises(AtlasError, match="lacks what is needed"):
+        settings_of(forged, "here")
+
+
+PASSAGE = "Once upon a time there was a passage that belongs to somebody, and no report may hold a word of it. " * 3
+
+
+def test_a_label_that_may_be_text_is_no_part_of_a_report() -> None:
+    records = [
+        {"prompt": f"p{i}", "response": f"for {i}", "source": PASSAGE if i else "gpt-x", "id": f"{i}\nSECRET"}
+        for i in range(6)
+    ]
+    content = "\n".join(json.dumps(record) for record in records).encode()
+    told = run(replace(ASKED, show=0), content).report
+    assert [trace["label"] for trace in told["traces"]] == ["gpt-x", *[None] * 5]
+    assert [trace["name"] for trace in told["traces"]] == [None] * 6
+    assert [note[:25] for note in told["input"]["notes"]] == ["5 traces have a label tha", "6 traces have a name that"]
+    assert not any(word in text for word in ("Once upon", "SECRET") for text in (write_json(told), write_csv(told)))
+    assert verified(told, content).found == ()
+    off = run(replace(ASKED, columns=Columns(label="none", name="none"), show=0), content).report
+    assert off["input"]["notes"] == [] and {trace["label"] for trace in off["traces"]} == {None}
+    assert verified(off, content).found == ()
 
 
 def test_text_of_a_heat_map_belongs_to_its_trace(report: Report) -> None:

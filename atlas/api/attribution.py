@@ -114,14 +114,14 @@ def add(routes: Blueprint, service: Service) -> None:
 
 def _lines(service: Service, session: str, job: str, end: Callable[[], None]) -> Iterator[bytes]:
     """Progress after every batch and every few seconds, then the report."""
-    done, ends = 0, time.monotonic() + STREAM_SECONDS
+    done, subject, ends = 0, None, time.monotonic() + STREAM_SECONDS
     try:
         while True:
             now = service.wait(session, job, PULSE, after=done)
             if now.done > done or now.state not in ENDED:
-                fresh = [point for point in now.points if point.traces > done]
+                fresh = [point for point in now.points if point.traces > done or point.subject != subject]
                 yield _line({"event": "progress"} | _state(now, session) | {"evidence": _plain(fresh)})
-                done = now.done
+                done, subject = now.done, now.points[-1].subject if now.points else None
             if now.state in ENDED:
                 if now.reported:
                     yield _line({"event": "report", "report": service.report(session, job)})

@@ -207,7 +207,9 @@ def _answers() -> dict[str, Schema]:
             enrolment=text,
             claimed=maybe,
             posterior=_list(_object(source=text, probability=number)),
-            evidence=_list(_object(traces=count, log10_ratio_others=number, probability=number, leader=text)),
+            evidence=_list(
+                _object(traces=count, subject=text, log10_ratio_others=number, probability=number, leader=text)
+            ),
             problem={"anyOf": [problem, {"type": "null"}]},
             report={"type": ["object", "null"]},
         ),

@@ -114,16 +114,31 @@ class Calibration:
         logits = scale * np.asarray(scores, dtype=np.float64) + bias
         return normalised(logits if log_prior is None else logits + log_prior)
 
-    def log10_limits(self, budget: int) -> tuple[float, float]:
+    def log10_limits(self, budget: int, among: int | None = None) -> tuple[float, float]:
         """Smallest and largest log10 likelihood ratio that so many validation groups can bear.
 
         A ratio of r would have to be seen wrong about once in r trials to be checked, so nothing beyond the number of
         trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim;
         evidence in favour with each of the other sources, as the ratio's alternative has them: each as likely as the
         next. Those trials are of the same groups, so the bound holds for a mean false claim and not for the nearest.
+        A family is tried as a source is: against with its own groups, in favour with each of the other families.
+
+        Parameters
+        ----------
+        budget : int
+            Between the budgets of the fit the groups of the next larger one count, which are fewer.
+        among : int, optional
+            Number of propositions that a group can be tried with: the families where the ratio is a family's; the
+            enrolled sources when absent.
+
+        Returns
+        -------
+        (float, float)
         """
-        behind = int(self.groups[max(int(np.searchsorted(self.budgets, budget, side="right")) - 1, 0)])
-        return -float(np.log10(behind + 1)), float(np.log10(behind * (self.bias.shape[1] - 1) + 1))
+        place = min(int(np.searchsorted(self.budgets, budget, side="left")), len(self.budgets) - 1)
+        behind = int(self.groups[place])
+        others = (self.bias.shape[1] if among is None else among) - 1
+        return -float(np.log10(behind + 1)), float(np.log10(behind * others + 1))
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""

@@ -7,6 +7,7 @@ claim the leading source stands in for the named one.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ from backend.audit.scores import (
 from backend.errors import AtlasError
 
 Doubles = npt.NDArray[np.float64]
+LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min
+"""Of weights, and of shares: a smaller one loses digits when it is written, or is 0."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,17 @@ class Companions:
         Budget to the calibration's factor on sums, and to what it adds to the log-posteriors of every trace before,
         (C,) nats.
     log10_bounds : callable or None
-        Budget to the smallest and the largest log10 ratio that the validation can bear.
+        Budget to the smallest and the largest log10 ratio of a source that the validation can bear.
+    family_log10_bounds : callable or None
+        The same of a family.
     unknown_p : callable or None
         Scored traces to the p value of "an enrolled source made them".
     judge : callable or None
         (scored traces, calibrated log-posterior (C,) under the uniform prior, claimed source or None, log of the stated
         prior (C,), p value or None) to a verdict; used with a calibration only, in place of the rule of this module.
     stop : callable or None
-        (log-posteriors (n, C), source or None) to where enough was enough, as JSON.
+        (log-posteriors (n, C), source or None) to where enough was enough, as JSON; ``looked`` says how many traces
+        were looked at, where that is not all of them.
     flags : callable or None
         Scored traces to sentences about shift (too short, unlike any enrolled domain).
     matched : callable or None
@@ -71,6 +77,7 @@ class Companions:
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
     per_trace: Callable[[int], tuple[float, Doubles]] | None = None
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
+    family_log10_bounds: Callable[[int], tuple[float, float]] | None = None
     unknown_p: Callable[[Scored], float] | None = None
     judge: Callable[[Scored, Doubles, int | None, Doubles, float | None], Judgement] | None = None
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
@@ -156,12 +163,13 @@ def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None)
     Raises
     ------
     AtlasError
-        If it names a source that is not enrolled, or a weight is not positive and finite.
+        If it names a source that is not enrolled, a weight is not positive and finite, or a share is too small to be
+        written down.
     """
     weights = np.ones(len(enrolment.sources))
     if given:
         unknown = [label for label in given if label not in enrolment.sources]
-        wrong = [label for label, weight in given.items() if not (math.isfinite(weight) and weight > 0)]
+        wrong = [label for label, weight in given.items() if not 0 < weight <= LARGEST]  # an int may be beyond it
         if unknown or wrong:
             raise AtlasError(
                 f"The prior names '{unknown[0]}', which is not enrolled"
@@ -172,6 +180,12 @@ def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None)
         weights = np.array([given.get(label, min(given.values())) for label in enrolment.sources])
     logs = np.log(weights)
     out: Doubles = logs - logsumexp(logs)  # the sum of large weights would overflow
+    if out.min() < math.log(SMALLEST):
+        raise AtlasError(
+            f"The prior leaves '{enrolment.sources[int(out.argmin())]}' a share below {SMALLEST:.0e}, which a report "
+            "cannot hold, so that nobody could verify it",
+            "Give weights that lie closer together",
+        )
     return out
 
 
@@ -304,12 +318,13 @@ def _interval(
     likelihoods = resampled(scored.log_posteriors, enrolment.log_prior, seed=seed)
     calibrate = companions.calibrate or (lambda rows, _, prior: posterior_under(rows, prior))
     weighed = calibrate(likelihoods, n, stated)
-    inside = np.arange(len(stated)) == subject
+    inside, bounds = np.arange(len(stated)) == subject, companions.log10_bounds
     if level == "family":
+        bounds = companions.family_log10_bounds
         inside = np.array([family == enrolment.families[subject] for family in enrolment.families])
     ratios = weighed_log_ratio(weighed - stated, inside, stated) / LN10
-    if companions.log10_bounds is not None:
-        ratios = np.clip(ratios, *companions.log10_bounds(n))
+    if bounds is not None:
+        ratios = np.clip(ratios, *bounds(n))
     low, high = np.quantile(ratios, [0.05, 0.95])
     least, most = np.quantile(np.exp(weighed[:, subject]), [0.05, 0.95])
     return Interval(float(low), float(high), float(least), float(most), len(likelihoods), seed)

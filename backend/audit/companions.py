@@ -7,7 +7,7 @@ are taken where the traces in question are that short. With a calibration, :mod:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,6 @@ from backend.errors import AtlasError
 Doubles = npt.NDArray[np.float64]
 SHORTEST = 24.0
 """Mean response tokens below which cut traces are shorter than those validated (the shortest cut is 32 tokens)."""
-STOP_TRACES = 1_000
-"""Traces up to which the sequential stop looks; held-out sessions that it was fitted on are much shorter."""
 FLAGS = {
     "short": "The responses are shorter than any that were validated.",
     "domain": "The traces are unlike every enrolled domain in topic, language or length.",
@@ -134,6 +132,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
             f"Choose from {', '.join(f'{level:g}' for level in rules)}",
         )
     verdict_rule = VerdictRule(least_tokens=SHORTEST) if cuts else VerdictRule()
+    looks = _looks(rules.values(), fitted)
 
     def p_none(scored: Scored) -> float:
         assert reference is not None
@@ -146,23 +145,28 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         most = n if fitted is None else int(fitted.budgets[-1])
         return shift_flags(float(scored.tokens.mean()), p, n, most, verdict_rule)
 
+    def family_limits(budget: int) -> tuple[float, float]:
+        assert fitted is not None
+        return fitted.log10_limits(budget, len(set(enrolment.families)))
+
     def judge(
         scored: Scored, log_posterior: Doubles, claimed: int | None, stated: Doubles, p: float | None
     ) -> Judgement:
         assert fitted is not None
         family = np.unique(np.array(enrolment.families), return_inverse=True)[1]
         n, p_unknown = len(scored.log_posteriors), float("nan") if p is None else p
-        limits = fitted.log10_limits(n)
-        evidence = gather(log_posterior, family, n, claimed, limits, p_unknown, stated, codes(scored))
+        limits, wide = fitted.log10_limits(n), family_limits(n)
+        evidence = gather(log_posterior, family, n, claimed, limits, wide, p_unknown, stated, codes(scored))
         verdict = decide(evidence, verdict_rule)
         ratio = evidence.family_log10_lr if verdict.level == "family" else evidence.log10_lr
         return Judgement(verdict.outcome, verdict.level, verdict.reason, float(ratio))
 
     def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
-        rows = np.arange(min(len(log_posteriors), STOP_TRACES))[None]
-        ratios = running_ratios(log_posteriors, rows, fitted)
+        looked = min(len(log_posteriors), looks)
+        ratios = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
         answers = {level: _stopped(rule, ratios, claimed) for level, rule in rules.items()}
-        return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]}
+        short = {"looked": looked} if looked < len(log_posteriors) else {}
+        return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]} | short
 
     def _stopped(rule: StopRule, ratios: Doubles, claimed: int | None) -> dict[str, Any]:
         if claimed is None:
@@ -181,12 +185,25 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         calibrate=None if fitted is None else fitted.apply,
         per_trace=None if fitted is None else fitted.per_trace,
         log10_bounds=None if fitted is None else fitted.log10_limits,
+        family_log10_bounds=None if fitted is None else family_limits,
         unknown_p=None if reference is None else p_none,
         judge=None if fitted is None else judge,
-        stop=stopped if rules else None,
+        stop=stopped if looks else None,
         flags=lambda scored: [FLAGS[code] for code in codes(scored)],
         matched=matched if cuts and condition == CLEAN else None,
     )
+
+
+def _looks(rules: Collection[StopRule], fitted: Calibration | None) -> int:
+    """Traces after each of which the sequential stop looks: as many as the sessions had that it was fitted on.
+
+    An enrolment that was made before their length was kept has sessions of its largest validated budget at least.
+    Without a rule, or where neither is known, there is no look.
+    """
+    if not rules:
+        return 0
+    validated = 0 if fitted is None else int(fitted.budgets[-1])
+    return min(validated if rule.traces is None else rule.traces for rule in rules)
 
 
 def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:

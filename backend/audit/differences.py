@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from backend.audit.intake.model import short
+from backend.audit.intake.model import short, visible
+from backend.audit.likelihood import LN10
 from backend.audit.report import log_posteriors_of
 from backend.audit.selection import UNASKED
 
 OTHER_ENGINE = 0.25
 """Nats by which a log-posterior may differ that another processor or another type of products computed."""
+PAINT = 0.1
+"""What token evidence of another engine may differ by: the root mean square of the differences relative to that of the
+map, and any one of them relative to its largest piece. Products in float32 and bfloat16 differ by 0.017 and 0.032."""
 EXACT = 1e-6
 """Largest difference of two numbers that are the same; relative to those beyond 1."""
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
@@ -28,7 +33,7 @@ APART = frozenset({"created", "command", "steps", "sha256", "input", "exclusions
 """Parts that only the author can know, or that are compared in a way of their own."""
 IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})
 """What a trace has only from its file."""
-Slack = Callable[[str], float]
+Slack = Callable[[str, float], float]
 
 
 def differences(
@@ -77,9 +82,9 @@ def same_engine(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
     return bool(report["method"]["engine"] == again["method"]["engine"])
 
 
-def exactly(_: str) -> float:
+def exactly(_: str, now: float) -> float:
     """No number may differ."""
-    return EXACT
+    return EXACT * max(1.0, abs(now))
 
 
 def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
@@ -91,24 +96,29 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
     place : str
         What the values are called.
     slack : callable
-        Name of a number to what it may differ by; relative to numbers beyond 1.
+        Name of a number and its value now to what it may differ by.
+
+    Yields
+    ------
+    str
+        With nothing in it that a terminal would obey.
     """
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in {**now, **was}:
             inner = f"{place}.{key}" if place else str(key)
             if key not in was or key not in now:
-                yield f"{short(inner, 80)} is {'missing' if key in now else 'no part of a report'}"
+                yield visible(f"{short(inner, 80)} is {'missing' if key in now else 'no part of a report'}")
             else:
                 yield from unlike(was[key], now[key], inner, slack)
     elif isinstance(was, list) and isinstance(now, list):
         if len(was) != len(now):
-            yield f"{place} had {len(was):,} entries and has {len(now):,}"
+            yield visible(f"{place} had {len(was):,} entries and has {len(now):,}")
         for number, (one, other) in enumerate(zip(was, now, strict=False), start=1):
             yield from unlike(one, other, f"{place}[{number}]", slack)
     elif type(was) is not type(now) or not (
-        abs(was - now) <= slack(place.rpartition(".")[2]) * max(1.0, abs(now)) if isinstance(now, float) else was == now
+        abs(was - now) <= slack(place.rpartition(".")[2], now) if isinstance(now, float) else was == now
     ):
-        yield f"{place} was {short(was)} and is {short(now)}"
+        yield visible(f"{place} was {short(was)} and is {short(now)}")
 
 
 def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
@@ -183,9 +193,9 @@ def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[st
 
 def _of_sums(n: int) -> Slack:
     """What may differ of a further reader, whose log-posteriors are not in the report, by another engine."""
-    ratio = 2 * OTHER_ENGINE * math.sqrt(n)
+    ratio = 2 * OTHER_ENGINE * math.sqrt(n) / LN10
     known = {"log10_ratio_others": ratio, "low": ratio, "high": ratio, "probability": 0.25, "unknown_p": 0.1}
-    return lambda name: known.get(name, EXACT)
+    return lambda name, now: known.get(name, exactly(name, now))
 
 
 def _heat_maps(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
@@ -196,4 +206,24 @@ def _heat_maps(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[
     held = {shown["number"]: shown for shown in again["heat_maps"]}
     for shown in report["heat_maps"]:
         if (other := held.get(shown["number"])) is not None:
-            yield from unlike(shown, other, f"heat map of trace {shown['number']}", lambda _: 2 * OTHER_ENGINE)
+            place = f"heat map of trace {other['number']}"
+            yield from list(unlike(shown, other, place, _of_pieces)) or _painted(shown, other, place)
+
+
+def _of_pieces(name: str, now: float) -> float:
+    """What may differ of a heat map by another engine; its pieces are looked at together."""
+    known = {"value": math.inf, "log_odds": 2 * OTHER_ENGINE, "stored": 2 * OTHER_ENGINE}
+    return known.get(name, exactly(name, now))
+
+
+def _painted(shown: Mapping[str, Any], other: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Whether the pieces of two heat maps have the same colours."""
+    was, now = (np.array([piece["value"] for piece in held["pieces"]], np.float64) for held in (shown, other))
+    for words, far, size in zip(("on the whole", "in a piece"), _sizes(was - now), _sizes(now), strict=True):
+        if not far <= PAINT * size + EXACT:
+            yield f"{place} differs by {far:.4g} nats {words}, allowed are {PAINT * size:.4g}"
+
+
+def _sizes(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Root mean square, and the largest without its sign."""
+    return math.sqrt(np.square(values).sum() / max(len(values), 1)), float(np.abs(values).max(initial=0.0))

@@ -265,7 +265,7 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
         ("--question", settings.question),
         ("--prior", "prior.json" if settings.prior else None),
         ("--prior-statement", settings.prior_statement),
-        *((f"--{role}-column", column) for role, column in settings.columns.named().items()),
+        *((f"--{role}-column", column) for role, column in asdict(settings.columns).items()),
         ("--keep-text", settings.show or None),
         ("--against", settings.against),
         ("--orders", settings.orders if settings.orders != ORDERS else None),

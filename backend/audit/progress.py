@@ -31,14 +31,18 @@ class Point:
     Attributes
     ----------
     traces : int
+    subject : str
+        The claimed source, else the one that leads after the latest batch, under the stated prior.
     log10_ratio_others : float
-        Of the claimed source (else of the one that leads after this batch) against 'another enrolled source'.
+        Of the subject against 'another enrolled source'.
     probability : float
-        Of the same source under the stated prior; not calibrated.
+        Of the subject under the stated prior; not calibrated.
     leader : str
+        Most probable source after these traces, under the stated prior.
     """
 
     traces: int
+    subject: str
     log10_ratio_others: float
     probability: float
     leader: str
@@ -117,20 +121,39 @@ class Running:
         self._claimed = claimed
         self._likelihood: Doubles = np.zeros(len(sources))
         self._traces = 0
+        self._subject = claimed
+        self._kept: list[tuple[range, Doubles]] = []
 
     def add(self, log_posteriors: npt.NDArray[np.floating]) -> list[Point]:
-        """Evidence after every trace of a batch (m, C), or after the last one where there are many."""
+        """Evidence after every trace of a batch (m, C), or after the last one where there are many.
+
+        Where another source leads than after the batch before, and none is claimed, all points are made again for it.
+        """
         along = self._likelihood + np.cumsum(log_posteriors - self._log_prior, axis=0, dtype=np.float64)
-        self._likelihood = along[-1]
-        subject = int(along[-1].argmax()) if self._claimed is None else self._claimed
+        self._likelihood = along[-1].copy()
         first, self._traces = self._traces, self._traces + len(along)
-        rows = range(len(along)) if self._traces <= POINTS else range(len(along) - 1, len(along))
-        ratios = log10_against_others(along, subject, self._stated)
-        shares = np.exp(posterior_under(along, self._stated)[:, subject])
-        return [
-            Point(first + row + 1, float(ratios[row]), float(shares[row]), self._sources[int(along[row].argmax())])
-            for row in rows
-        ]
+        numbers = range(first + 1, self._traces + 1)
+        if self._traces > POINTS:
+            numbers, along = numbers[-1:], along[-1:].copy()
+        if self._claimed is not None:
+            return self._points(self._claimed, numbers, along)
+        self._kept.append((numbers, along))
+        before, self._subject = self._subject, int((self._likelihood + self._stated).argmax())
+        again = self._kept if self._subject != before else self._kept[-1:]
+        return [point for batch in again for point in self._points(self._subject, *batch)]
+
+    def _points(self, subject: int, numbers: range, along: Doubles) -> list[Point]:
+        """Of so many traces each, with their sums (m, C)."""
+        posterior = posterior_under(along, self._stated)
+        rows = zip(
+            numbers,
+            log10_against_others(along, subject, self._stated).tolist(),
+            np.exp(posterior[:, subject]).tolist(),
+            posterior.argmax(1).tolist(),
+            strict=True,
+        )
+        name = self._sources[subject]
+        return [Point(k, name, ratio, share, self._sources[leader]) for k, ratio, share, leader in rows]
 
     def posterior(self) -> tuple[tuple[str, float], ...]:
         """Sources by their running probability."""
@@ -173,10 +196,11 @@ class Job:
     def brought(
         self, done: int, seconds: float, points: Sequence[Point], posterior: tuple[tuple[str, float], ...]
     ) -> None:
-        """A batch is scored."""
+        """A batch is scored; its points stand in place of those that were made of the same traces before."""
         with self.changed:
             self.done, self.seconds, self.posterior = done, seconds, posterior
-            self.points += points
+            kept = [point for point in self.points if not points or point.traces < points[0].traces]
+            self.points = [*kept, *points]
             self.changed.notify_all()
 
     def read_beside(self, traces: int) -> None:

@@ -22,13 +22,15 @@ from backend.audit.attributor import BATCHES, Scored
 from backend.audit.case import Findings
 from backend.audit.chain import Chain, digest
 from backend.audit.enrolment import Enrolment
-from backend.audit.intake.model import Layout, Problem, Received
+from backend.audit.intake.model import Layout, Problem, Received, is_remark, notes_on_remarks
 from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL
 from backend.audit.matched import condition_in, conditions_of, matched_validation
 from backend.audit.outcome import reader_row, results_of
 from backend.audit.tokens import TokenEvidence
 from backend.audit.verdict import Rule
 
+REMARKS = ("time", "label", "name")
+"""What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
 FORMAT = 2
 """Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file."""
 LIMITS = (
@@ -69,6 +71,7 @@ class Seen:
     sha256 : str
     prompt_characters, response_characters : int
     time, label, name : str or None
+        As in the file; a report leaves out what is no short name in one line.
     """
 
     place: int
@@ -158,13 +161,13 @@ def build_report(
         "input": {
             **{key: value for key, value in asdict(layout).items() if key not in ("codec", "fields")},
             "problems": [asdict(problem) for problem in problems],
-            "notes": list(notes),
+            "notes": [*notes, *notes_on_remarks({role: [getattr(trace, role) for trace in seen] for role in REMARKS})],
             "selection": dict(selection),
         },
         "traces": [
             {
                 "number": number,
-                **asdict(trace),
+                **_without_text(trace),
                 "tokens": int(scored.tokens[number - 1]),
                 "enrolled_prompt": scored.folds[number - 1] is not None,
                 **row,
@@ -249,6 +252,12 @@ def write_csv(report: Mapping[str, Any]) -> str:
     writer.writerow(columns)
     writer.writerows([_cell(trace[column]) for column in columns] for trace in report["traces"])
     return stream.getvalue()
+
+
+def _without_text(trace: Seen) -> dict[str, Any]:
+    """What a report says of a trace, without a time, label or name that may be its text."""
+    held = asdict(trace)
+    return held | {role: None for role in REMARKS if held[role] is not None and not is_remark(held[role])}
 
 
 def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
 from backend.audit.inquiry import checked, weighed
 from backend.audit.intake import Columns, Limits, Received, inspect
-from backend.audit.intake.model import short
+from backend.audit.intake.model import short, visible
 from backend.audit.outcome import reader_row, results_of
 from backend.audit.report import log_posteriors_of, trace_rows
 from backend.audit.selection import Selection
@@ -54,7 +55,7 @@ def settings_of(
             question=str(report["question"]),
             prior_statement=str(report["reference"]["prior_statement"]),
             claimed=None if results["claimed"] is None else str(results["claimed"]),
-            prior=dict(zip(map(str, report["reference"]["sources"]), report["reference"]["prior"], strict=True)),
+            prior=_weights(report["reference"]),
             keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
             # A response column that was recognised is recognised again: naming it would switch chat logs off.
             columns=columns if report["input"]["mapped"] else replace(columns, response=None),
@@ -67,6 +68,22 @@ def settings_of(
         )
     except DAMAGED as error:
         raise unreadable(error) from error
+
+
+def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
+    """The stated prior of a report, by source.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If a weight is no number, not positive, or beyond what a number can be.
+    """
+    weights = {}
+    for source, weight in zip(map(str, reference["sources"]), reference["prior"], strict=True):
+        if type(weight) not in (int, float) or not 0 < float(weight) < math.inf:
+            raise ValueError(f"the prior of {short(source)} is {short(weight)} and no positive number")
+        weights[source] = float(weight)
+    return weights
 
 
 def fitting(settings: Settings, stream: BinaryIO, name: str, limits: Limits) -> Settings:
@@ -169,5 +186,5 @@ def rederived(
 
 def unreadable(error: BaseException) -> AtlasError:
     """What is said of a report that somebody wrote by hand."""
-    why = short(str(error) or type(error).__name__, 80)
+    why = visible(short(str(error) or type(error).__name__, 80))
     return AtlasError(f"The report lacks what is needed to compute it again ({why})", "Give it unchanged")

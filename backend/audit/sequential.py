@@ -10,7 +10,7 @@ level with 95 % confidence, for it and every stricter threshold.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -115,8 +115,11 @@ class StopRule:
         Log ratio of the claim: a source passes as its nearest enrolled neighbour in at most ``level`` of the sessions.
     against : float
         Minus the log ratio: a true claim is refuted in at most ``level`` of the sessions.
+    traces : int or None
+        Length of those sessions; what the rule would do after more traces nobody has seen. None in a file that was
+        made before it was kept.
 
-    Neither of the last two is negative.
+    Neither threshold of a claim is negative.
     A threshold is infinite where so few held-out sessions cannot show that any would keep the level.
     """
 
@@ -124,9 +127,10 @@ class StopRule:
     name: float
     support: float
     against: float
+    traces: int | None = field(default=None, kw_only=True)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """One array that :func:`numpy.savez` keeps without pickling."""
+        """Arrays that :func:`numpy.savez` keeps without pickling."""
         return stop_arrays([self])
 
     @classmethod
@@ -143,10 +147,15 @@ class StopRule:
         ------
         KeyError
             If there is none of that level, or more than one and no level is given.
+        ValueError
+            If the sessions have no trace.
         """
         table = np.atleast_2d(np.array(arrays["thresholds"], dtype=np.float64))
         table[:, 2:] = np.maximum(table[:, 2:], 0.0)
-        held = [cls(*map(float, row)) for row in table if level is None or abs(row[0] - level) < 1e-9]
+        traces = int(np.asarray(arrays["traces"]).item()) if "traces" in arrays else None
+        if traces is not None and traces < 1:
+            raise ValueError(f"sessions of a stop rule have at least one trace, got {traces}")
+        held = [cls(*map(float, row), traces=traces) for row in table if level is None or abs(row[0] - level) < 1e-9]
         if len(held) != 1:
             raise KeyError(f"there is no stop rule of level {level}, only of {table[:, 0].tolist()}")
         return held[0]
@@ -168,8 +177,10 @@ class StopRule:
 
 
 def stop_arrays(rules: Sequence[StopRule]) -> dict[str, npt.NDArray[np.generic]]:
-    """Rules of several levels as one array: level, name, support, against a row."""
-    return {"thresholds": np.array([[rule.level, rule.name, rule.support, rule.against] for rule in rules])}
+    """Rules of several levels as arrays: level, name, support, against a row; and the length of their sessions."""
+    table = np.array([[rule.level, rule.name, rule.support, rule.against] for rule in rules])
+    lengths = [rule.traces for rule in rules if rule.traces is not None]
+    return {"thresholds": table} | ({"traces": np.array(min(lengths))} if lengths else {})
 
 
 def nearest_sources(log_posteriors: Floating, labels: Ints) -> Ints:
@@ -220,6 +231,7 @@ def fit_stop_rule(ratios: Doubles, sessions: Sessions, nearest: Ints, level: flo
         name=_most_lenient(THRESHOLDS, name_rates, level),
         support=_most_lenient(CLAIM_THRESHOLDS, claim_rates(impostor), level),
         against=_most_lenient(CLAIM_THRESHOLDS, claim_rates(genuine), level),
+        traces=ratios.shape[1],
     )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from backend.audit.chain import broken_step, digest
 from backend.audit.differences import unlike
+
+KEYS = ("number", "step", "at", "details", "previous", "sha256")
+"""Of a step; nothing else is shown of it, and nothing else may be in it."""
 
 
 def wrong_steps(report: Mapping[str, Any]) -> Iterator[str]:
@@ -22,15 +26,27 @@ def wrong_steps(report: Mapping[str, Any]) -> Iterator[str]:
     if [step["step"] for step in steps] != [name for name, _ in due]:
         yield f"The chain does not have the steps of such a report ({', '.join(name for name, _ in due)})"
         return
-    for step, (name, details) in zip(steps, due, strict=True):
-        told = step["details"]
+    for number, (step, (name, details)) in enumerate(zip(steps, due, strict=True), start=1):
+        told, place = step["details"], f"step {number} ({name})"
+        yield from unlike(dict.fromkeys(step), dict.fromkeys(KEYS), place)
+        if not _is_time(step["at"]):
+            yield f"The time of {place} is none"
         if name == "report" and told.get("results") != details["results"]:
             yield "The results are not those that the last step recorded"
         elif name == "scores":
-            details = details | {"seconds": told.get("seconds")}  # known to nobody but the author
-        yield from unlike(told, details, f"step {step['number']} ({name})")
+            seconds = told.get("seconds")  # known to nobody but the author
+            details = details | {"seconds": float(seconds) if isinstance(seconds, int | float) else 0.0}
+        yield from unlike(told, details, place)
     if steps[-1]["at"] != report["created"]:
         yield "The report was not made at the time of its last step"
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:

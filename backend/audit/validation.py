@@ -141,8 +141,11 @@ def calibration_frame(
         row("bias", [float((c.bias != 0).any()) for c in calibrations])
         if family is not None and k >= Rule().minimum_traces:
             one = groups.seed == present[0]
-            limits = np.array([fitted[int(fold)].log10_limits(k) for fold in groups.fold[one]])
-            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, limits)
+            limits, family_limits = (
+                np.array([fitted[int(fold)].log10_limits(k, among) for fold in groups.fold[one]])
+                for among in (None, len(np.unique(family)))
+            )
+            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, limits, family_limits)
             for name, rate in rates.items():
                 rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
     return pd.DataFrame(rows)

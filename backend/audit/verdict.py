@@ -90,7 +90,8 @@ class Evidence:
     log10_lr : float
         Source against the other enrolled ones, calibrated, held within what validation can bear.
     family_log10_lr : float
-        Its family against the other ones; NaN where the family has no other member or is the only one.
+        Its family against the other ones, held within what the validation of families can bear; NaN where the family
+        has no other member or is the only one.
     share, family_share : float
         Posterior under the even prior.
     posterior, family_posterior : float
@@ -142,6 +143,7 @@ def gather(
     traces: int,
     claimed: int | None,
     limits: tuple[float, float],
+    family_limits: tuple[float, float],
     p_unknown: float = float("nan"),
     log_prior: Doubles | None = None,
     flags: tuple[str, ...] = (),
@@ -157,8 +159,8 @@ def gather(
     traces : int
     claimed : int or None
         Source named beforehand; None for the leading one.
-    limits : (float, float)
-        From :meth:`backend.audit.calibration.Calibration.log10_limits`.
+    limits, family_limits : (float, float)
+        From :meth:`backend.audit.calibration.Calibration.log10_limits`, among the sources and among the families.
     p_unknown : float
     log_prior : ndarray of shape (C,), optional
         Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
@@ -183,7 +185,7 @@ def gather(
         source=source,
         family=int(family[source]),
         log10_lr=float(np.clip(ratio, *limits)),
-        family_log10_lr=float(np.clip(wide, *limits)),
+        family_log10_lr=float(np.clip(wide, *family_limits)),
         share=float(np.exp(log_posterior[source])),
         family_share=float(np.exp(logsumexp(log_posterior[members]))),
         posterior=float(np.exp(weighed[source])),

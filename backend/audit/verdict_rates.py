@@ -17,11 +17,19 @@ Ints = npt.NDArray[np.intp]
 METRICS = (
     "true_claim_supported", "true_claim_refuted", "nearest_claim_supported", "nearest_claim_refuted",
     "named_right", "named_wrong", "family_right", "family_wrong",
+    "true_claim_family_supported", "true_claim_family_refuted",
+    "nearest_claim_family_supported", "nearest_claim_family_refuted",
 )  # fmt: skip
 
 
 def verdict_rates(
-    log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles
+    log_posteriors: Doubles,
+    truth: Ints,
+    k: int,
+    family: Ints,
+    nearest: Ints,
+    limits: Doubles,
+    family_limits: Doubles,
 ) -> dict[str, float]:
     """Shares of groups by what the rule answers.
 
@@ -37,21 +45,27 @@ def verdict_rates(
     nearest : ndarray of shape (C,)
         Of every source the other one that is claimed in its place
         (:func:`backend.audit.sequential.nearest_sources`).
-    limits : ndarray of shape (n, 2)
-        What ratios are held within (:meth:`backend.audit.calibration.Calibration.log10_limits`).
+    limits, family_limits : ndarray of shape (n, 2)
+        What ratios of sources and of families are held within
+        (:meth:`backend.audit.calibration.Calibration.log10_limits`).
 
     Returns
     -------
     dict of str to float
-        :data:`METRICS`. A claim is supported or refuted as that very source; without a claim the leading source is
-        ``named``, or its ``family`` where siblings cannot be told apart.
+        :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the nearest
+        source's family counts where it is another than the true one, since a sibling's is what a true claim asks for.
+        Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told apart.
     """
     tally = dict.fromkeys(METRICS, 0)
-    for scores, source, within in zip(log_posteriors, truth.tolist(), limits.tolist(), strict=True):
+    held = np.stack([limits, family_limits], axis=1).tolist()
+    for scores, source, within in zip(log_posteriors, truth.tolist(), held, strict=True):
         for claim, name in ((source, "true_claim"), (int(nearest[source]), "nearest_claim")):
             answer, _ = _answer(scores, family, k, claim, within)
+            answered = "supported" if answer.outcome == "SUPPORTS" else "refuted"
             if answer.level == "source":
-                tally[f"{name}_{'supported' if answer.outcome == 'SUPPORTS' else 'refuted'}"] += 1
+                tally[f"{name}_{answered}"] += 1
+            elif answer.level == "family" and (claim == source or family[claim] != family[source]):
+                tally[f"{name}_family_{answered}"] += 1
         answer, leader = _answer(scores, family, k, None, within)
         if answer.level == "source":
             tally["named_right" if leader == source else "named_wrong"] += 1
@@ -60,7 +74,8 @@ def verdict_rates(
     return {name: count / len(truth) for name, count in tally.items()}
 
 
-def _answer(scores: Doubles, family: Ints, k: int, claim: int | None, within: list[float]) -> tuple[Verdict, int]:
+def _answer(scores: Doubles, family: Ints, k: int, claim: int | None, within: list[list[float]]) -> tuple[Verdict, int]:
     """The rule's answer, whose level is 'none' where it decides nothing, and the source that it is about."""
-    evidence = gather(scores, family, k, claim, (within[0], within[1]))
+    (low, high), (family_low, family_high) = within
+    evidence = gather(scores, family, k, claim, (low, high), (family_low, family_high))
     return decide(evidence), evidence.source

@@ -32,6 +32,8 @@ KINDS = {
     "parquet": "Parquet",
     "text": "plain text",
 }
+NONE = ""
+"""Value of a select whose role is to have no column; no select offers a column without a name."""
 PASTED = "pasted.txt"
 
 
@@ -160,11 +162,17 @@ def held(upload: Upload) -> dict[str, Any]:
 
 
 def given(recognised: Mapping[str, str | None] | None, values: Sequence[str | None]) -> Columns:
-    """What a person mapped: only roles that differ from what was recognised, because naming the response switches the
-    reading of chat logs off."""
+    """What a person mapped, also to :data:`NONE`: only roles that differ from what was recognised, because naming the
+    response switches the reading of chat logs off."""
     known = recognised or {}
     told = dict(zip(ROLES, values, strict=True))
-    return Columns(**{role: value for role, value in told.items() if value and value != known.get(role)})
+    return Columns(**{role: value for role, value in told.items() if value is not None and value != known.get(role)})
+
+
+def offered(role: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """What can be chosen for a role: the columns of the file, and none where the audit does without."""
+    columns = [{"value": field, "label": field} for field in fields if field != NONE]
+    return columns if role == "response" else [{"value": NONE, "label": "none"}, *columns]
 
 
 def read(key: str, columns: Columns | None = None) -> Preview:
@@ -351,7 +359,7 @@ def register(app: Dash) -> None:
             "body": body(preview),
             "unmapped": not preview.fields or preview.kind == "text",
             "columns": {"recognised": now if fresh else told["recognised"], "shown": now},
-            "offered": [[{"value": field, "label": field} for field in preview.fields]] * len(SELECTS),
+            "offered": [offered(role, preview.fields) for role in ROLES],
             "values": list(now.values()),
             "problem": None,
         }

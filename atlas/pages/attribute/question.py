@@ -159,7 +159,9 @@ def _more() -> Component:
                         ),
                     ),
                     html.Span(
-                        "The prior moves probabilities, never the log10 ratio or the verdict on a claim.",
+                        "A prior of the claim alone moves probabilities, not its log10 ratio or the verdict on it. "
+                        "Weights among the others move these too, and so does any prior where the answer is about a "
+                        "family.",
                         className="hint",
                     ),
                 ],

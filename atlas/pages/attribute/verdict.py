@@ -35,7 +35,8 @@ UNKNOWN_HELP = (
 )
 STOP_HELP = (
     "The number of traces, in the order of arrival, after which the answer could have been given at the stated error "
-    "rate; looking on does not change that rate."
+    "rate. It was measured with a look after every trace, up to as many as the rule looks at; so looking on does not "
+    "change that rate."
 )
 
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
@@ -168,10 +169,13 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
     rate = "" if level is None else f"at an error rate of {100 * level:g} %"
     if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:
         rate += f" ({', '.join(_other_stop(answer) for answer in others)})"
+    only = ""
+    if looked := stop.get("looked"):
+        n, only = looked, f"; the rule looks at the first {looked:,} only"
     if not stop.get("enough_after"):
-        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}".strip()
+        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}".strip() + only
     what = stop.get("decided") or f"for {stop.get('named')}"
-    return f"{stop['enough_after']:,}", f"{what}, {rate}" if rate else what
+    return f"{stop['enough_after']:,}", (f"{what}, {rate}" if rate else what) + only
 
 
 def _other_stop(answer: Mapping[str, Any]) -> str:

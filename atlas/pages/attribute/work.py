@@ -94,7 +94,8 @@ def so_far(snapshot: Snapshot) -> str:
     if not snapshot.posterior:
         return "The first evidence appears after the first batch."
     leaders = ", ".join(f"{source} {rate_text(share)}" for source, share in snapshot.posterior[:3])
-    return f"So far, by the plain sum and not yet calibrated: {leaders}."
+    about = f" The curve is about {snapshot.points[-1].subject}." if snapshot.points else ""
+    return f"So far, by the plain sum and not yet calibrated: {leaders}.{about}"
 
 
 def register(app: Dash) -> None:

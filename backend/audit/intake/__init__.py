@@ -22,6 +22,8 @@ from backend.audit.intake.model import (
     Limits,
     Problem,
     Received,
+    is_remark,
+    notes_on_remarks,
     short,
     trace_hash,
 )
@@ -169,7 +171,9 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
         notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
     lengths = [(len(trace.prompt), len(trace.response)) for trace in traces]
     names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
-    return (*notes, *notes_about(lengths, names, {trace.label for trace in traces if trace.label}))
+    notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
+    remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
+    return (*notes, *notes_on_remarks(remarks))
 
 
 def notes_about(
@@ -194,8 +198,8 @@ def notes_about(
     if again := len(names) - len(set(names)):
         have = "1 trace has" if again == 1 else f"{again:,} traces have"
         notes.append(f"{have} the id of an earlier one. All are counted unless they repeat it word for word.")
-    if len(labels) > 1:
-        notes.append(f"The file names {len(labels):,} different sources or models. One audit asks about one endpoint.")
+    if (many := sum(is_remark(label) for label in labels)) > 1:
+        notes.append(f"The file names {many:,} different sources or models. One audit asks about one endpoint.")
     return notes
 
 

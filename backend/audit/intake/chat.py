@@ -1,13 +1,15 @@
 """Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
 
-Every answer of the assistant is one trace; its prompt is the user's message before it. System messages are left out,
-because the proxy of the paper sees prompt and response only. A response that is itself JSON stays as it is: only where
-request and response are both whole bodies, written as text, are they taken for objects.
+Every answer of the assistant is one trace; its prompt is the user's message before it. What a request repeats of a
+conversation is no answer to it: where a record has a place for the response, or an error, only what is there counts.
+System messages are left out, because the proxy of the paper sees prompt and response only. A response that is itself
+JSON stays as it is: only where request and response are both whole bodies, written as text, are they taken for objects.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,24 +72,45 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     Raises
     ------
     ChatError
-        If there is no answer in it, or an answer is no text.
+        If there is no answer in it, the request failed, or an answer is no text.
     """
     record = _unwrapped(record)
     request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
-    reply = next((record[key] for key in _RESPONSE if record.get(key) not in (None, "")), None)
+    reply = _reply(record)
     if isinstance(reply, dict) and isinstance(body := _body(reply.get("body"), "choices") or reply.get("body"), dict):
         reply = body
-    if reply is None and isinstance(record.get("choices"), list):
-        reply = record
     time = _first(record, reply, *_TIME)
     label = _first(reply, record, *_LABEL) or _first(request, None, "model")
     if reply is None:
         return _conversation(request.get("messages"), time, label)
     prompt = _asked(request)
     answers = _answers(reply)
+    if _failed(record) and not any(answers):
+        raise ChatError("error", "the request failed, and there is no answer")
     if not answers:
         raise ChatError("response", "there is no answer in the response")
     return [Turn(prompt, answer, time, label) for answer in answers]
+
+
+def _reply(record: Mapping[str, Any]) -> Any:
+    """What came back; None where the record has no place for it, so that its messages are all there is."""
+    places = [key for key in _RESPONSE if key in record]
+    if (full := next((key for key in places if record[key] not in (None, "")), None)) is not None:
+        return record[full]
+    if isinstance(record.get("choices"), list):
+        return record
+    if any(record[key] == "" for key in places):
+        return ""
+    if _failed(record):
+        raise ChatError("error", "the request failed, and there is no answer")
+    if places or "choices" in record:
+        raise ChatError(places[0] if places else "choices", "there is no response")
+    return None
+
+
+def _failed(record: Mapping[str, Any]) -> bool:
+    error = record.get("error")
+    return bool(error) and not (isinstance(error, float) and math.isnan(error))  # pandas writes NaN for nothing
 
 
 def _conversation(messages: Any, time: Any, label: Any) -> list[Turn]:

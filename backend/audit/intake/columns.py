@@ -24,10 +24,12 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
 }  # fmt: skip
 _ROLES = frozenset(name for names in _NAMES.values() for name in names)
+_NONE = "none"
+"""What a person says for a role that is to have no column, where no column has that name."""
 
 
 def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:
-    """Map columns to roles; what a person gives wins.
+    """Map columns to roles; what a person gives wins, also where it is no column at all.
 
     Parameters
     ----------
@@ -47,10 +49,12 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
     AtlasError
         If a given column does not exist.
     """
-    found = given or Columns()
-    everything = [*fields, *late]
+    found, everything = given or Columns(), [*fields, *late]
+    if _NONE not in everything:
+        unwanted = [role for role, column in found.named().items() if column == _NONE and role != "response"]
+        found = replace(found, **dict.fromkeys(unwanted, ""))
     for role, column in found.named().items():
-        if column not in everything and column.split(".", 1)[0] not in everything:
+        if not column or not {column, column.split(".", 1)[0]} & set(everything):
             raise AtlasError(
                 f"There is no column '{short(column)}' for the {role}",
                 f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}",
@@ -74,6 +78,8 @@ def is_role(field: str) -> bool:
 
 def look_up(record: Mapping[str, Any], path: str) -> Any:
     """Value of a column, or of a dotted path into nested objects and lists; None where there is nothing."""
+    if not path:  # a person wants no column, whatever a record has under the empty name
+        return None
     if path in record:
         return record[path]
     value: Any = record

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,10 @@ from backend.traces import Trace
 
 PROBLEM_LIMIT = 10_000
 """Bad places after which a file is refused: it is something else then."""
+REMARK = 64
+"""Characters of a time, label or name up to which it is one, and no text of a trace."""
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Classes of characters that move a cursor, turn the direction of reading, or end a line."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class Columns:
     response : str or None
         None where traces come from a chat log or pasted text.
     prompt, time, label, name : str or None
-        The label is whom the file says the response is from; the name is the file's own id of the trace.
+        The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
+        person wants no column for it; None where none was recognised.
     """
 
     response: str | None = None
@@ -69,9 +75,9 @@ class Columns:
     name: str | None = None
 
     def named(self) -> dict[str, str]:
-        """Roles that have a column."""
+        """Roles that have a column; a response has to have one."""
         roles = {role: getattr(self, role) for role in ("response", "prompt", "time", "label", "name")}
-        return {role: column for role, column in roles.items() if column is not None}
+        return {role: held for role, held in roles.items() if held or (held is not None and role == "response")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +210,37 @@ def whole(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def is_remark(text: str) -> bool:
+    """Whether a time, label or name is short and in one line; what is not may be text of a trace."""
+    return len(text) <= REMARK and text == visible(text)
+
+
+def notes_on_remarks(remarks: Mapping[str, Iterable[str | None]]) -> list[str]:
+    """Sentences about times, labels and names that a report leaves out.
+
+    Parameters
+    ----------
+    remarks : mapping of str to iterable of str or None
+        What a role is called, and what it says of every trace.
+    """
+    notes = []
+    for role, values in remarks.items():
+        if many := sum(value is not None and not is_remark(value) for value in values):
+            have = "1 trace has" if many == 1 else f"{many:,} traces have"
+            notes.append(
+                f"{have} a {role} that is longer than {REMARK} characters or no single line, and may be text. A report "
+                f"leaves it out; if it is no {role}, choose another column, or none."
+            )
+    return notes
+
+
+def visible(text: str) -> str:
+    """Text for a terminal, with escapes (``\\x1b``) for characters that nobody sees but that a terminal obeys."""
+    if text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _UNSEEN else c for c in text)
 
 
 def short(value: Any, characters: int = 40) -> str:

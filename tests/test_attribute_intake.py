@@ -1,0 +1,27 @@
+"""Columns on the page: what can be chosen for a role, and what of it is passed on."""
+
+from __future__ import annotations
+
+from atlas.pages.attribute.intake import NONE, ROLES, given, offered
+from backend.audit.intake import Columns
+
+RECOGNISED = {"response": "response", "prompt": "prompt", "time": None, "label": "source", "name": None}
+
+
+def values(**chosen: str | None) -> list[str | None]:
+    return [(RECOGNISED | chosen)[role] for role in ROLES]
+
+
+def test_only_what_a_person_changed_is_passed_on() -> None:
+    assert given(RECOGNISED, values()) == Columns()
+    assert given(RECOGNISED, values(label="model")) == Columns(label="model")
+    assert given(RECOGNISED, values(label=NONE)) == Columns(label="")
+    assert given(None, values(label=None)) == Columns(response="response", prompt="prompt")
+
+
+def test_none_can_be_chosen_for_all_roles_but_the_response() -> None:
+    fields = ["response", "source", ""]
+    assert [entry["value"] for entry in offered("response", fields)] == ["response", "source"]
+    for role in ("prompt", "time", "label", "name"):
+        assert offered(role, fields)[0] == {"value": NONE, "label": "none"}
+        assert [entry["value"] for entry in offered(role, fields)] == [NONE, "response", "source"]
