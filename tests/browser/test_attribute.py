@@ -154,6 +154,12 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     responses = [json.loads(line)["response"] for line in traces.read_text("utf-8").splitlines()]
     assert "".join(text for text, _ in spans) in responses
     before = browser.text("#heat-sum")
+    rows = (
+        "const t = [...document.querySelectorAll('#figure-tokens .ag-center-cols-container [role=row]')]"
+        ".map(row => row.innerText).join(); return t"
+    )
+    browser.click("#figure-tokens .tool[aria-pressed]")
+    listed = browser.until(rows)
     browser.run(
         "const p = document.querySelector('#figure-adds .js-plotly-plot');"
         "const n = p.data[0].customdata.map(c => c[0]);"
@@ -164,6 +170,8 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     )
     browser.until("return document.querySelector('#heat-sum') && document.querySelector('#heat-sum').innerText "
                   "!== arguments[0]", before)  # fmt: skip
+    browser.until(rows + " && t !== arguments[0]", listed)  # the table in front of the heat map is of that trace too
+    browser.click("#figure-tokens .tool[aria-pressed]")
 
     # Tables and CSV are those of this report.
     browser.click("#figure-evidence .tool[aria-pressed]")
