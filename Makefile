@@ -35,7 +35,7 @@ install: $(VENV)/.installed
 # Everything is pinned in requirements.lock and installed without resolving, so nothing else can be pulled in.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 ifeq ($(TORCH_BACKEND),cpu)
 	$(BIN)/pip install -q --no-deps "torch==$(TORCH)+cpu" 2>/dev/null \
 	|| ($(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --torch-backend=cpu "torch==$(TORCH)")
@@ -60,6 +60,7 @@ browser:
 # Writes requirements.lock from the environment as it is now.
 lock:
 	$(BIN)/pip freeze --all --exclude-editable --exclude torch --exclude pip --exclude uv > requirements.lock
+	sed -i.old 's/^backports.zstd==.*/&; python_version < "3.14"/' requirements.lock && rm requirements.lock.old
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ the old one is ever shown beside it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 import threading
@@ -104,6 +105,13 @@ NEAR = 256
 """Tables that are also kept in memory; every page asks for readers, rosters and sources several times."""
 
 
+@functools.cache
+def _questions_hash() -> str:
+    """Of the code that asks: what another version of it answered is kept apart."""
+    folder = Path(queries.__file__).parent
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+
+
 class Questions:
     """What pages ask.
 
@@ -164,7 +172,8 @@ class Questions:
             Takes a cursor, then the arguments.
         """
         generation = self.generation()
-        told = f"{generation.name}\0{question.__name__}\0{arguments!r}\0{sorted(named.items())!r}"
+        whose = f"{_questions_hash()}\0{question.__module__}.{question.__name__}"
+        told = f"{generation.name}\0{whose}\0{arguments!r}\0{sorted(named.items())!r}"
         key = hashlib.sha256(told.encode()).hexdigest()
         near = self._near.get(key)
         answer = self._cache.get(key) if near is None else near
@@ -192,9 +201,11 @@ class Questions:
     def marks(self) -> dict[str, Mark]:
         """Colour and symbol of every family of the generation, whatever the roster."""
         name = self.generation().name
-        if self._marks[0] != name:
-            self._marks = name, self._all_marks()
-        return dict(self._marks[1])
+        generation, held = self._marks
+        if generation != name:
+            held = self._all_marks()
+            self._marks = name, held
+        return dict(held)
 
     def _all_marks(self) -> dict[str, Mark]:
         rosters = self.ask(queries.rosters)["roster"]

@@ -105,7 +105,7 @@ def unmeasured(asked: Questions, view: View, what: str, path: str = "/attributio
     remedy = (
         "Its numbers were published without them: choose a reader measured here"
         if published
-        else "Choose another reader, roster or domain above" + _otherwise("measure it with", _evaluates(asked, view))
+        else f"Choose another reader, roster or domain above{_evaluates(asked, view)}"
     )
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in _measured(asked, view)]
     usual = asked.usual(view)
@@ -126,7 +126,8 @@ def _measured(asked: Questions, view: View) -> list[View]:
 
 def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoods") -> Drawn:
     """No geometry of this kind: the command that makes it, or the usual reader where that one has it."""
-    remedy = "Choose another reader, roster or domain above" + _otherwise("make it with", maps(asked, view))
+    command = maps(asked, view)
+    remedy = f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}"
     usual = asked.usual(view)
     ways = (
         [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
@@ -134,10 +135,6 @@ def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoo
         else []
     )
     return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
-
-
-def _otherwise(words: str, command: str) -> str:
-    return f", or {words}: {command}" if command else ""
 
 
 def _reads(asked: Questions, view: View) -> dict[str, str]:
@@ -150,12 +147,15 @@ def _reads(asked: Questions, view: View) -> dict[str, str]:
 
 
 def _evaluates(asked: Questions, view: View) -> str:
-    """The command that measures a reader's attribution, '' where a person cannot give one."""
+    """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
     told = _reads(asked, view)
     method = told.pop("method", "")
     if method == PAPER_METHOD:
-        return "python -m jobs evaluate " + " ".join(f"--{name} {value}" for name, value in told.items())
-    return "python -m jobs status, which names the commands of what is missing" if method else ""
+        stressed = view.domain != "agent500" or view.condition != "clean"
+        stage = "--stage stress " if stressed else ""
+        options = " ".join(f"--{name} {value}" for name, value in told.items())
+        return f", or measure it with: python -m jobs evaluate {stage}{options}"
+    return ", or see what makes the missing numbers with: python -m jobs status" if method else ""
 
 
 def maps(asked: Questions, view: View) -> str:

@@ -521,7 +521,7 @@ class Endpoint:
                 reason, wait = str(error), error.wait
             except httpx.TimeoutException:
                 reason, wait = f"no whole answer within {self.manners.timeout:g} s", None
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 reason, wait = self._clean(str(error) or type(error).__name__), None
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
@@ -654,7 +654,11 @@ def chat_address(base_url: str) -> str:
         If the base URL is not http or https, or carries a password.
     """
     parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or none there is
+        named = False
+    if parts.scheme not in ("http", "https") or not named:
         raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
     if parts.username or parts.password:
         raise AtlasError(

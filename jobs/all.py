@@ -62,13 +62,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the stages; the first that fails ends the run with its own message and exit code."""
-    skipped = STAGES[: STAGES.index(arguments.first)]
+    skipped = before(arguments.first)
     for name, command in plan(arguments):
         if name not in skipped:
             _stage(command)
     if arguments.limit and not arguments.to:
         print(f"\nA look at it: ATLAS_DATA={shlex.quote(str(_common.data_of(arguments)))} python app.py")
     return 0
+
+
+def before(stage: str) -> tuple[str, ...]:
+    """Stages that come before another one."""
+    return STAGES[: STAGES.index(stage)]
 
 
 def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
@@ -97,7 +102,11 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
 
     yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
     yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
-    modal = {roster: modal_layer(arguments, roster) for roster in rosters}
+    modal = (
+        {}
+        if "attribution-r" in before(arguments.first)
+        else {roster: modal_layer(arguments, roster) for roster in rosters}
+    )
     layer, members = ["--layers", numbers(modal.values())], member_blocks(arguments)
     deeper = ["--layers", numbers([*modal.values(), *members]), "--lengths", "full"]
     yield "extract-modal", extract("math100", "ur", *deeper)
@@ -105,7 +114,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "extract-modal", extract("agent500", "r", *layer)
     yield "extract-modal", extract("bench-a", "ur,r", *layer)
     if CONTROLLED in rosters:
-        block = str(modal[CONTROLLED])
+        block = str(modal.get(CONTROLLED, ""))
         arrays = ["--layers", block, "--lengths", "full", "--temporal", block, "--positions", block]
         yield "extract-modal", extract("agent500", "ur", *arrays, roster=CONTROLLED)
     if encoder:

@@ -19,7 +19,7 @@ from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
 from backend.audit.labelled import read_labelled
 from backend.errors import AtlasError
-from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key
+from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
 from jobs import _common
 from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
@@ -71,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise AtlasError(
             "It is not clear what to enrol", "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
         )
+    if not arguments.roster:
+        _check_found_again(arguments.proxy)
     if arguments.sample:
         if arguments.readout not in (None, LIVE, METHOD):
             raise AtlasError(
@@ -94,6 +96,22 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _ecosystem(arguments, folder)
     return 0
+
+
+def _check_found_again(proxy: str) -> None:
+    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone.
+
+    Raises
+    ------
+    AtlasError
+        If it is one.
+    """
+    folder = Path(proxy).expanduser()
+    if proxy not in registered() and folder.is_dir():
+        raise AtlasError(
+            f"Attribution would not find the proxy in {folder} again",
+            f"Put it, or a link to it, into {weights_folder()} and give its name there as --proxy",
+        )
 
 
 def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from dash import Dash
 
+import atlas.data
 from atlas import drawing, shell
 from atlas.application import create_application
 from atlas.data import Questions, method_group
@@ -261,7 +262,7 @@ def test_tables_draw_names_as_text_and_numbers_to_the_right() -> None:
     assert not grid.get("dangerously_allow_code")
 
 
-def test_answers_are_cached_by_generation(tmp_path: Path) -> None:
+def test_answers_are_cached_by_generation_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_invented(tmp_path / "data", seed=1)
     app = create_application(tmp_path / "data", tmp_path / "cache")
     asked: Questions = app.server.extensions["atlas"]
@@ -278,6 +279,9 @@ def test_answers_are_cached_by_generation(tmp_path: Path) -> None:
     publish_invented(tmp_path / "data", seed=2)
     assert asked.ask(question, 1) == 1
     assert calls == [1, 2, 1] and asked.generation().name != first
+    # What another version of the code answered is no answer of this one.
+    monkeypatch.setattr(atlas.data, "_questions_hash", lambda: "another version")
+    assert asked.ask(question, 1) == 1 and calls == [1, 2, 1, 1]
 
 
 def test_a_damaged_pointer_leaves_the_old_generation_up(tmp_path: Path) -> None:

@@ -175,6 +175,21 @@ def test_damaged_enrolments_are_refused(enrolment: Enrolment, tmp_path: Path) ->
     refuses_damage(enrolment, tmp_path)()
 
 
+@pytest.mark.parametrize(("place", "value"), [(8, 1), (10, 97)])
+def test_an_enrolment_that_says_it_is_packed_otherwise_is_refused(
+    enrolment: Enrolment, tmp_path: Path, place: int, value: int
+) -> None:
+    """Of its first member: encrypted, or by a method that nobody knows; zipfile raises no error of its own then."""
+    path = tmp_path / "odd.npz"
+    save_enrolment(enrolment, path)
+    held = bytearray(path.read_bytes())
+    held[held.index(b"PK\x01\x02") + place] = value  # of the directory
+    held[place - 2] = value  # of the member
+    path.write_bytes(held)
+    with pytest.raises(AtlasError, match=r"odd[.]npz is damaged"):
+        load_enrolment(path)
+
+
 def test_what_cannot_be_enrolled(reader: Reader) -> None:
     traces, labels = labelled(PROMPTS[:9])
     made: dict[str, Any] = {"name": "x", "proxy": "tiny", "weights_hash": "0", "view": "ur", "layer": 1}
@@ -573,7 +588,9 @@ def test_a_report_compared_with_itself_and_with_another(published: Path) -> None
     formula["traces"][0]["label"] = "=HYPERLINK(1)"
     assert "'=HYPERLINK" in write_csv(formula)
     formula["results"]["unknown_p"], formula["results"]["stop"] = 0.2, {"enough_after": 3}
-    assert "p = 0.200" in write_html(formula)
+    assert "p = 0.200" in write_html(formula) and "traces only" not in " ".join(write_html(formula).split())
+    formula["results"]["stop"]["looked"] = 10
+    assert "looks at the first 10 traces only" in " ".join(write_html(formula).split())
 
 
 def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> None:

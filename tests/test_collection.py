@@ -178,6 +178,12 @@ def test_chat_addresses(base: str, address: str) -> None:
     assert chat_address(base) == address
 
 
+@pytest.mark.parametrize("base", ["ftp://h/v1", "http:///v1", "http://h:abc/v1", "http://h:99999/v1", "http://h:0/v1"])
+def test_what_is_no_address_is_refused(base: str) -> None:
+    with pytest.raises(AtlasError, match="is not the address of an endpoint"):
+        chat_address(base)
+
+
 def test_a_key_over_plain_http_is_noticed() -> None:
     def source(url: str, key: str | None = "K") -> Source:
         return Source("a", "api", "m", base_url=url, key_env=key)

@@ -418,6 +418,17 @@ def test_hub_problems_are_one_sentence(monkeypatch, error, said):
         describe("own/er")
 
 
+def test_the_key_of_a_hub_model_or_of_a_folder_in_the_cache_leads_to_it(monkeypatch, tiny, tmp_path):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(registry, "_hub_folder", lambda name: asked.append(name) or tiny)
+    assert describe("own/er-1").key == proxy_key("own/er-1") == "own--er-1"
+    assert describe("own--er-1").key == "own--er-1" and asked == ["own/er-1", "own/er-1"]
+    (tmp_path / "proxies").mkdir()
+    (tmp_path / "proxies" / "mine").symlink_to(tiny)
+    assert describe("mine").key == proxy_key("mine") == "mine"
+
+
 def test_hub_model_is_a_folder_once_it_is_here(monkeypatch, tiny):
     asked = []
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit import sessions
+from backend.audit import sessions, uploads
 from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
@@ -334,6 +334,22 @@ def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reade
     assert (place["rows"][0]["source"], place["rows"][0]["family"]) == ("shout", "words")
     assert place["rows"][0]["cosine"] == pytest.approx(1, abs=1e-6)
     assert place["layer"] == 2
+
+
+def test_the_same_bytes_again_leave_a_file_that_is_being_read(service: Service) -> None:
+    first = service.upload(ANN, "a.jsonl", file_of("shout"))
+    with (service.uploads.place(ANN) / f"{first.key}.file").open("rb") as reading:
+        start = reading.read(10)
+        assert service.upload(ANN, "b.jsonl", file_of("shout")).key == first.key
+        assert start + reading.read() == file_of("shout")
+
+
+def test_all_sessions_together_hold_so_much(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "ALL_BYTES", 2 * len(file_of("shout")))
+    service.upload(ANN, "a.jsonl", file_of("shout"))
+    with pytest.raises(BusyError, match="holds as many files as it takes"):
+        for number in range(3):
+            service.upload(f"session-without-end-{number}", "a.jsonl", file_of("shout"))
 
 
 def test_everything_is_deleted_after_a_day(service: Service) -> None:

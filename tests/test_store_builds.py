@@ -117,7 +117,10 @@ def test_hosts_of_one_name_differ_by_what_they_can_compute(monkeypatch: pytest.M
     ("command", "kept"),
     [
         ("python -m jobs all --limit 20", "python -m jobs all --limit 20"),
-        ("/usr/bin/python -m jobs all --release ../reader", "python -m jobs all --release ../reader"),
+        ("/usr/bin/python -m jobs all --release ../reader", "python -m jobs all --release reader"),
+        ("python -m jobs enroll ../clients/acme/traces.jsonl", "python -m jobs enroll traces.jsonl"),
+        ("python -m jobs enroll tests/browser/conftest.py", "python -m jobs enroll conftest.py"),
+        ("python -m jobs extract --proxy owner/model", "python -m jobs extract --proxy owner/model"),
         ("jobs fetch --from=/home/me/a.tar", "jobs fetch --from=a.tar"),
         ("jobs x 'two words' \"it's\"", "jobs x 'two words' 'it'\"'\"'s'"),
         ("jobs fetch --from https://example.org/a/b", "jobs fetch --from https://example.org/a/b"),

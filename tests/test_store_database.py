@@ -433,10 +433,11 @@ def test_old_generations_stay_unless_pruned(tmp_path: Path) -> None:
     second = publish(work, data)
     assert first.exists() and second.exists() and first != second
     (data / "README.md").write_text("not ours")
+    (data / WORK_FILE).write_text("a work database in the same folder")
     (data / ".publishing-atlas.duckdb").write_text("left by a process that was killed")
     sample_work(work, 0.7)
     third = publish(work, data, prune=True)
-    assert sorted(file.name for file in data.iterdir()) == sorted([third.name, POINTER, "README.md"])
+    assert sorted(file.name for file in data.iterdir()) == sorted([third.name, POINTER, "README.md", WORK_FILE])
 
 
 def test_one_process_at_a_time_publishes(tmp_path: Path) -> None:

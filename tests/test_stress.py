@@ -309,17 +309,21 @@ def test_what_other_probes_said_of_conditions_does_not_stay(world):
     attribution.run(connection, release, asked)
     assert all(path.exists() for path in conditions), "the same probes once more"
 
-    # A condition without fingerprints at the blocks of these probes has no answer of theirs.
+    # What these probes have said stays, also where the fingerprints have made room for something else.
     journal = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
     journal.write_text("".join(line for line in journal.open() if '"t64"' not in line))
-    (FingerprintStore(StoreKey("math100", "invented", "ur")).path / "shards.jsonl").unlink()
     stress.run(connection, release, asked)
-    assert [path.exists() for path in conditions] == [True, False, True, False]
+    assert all(path.exists() for path in conditions)
 
+    def stored():
+        told = connection.execute("SELECT DISTINCT benchmark, condition FROM attribution_metrics").fetchall()
+        return {*told} - {("agent500", "clean")}
+
+    assert {("agent500", "t64"), ("math100", "clean")} <= stored()
     stress_again = {"full": 2.0, "t128": 1.5, "t64": 0.8, "t32": 0.1}
     write_store(release, "agent500", stress_again, seed=2)
     attribution.run(connection, release, asked)
-    assert not any(path.exists() for path in conditions), "other probes"
+    assert not any(path.exists() for path in conditions) and not stored(), "other probes"
 
 
 def test_a_layer_scan_is_of_the_present_fingerprints(world, capsys):

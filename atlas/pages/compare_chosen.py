@@ -127,7 +127,7 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     readers = chosen(asked, view)
     frame = measured(asked, view)
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
-    under = "" if view.condition == "clean" else f", {CONDITION_NAMES.get(view.condition, view.condition)}"
+    under = "" if view.condition == "clean" else f" ({CONDITION_NAMES.get(view.condition, view.condition)})"
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
     names = names_of(asked, readers)
@@ -135,7 +135,7 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     told: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under and under + ','}",
+        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under}",
     ]
     if readers[0] in here.index and best != readers[0]:
         told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")

@@ -329,7 +329,7 @@ def _absent(asked: Questions, view: View) -> Component:
     domain, command = DOMAIN_NAMES.get(view.domain, view.domain), drawing.maps(asked, view)
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
-        f"Choose another reader, roster or domain above{f', or make it with: {command}' if command else ''}",
+        f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
         [(f"Show {drawing.choice_words(near)}", f"{PAGE.path}?{near.query()}") for near in _mapped(asked, view)]
         or [
             (f"Show {asked.reader_name(near.reader)}", f"{PAGE.path}?{near.query()}")

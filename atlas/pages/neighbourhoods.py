@@ -223,7 +223,8 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
         others = asked.ask(queries.family_purity, view.roster, view.domain)["reader"].nunique()
         if not others:
             return [f"No geometry has been measured for {drawing.choice_words(view)}."]
-        return [f"This reader has no geometry for {drawing.choice_words(view)}; {others} others are shown below."]
+        rest = "1 other is" if others == 1 else f"{others} others are"
+        return [f"This reader has no geometry for {drawing.choice_words(view)}; {rest} shown below."]
     row = frame.iloc[0]
     blind = f"; blind neighbours would give {100 * row['expectation']:.0f} %. "
     return [
@@ -265,7 +266,8 @@ def _purity(asked: Questions, view: View) -> Drawn:
     kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
     told = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
     others = sum(not line.front for line in lines)
-    rest = f" Grey: {others} {'other ' if others < len(lines) else ''}readers." if others else ""
+    grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
+    rest = f" Grey: {others} {grey}." if others else ""
     sentence = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),

@@ -161,7 +161,7 @@ def load_enrolment(path: Path) -> Enrolment:
         ) from error
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError, OverflowError,
-        zipfile.BadZipFile, zlib.error,
+        RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise AtlasError(f"The enrolment {path.name} is damaged ({reason})", _REMEDY) from error

@@ -172,8 +172,8 @@ if report.method.condition != "clean" else "the enrolment has no rule for it" }}
 {% if results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
 results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough after {{ results.stop.enough_after }}
 traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
-%}not reached{% endif %}.{% if results.stop.looked %} It looks at the first {{ results.stop.looked }} traces only: no
-more were validated for it.{% endif %}</p>{% endif %}
+%}not reached{% endif %}.{% if results.stop.get("looked") %} It looks at the first {{ results.stop.looked }} traces
+only: no more were validated for it.{% endif %}</p>{% endif %}
 {% if results.flags %}<ul>{% for flag in results.flags %}<li>{{ flag }}</li>{% endfor %}</ul>{% endif %}
 {% if results.drift %}<p>Drift:{% for key, value in results.drift.items() %} {{ key }} = {{ value }};{% endfor
 %}</p>{% endif %}

@@ -30,6 +30,8 @@ SHOWN = 400
 """Characters of a text that a preview shows."""
 SESSION_BYTES = 250_000_000
 """Bytes that one session may hold at a time."""
+ALL_BYTES = 20 * SESSION_BYTES
+"""Bytes that all sessions may hold together: a session costs nobody anything."""
 _PARSERS = threading.BoundedSemaphore(2)
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -171,8 +173,13 @@ class Uploads:
                     raise BusyError(
                         f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
                     )
+                if sum(file.stat().st_size for file in self.folder.glob("*/*.file")) + len(content) > ALL_BYTES:
+                    raise BusyError("The server holds as many files as it takes", "Try again later; files go in a day")
                 place.mkdir(parents=True, exist_ok=True, mode=0o700)
-                (place / f"{upload.key}.file").write_bytes(content)
+                # Never written over in place: a job may be reading the same bytes.
+                scratch = place / f"{upload.key}.partial"
+                scratch.write_bytes(content)
+                scratch.replace(place / f"{upload.key}.file")
                 (place / f"{upload.key}.upload.json").write_text(json.dumps(asdict(upload)), "utf-8")
         except OSError as error:
             raise AtlasError(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error

@@ -383,7 +383,8 @@ def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.
         said = held.metadata() or {}
         if said.get("identity") != identity:
             raise AtlasError(
-                f"The checkpoint {path} belongs to another training", "Remove it, or give the settings it was made with"
+                f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights",
+                "Remove it, or give what it was made with",
             )
         tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118 - no mapping
     model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})

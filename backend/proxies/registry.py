@@ -172,6 +172,7 @@ def describe(name_or_path: str) -> Proxy:
     Parameters
     ----------
     name_or_path : str
+        Or the key of a hub id (``owner--model``), or the name of a folder in :func:`weights_folder`.
 
     Returns
     -------
@@ -189,8 +190,12 @@ def describe(name_or_path: str) -> Proxy:
     folder = Path(name_or_path).expanduser()
     if name_or_path and folder.is_dir():
         return _from_folder(folder.resolve(), key=key, hub_id=None)
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name_or_path):
-        return _from_folder(_hub_folder(name_or_path), key=key, hub_id=name_or_path)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name_or_path) and (held := weights_folder() / name_or_path).is_dir():
+        return _from_folder(held, key=key, hub_id=None)
+    # An enrolment holds the key of its proxy, and a hub id has no two dashes in a row.
+    hub_id = re.sub(r"^([A-Za-z0-9][\w.-]*?)--([A-Za-z0-9])", r"\1/\2", name_or_path)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", hub_id):
+        return _from_folder(_hub_folder(hub_id), key=key, hub_id=hub_id)
     raise AtlasError(
         f"There is no proxy '{name_or_path}'",
         f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model",

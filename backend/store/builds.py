@@ -130,7 +130,7 @@ def host() -> str:
 
 
 def portable(command: str) -> str:
-    """A command line without the absolute paths of this machine."""
+    """A command line without the paths of this machine: of a file or folder its name."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -138,7 +138,8 @@ def portable(command: str) -> str:
 
     def cut(word: str) -> str:
         option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        return f"{option}{sign}{(Path(value).name or '/') if value.startswith('/') else value}"
+        path = value.startswith(("/", "./", "../", "~/")) or ("/" in value and Path(value).exists())
+        return f"{option}{sign}{(Path(value).name or '/') if path else value}"
 
     return shlex.join(cut(word) for word in words)
 

@@ -29,6 +29,8 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 STORAGE_VERSION = "v1.5.0"
 """Storage format of published files: the oldest DuckDB that can read them."""
 HASH_DIGITS = 8
+GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")
+"""Names of published files."""
 BLOCK_SIZE = 32_768
 """Bytes a block of a published file: most columns here are short, and smaller blocks cannot hold packed integers."""
 _REMAKE = "Move it away, and run: python -m jobs all"
@@ -278,8 +280,8 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
             scratch.replace(path)
             _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
             if prune:
-                for old in data_folder.glob("atlas-*.duckdb"):
-                    if old != path:
+                for old in data_folder.glob("atlas-*.duckdb"):  # a work database may lie beside them
+                    if old != path and GENERATION.fullmatch(old.name):
                         old.unlink()
         except (OSError, duckdb.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else _first_line(error)

@@ -624,7 +624,7 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
     DataFrame
         Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value,
         p_holm, n, method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set
-        of hypotheses names another roster are left out.
+        of hypotheses names another roster are left out, and of one pair that of the largest set comes first.
     """
     return _frame(
         cursor,
@@ -640,7 +640,7 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
         )
         SELECT * FROM told WHERE list_contains($readers::VARCHAR[], reader)
             AND (contains(hypotheses, $roster) OR NOT regexp_matches(hypotheses, '[0-9]-way'))
-        ORDER BY list_position($readers::VARCHAR[], reader), measure, hypotheses
+        ORDER BY list_position($readers::VARCHAR[], reader), measure, together DESC, hypotheses
         """,
         {"reader": reader, "readers": list(readers), "roster": roster},
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -88,7 +89,8 @@ def evaluate(
         )
         details["refit_seconds"] = round(time.perf_counter() - started, 2)
         keep(folder / "log_posteriors.npy", log_posteriors)
-        keep_probes(folder, probes)
+        if keep_probes(folder, probes):
+            _forget(connection, key)
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
         describe_proxy(connection, proxy)
         write_reader(connection, method=METHOD, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
@@ -97,6 +99,15 @@ def evaluate(
         replace_rows(connection, "layer_scores", scores, key, build)
         replace_rows(connection, "layer_selection", chosen, key, build)
     _report(frames.metrics, chosen, key)
+
+
+def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> None:
+    """Take out what earlier probes of a reader on a roster said under any condition but the clean one."""
+    other = "(benchmark != 'agent500' OR condition != 'clean')"
+    for table in ("attribution_metrics", "source_accuracy", "confusion"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE reader = ? AND roster = ? AND {other}", [key["reader"], key["roster"]]
+        )
 
 
 def _scan(

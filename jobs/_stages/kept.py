@@ -68,19 +68,26 @@ def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
     scratch.replace(path)
 
 
-def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> None:
+def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Keep the probe of every outer fold, standardiser included.
 
     What other probes said of shortened responses and of Math100 goes before they do.
+
+    Returns
+    -------
+    bool
+        Whether there were other probes, so that what is stored of them under other conditions is out of date.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not _same_probes(folder, probes):
+    others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
+    if others:
         for name in (*map(length_file, LENGTHS), TRANSFER_FILE):
             (folder / name).unlink(missing_ok=True)
     for fold, probe in probes.items():
         scratch = folder / f"probe.{fold}.partial.npz"
         np.savez(scratch, mean=probe.mean, scale=probe.scale, weight=probe.weight, bias=probe.bias)
         scratch.replace(folder / f"probe.{fold}.npz")
+    return others
 
 
 def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:

@@ -67,7 +67,7 @@ def score(
 ) -> None:
     """Keep the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
 
-    What earlier probes may have kept of the others goes: nobody could tell it from what these probes say.
+    What is kept of the others stays: it is of these probes, as others would have taken it away (``keep_probes``).
 
     Raises
     ------
@@ -91,13 +91,9 @@ def score(
 
             keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
             found += 1
-        else:
-            (folder / length_file(length)).unlink(missing_ok=True)
     if set(layers.values()) <= set(other.layers()):
         keep(folder / TRANSFER_FILE, transferred_posteriors(other.load, layers, probes))
         found += 1
-    else:
-        (folder / TRANSFER_FILE).unlink(missing_ok=True)
     if found < len(LENGTHS) + 1:
         blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
         extract = [

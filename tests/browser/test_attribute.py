@@ -159,7 +159,9 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
         ".map(row => row.innerText).join(); return t"
     )
     browser.click("#figure-tokens .tool[aria-pressed]")
-    listed = browser.until(rows)
+    browser.until(rows)
+    browser.settled()
+    listed = browser.run(rows)
     browser.run(
         "const p = document.querySelector('#figure-adds .js-plotly-plot');"
         "const n = p.data[0].customdata.map(c => c[0]);"
