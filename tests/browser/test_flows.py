@@ -376,7 +376,7 @@ def test_hostile_names_are_text(browser: Any) -> None:
 
 def test_methods_lists_the_builds(browser: Any) -> None:
     browser.open("/methods?theme=light")
-    browser.until("return document.querySelectorAll('#builds-grid .ag-center-cols-container [role=row]').length === 1")
+    browser.until("return document.querySelectorAll('#builds-grid .ag-center-cols-container [role=row]').length === 2")
     # The grid is below what is seen, where there is no innerText.
     assert "invented" in browser.run(
         "return document.querySelector('#builds-grid .ag-center-cols-container').textContent"
