@@ -209,6 +209,13 @@ def test_an_empty_state_names_a_command_that_a_job_takes(asked: Questions) -> No
         assert "nan" not in state and f"?{view.query()}" not in state, "no way leads to the view itself"
 
 
+def test_a_reader_that_chooses_no_block_offers_one_that_does(asked: Questions) -> None:
+    view = asked.settle(View(reader="ngram-word", roster="12-way", domain="agent500"))
+    state = json.dumps(attribution._layers(asked, view).absent, default=lambda c: c.to_plotly_json())
+    assert "for the paper's readout alone" in state and asked.usual(view).reader != view.reader
+    assert f"?{asked.usual(view).query()}" in state
+
+
 def test_a_reader_without_geometry_is_told_from_an_atlas_without(asked: Questions) -> None:
     view = asked.settle(View(reader="ngram-word", roster="12-way", domain="agent500"))
     assert asked.map_reader(view) == ""

@@ -417,6 +417,14 @@ def _layers(asked: Questions, view: View) -> Drawn:
     reader = asked.attribution_reader(view)
     curve = asked.ask(queries.layer_curve, reader, view.roster)
     selected = asked.ask(queries.selected_layers, reader, view.roster)
+    if curve.empty and reader and asked.reader_row(reader)["method"] != PAPER_METHOD:
+        usual = asked.usual(view)
+        return drawing.nothing(
+            view,
+            "Blocks are compared for the paper's readout alone",
+            "Choose READER above to see which block it reads",
+            [(f"Show {asked.reader_name(usual.reader)}", f"{PAGE.path}?{usual.query()}")],
+        )
     if curve.empty:
         return drawing.unmeasured(asked, view, "layer curve")
     figure = figures.layer_curve(curve, selected, theme=view.theme)
