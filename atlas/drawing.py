@@ -107,7 +107,9 @@ def unmeasured(asked: Questions, view: View, what: str, path: str = "/attributio
         if published
         else f"Choose another reader, roster or domain above{_evaluates(asked, view)}"
     )
-    ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in _measured(asked, view)]
+    # A published reader that has some of its numbers here has no more of them elsewhere.
+    near_by = [] if published and asked.attribution_reader(view) else _measured(asked, view)
+    ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in near_by]
     usual = asked.usual(view)
     if not ways and usual.reader != view.reader and asked.attribution_reader(usual):
         ways = [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
