@@ -35,7 +35,8 @@ install: $(VENV)/.installed
 # Everything is pinned in requirements.lock and installed without resolving, so nothing else can be pulled in.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 \
+	|| $(PYTHON) -m venv $$(test -f $(VENV)/pyvenv.cfg && echo --clear) $(VENV)
 ifeq ($(TORCH_BACKEND),cpu)
 	$(BIN)/pip install -q --no-deps "torch==$(TORCH)+cpu" 2>/dev/null \
 	|| ($(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --torch-backend=cpu "torch==$(TORCH)")
