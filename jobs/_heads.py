@@ -77,15 +77,15 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
                 f"Extract them with --{form.variant} {layer}, or name a block that has them with --layer",
             )
         seen = rows.load(layer, form.variant)[train]
-        fitted = _fitted(method, form, seen, rows.labels[train], len(rows.sources))
+        fitted = fit_control(method, form, seen, rows.labels[train], len(rows.sources))
         heads.append(Head(fitted, (layer,), fold))
     return tuple(heads)
 
 
-def _fitted(
+def fit_control(
     method: str, form: Form, rows: npt.NDArray[np.float16], labels: npt.NDArray[np.intp], classes: int
 ) -> LinearProbe:
-    """The linear map of a control on stored rows (n, V d)."""
+    """The linear map of a control, fitted on stored rows (n, V d) of one of :data:`backend.audit.enrollable.STATES`."""
     if method in MIXTURES:
         part = form.columns(rows).astype(np.float32)
         mean, scale = standardiser(part)

@@ -89,7 +89,7 @@ def enrolled(root: Path, release: Release, reader: str) -> Enrolment:
 def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path, Release]) -> None:
     root, release = measured
     found = readers(root)
-    assert {reader.partition("/")[0] for reader in found} == set(ENROLLABLE) - {"fused-untuned"}
+    assert {reader.partition("/")[0] for reader in found} == set(ENROLLABLE)
     assert {"fused/tiny/ur", f"fused/{TOGETHER}/ur", f"fused-states/{TOGETHER}/ur", "llmmap/bert/ur"} < set(found)
     traces = release.records("agent500").traces[: SOURCES * PROMPTS]
     some = np.linspace(0, len(traces) - 1, 24).astype(np.intp)

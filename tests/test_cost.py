@@ -28,6 +28,7 @@ from jobs._stages import Asked, attribution, audit_paths, cost
 from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import KeptReader
+from jobs._stages.readout_members import Plan, fit_seconds, member_folder
 from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
@@ -209,11 +210,17 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         keep(folder / "log_posteriors.npy", np.zeros((150, 6), dtype=np.float32))
         notes = [{"fit_seconds": s, "trainable_parameters": 70, "audit_parameters": 71} for s in (1, 9, 2, 3, 4)]
         (folder / "finished.json").write_text(json.dumps({"identity": "", "folds": notes}), "utf-8")
-        for method in ("ngram-word", "without-notes"):
-            reader = write_reader(connection, method=method, name=method)
+        for method, proxy, view in (
+            *(("ngram-word", None, None), ("without-notes", None, None)),
+            *((method, "invented", "ur") for method in ("reader-dc", "temporal-max")),
+        ):
+            reader = write_reader(connection, method=method, name=method, proxy=proxy, view=view)
             row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
             key = {"reader": reader, "roster": "165-way", "benchmark": "agent500", "condition": "clean"}
             replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), key, "build")
+            if proxy:
+                block, where = pd.DataFrame([{"layer": 2}]), {"reader": reader, "roster": "165-way"}
+                replace_rows(connection, "layer_selection", block, where, "build")
         cost.run(connection, release, asked)
 
         rows = connection.execute("SELECT reader, measure, value, unit FROM costs").fetchall()
@@ -230,7 +237,9 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         assert held["ngram-word", "audit_parameters"] == 71
         assert held["ngram-word", "latency_ms"] > 0
         assert held["ngram-word", "peak_memory_gb"] > 0.05
-        assert {reader for reader, *_ in rows} == {ours, "ngram-word"}
+        # A control is fitted where its arrays are; those of temporal forms were not read.
+        assert held["reader-dc/invented/ur", "fit_seconds"] > 0
+        assert {reader for reader, *_ in rows} == {ours, "ngram-word", "reader-dc/invented/ur"}
         assert {name: unit for _, name, _, unit in rows}["peak_memory_gb"] == "GB"
         details = connection.execute("SELECT details FROM builds WHERE stage = 'cost' ORDER BY started_at").fetchall()
         assert json.loads(details[1][0])["layer"] in (1, 2)
@@ -264,6 +273,19 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
         rows = connection.execute("SELECT measure, value FROM costs WHERE reader = ?", [ours]).fetchall()
         assert rows == [("latency_ms", 1.0)]
+
+
+def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):
+    plan = Plan({"small": (3,)}, ("word",))
+    names = [*plan.members("small"), *plan.members("word")]
+    for name in names:
+        assert fit_seconds(tmp_path, plan, names) is None
+        folder = member_folder(tmp_path, plan, name) / "models"
+        folder.mkdir(parents=True)
+        (folder / "took.json").write_text(json.dumps({"seconds": 30.0, "models": 10, "a_fold": 3}), "utf-8")
+    assert fit_seconds(tmp_path, plan, names) == pytest.approx(9.0 * len(names))
+    assert len({member_folder(tmp_path, plan, name) for name in names}) == len(names)
+    assert fit_seconds(tmp_path, replace(plan, view="r"), names) is None
 
 
 def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):

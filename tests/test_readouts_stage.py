@@ -20,7 +20,7 @@ from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
-from jobs._stages import Asked, attribution, baselines, readout_members, readouts, stress
+from jobs._stages import Asked, attribution, baselines, cost, readout_members, readouts, stress
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readout_live import live_blocks
 from jobs._stages.readout_members import Plan, scorer_of
@@ -50,7 +50,7 @@ def world(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
+def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, monkeypatch):
     connection, release = world
     asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,word")
     attribution.run(connection, release, asked)
@@ -85,6 +85,14 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys):
     kept = np.load(next((cache_folder() / "evaluations" / "fused" / "invented").rglob("log_posteriors.npy")))
     assert np.allclose(np.exp(kept).sum(1), 1, atol=1e-4)
 
+    # Every member noted its fits, and a stack costs what they cost.
+    monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
+    cost.run(connection, release, dataclasses.replace(asked, methods=["fused", "network", "fused-live"]))
+    held = connection.execute("SELECT reader, value FROM costs WHERE measure = 'fit_seconds'").fetchall()
+    seconds = dict(held)
+    assert set(seconds) == {"fused/invented/ur", "network/invented/ur"}
+    assert seconds["fused/invented/ur"] > seconds["network/invented/ur"] > 0
+
     # What is kept is not fitted again, and the stage stress leaves these readers alone.
     before = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     capsys.readouterr()
@@ -110,7 +118,8 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert (plan.blocks, plan.tuned, plan.texts) == ({"a": (1, 2)}, "minilm-l6", ["tuned-minilm-l6", "word"])
     names = stacks_of(plan)
     assert names["encoder-lengths", "minilm-l6"][1] == ["tuned-minilm-l6@pooled"]
-    assert set(names["fused", "a"][1]) - set(names["fused-untuned", "a"][1]) == {"tuned-minilm-l6@pooled"}
+    assert set(names["fused-tuned", "a"][1]) - set(names["fused", "a"][1]) == {"tuned-minilm-l6@pooled"}
+    assert names["fused-text-tuned", None][1] == ["tuned-minilm-l6@pooled", "word@pooled"]
     assert {method for method, _ in names} <= set(readouts.METHODS)
     plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,b:3,word,char"))
     assert plan.blocks == {"a": (1, 2), "b": (3,)} and plan.grams == ("word", "char") and plan.network is None
@@ -120,7 +129,7 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert {method for method, _ in names} <= set(readouts.METHODS)
     texts = plan_of(Asked("a", ["ur"], ["165-way"], members="word,minilm-l6:tuned"))
     assert not texts.blocks and list(stacks_of(texts)) == [
-        ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text", None)
+        ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text-tuned", None)
     ]  # fmt: skip
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
@@ -250,6 +259,21 @@ def test_each_readout_is_compared_with_the_paper_s_of_its_proxy_and_no_plan_eras
     connection.execute("DELETE FROM attribution_metrics WHERE reader = 'lda/b/ur'")
     assert not any("lda/b/ur" in pair for pair in run({"a": (1,)}))
     assert "3 comparisons go" in capsys.readouterr().out
+
+
+def test_what_has_a_tuned_encoder_is_a_set_of_its_own(world):
+    connection, release = world
+    encoder, whole = "encoder-lengths/minilm-l6/r", "fused-tuned/a/ur"
+    measure(connection, *READERS, encoder, whole, "fused-text-tuned")
+    plan = Plan({"a": (1,)}, ("word",), tuned="minilm-l6")
+    readouts.compare(connection, release, plan, "165-way")
+    tuned = {*((reader, A) for reader in (encoder, whole, "fused-text-tuned"))}
+    tuned |= {(reader, "fused/a/ur") for reader in (encoder, whole, "fused-text-tuned")}
+    assert compared(connection, "readouts-tuned/165-way") == tuned
+    assert compared(connection) == set()
+    readouts.compare(connection, release, dataclasses.replace(plan, tuned=None), "165-way")
+    assert compared(connection) == OF_A
+    assert compared(connection, "readouts-tuned/165-way") == tuned
 
 
 def test_without_the_paper_s_readout_of_its_proxy_a_readout_has_that_of_the_first(world, capsys):

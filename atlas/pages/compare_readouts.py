@@ -24,10 +24,11 @@ from backend.store import comparison_queries, queries
 
 WORDS = "ngram-word"
 MEMBERS: Mapping[str, str] = {
+    "fused-tuned": "Fused, and a fine-tuned encoder",
     FUSED: "Fused: all members",
     "fused-states": "Fused: every proxy's states",
-    "fused-untuned": "Fused: all but the fine-tuned encoder",
-    "fused-text": "Fused: all that reads text alone",
+    "fused-text-tuned": "N-grams and fine-tuned encoder",
+    "fused-text": "N-grams of both kinds",
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
@@ -312,7 +313,7 @@ def printed_told(_asked: Questions, _view: View) -> tuple[str, dict[str, object]
 def gains_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the tests."""
     frame = gain_rows(asked, view) if fused_reader(asked, view) else pd.DataFrame()
-    return "comparisons", {"hypotheses": str(frame["hypotheses"].iloc[0]) if len(frame) else ""}
+    return "comparisons", {"hypotheses": tuple(frame["hypotheses"].unique()) if len(frame) else ""}
 
 
 def _unmeasured(asked: Questions, view: View, what: str) -> Drawn:

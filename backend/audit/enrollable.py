@@ -36,9 +36,9 @@ STATES: Mapping[str, str] = {
 """Readers of a proxy's states, some beside text, and what their heads read of a block."""
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
-STACKED = ("lda", "lda-full", "network", "states", "fused-states", "fused-untuned", "fused")
+STACKED = ("lda", "lda-full", "network", "states", "fused-states", "fused")
 """Stacks of members over the blocks of one or several proxies, some beside text."""
-NETWORKS = ("network", "states", "fused-states", "fused-untuned", "fused")
+NETWORKS = ("network", "states", "fused-states", "fused")
 """Those of them in which a network takes part."""
 WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text")
 """Stacks of members that read the response's text alone."""
@@ -52,6 +52,7 @@ ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
 
 _REASONS: Mapping[str, str] = {
     "encoder|deberta": "its encoder is fine-tuned fold by fold, and of that only scores are kept",
+    "fused-tuned|fused-text-tuned": "one of its members is a fine-tuned encoder, of which only scores are kept",
     "random": "it guesses",
     "mpt|phylolm": "it compares samples of models, and no single traces",
 }

@@ -1,10 +1,11 @@
 """Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
 
-The paper's readout is fitted and run here. A baseline has noted what its fits cost in ``finished.json`` beside its
-log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each); its latency is measured here.
-Of other readers of states and of stacks, whose fits share their work, the audit path is measured. Every path runs in a
-process of its own, so that its memory is not that of earlier work. What was measured on this machine with the same
-weights, data and settings is not measured again, unless a method is asked for by name.
+Probes at one block are fitted and run here, where the fingerprints are. A baseline has noted what its fits cost in
+``finished.json`` beside its log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each),
+and so has every member of a stack, whose fit is that of its members; their latency is measured here. Of the readouts of
+live attribution, which are fitted and scored in one, the audit path is measured. Every path runs in a process of its
+own, so that its memory is not that of earlier work. What was measured on this machine with the same weights, data and
+settings is not measured again, unless a method is asked for by name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -22,6 +24,7 @@ import pandas as pd
 import torch
 
 from backend.audit.enrollable import LIVE, STATES, WORDED
+from backend.audit.forms import FORMS
 from backend.errors import AtlasError
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
 from backend.evaluations.selection import inner_accuracies
@@ -37,13 +40,17 @@ from backend.traces import Trace, View
 from jobs import _common
 from jobs._blocks import modal_block
 from jobs._common import METHOD
+from jobs._heads import fit_control
 from jobs._stages import Asked
 from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.readers import KeptReader, measured_readers
 from jobs._stages.readout_live import live_blocks
+from jobs._stages.readout_members import fit_seconds, members_folder
 from jobs._stages.readouts import METHODS, plan_of, stacks_of, view_of
 
 NOTES = "finished.json"
+PROBES = tuple(method for method in STATES if method not in (LIVE, WORDED))
+"""What one block is enough for."""
 UNTIMED = ("random",)
 """Methods that compute nothing for a response."""
 LOOKED_AT = 8
@@ -66,7 +73,8 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
             if not records:
                 count = RECORDS if asked.limit is None else LOOKED_AT
                 records = sample(release, len(release.roster(asked.rosters[0])), count)
-            profile(connection, release, reader, roster, path, records, asked.limit, again=bool(asked.methods))
+            noted = _noted(reader, path, asked, members_folder(roster, len(rows.prompt_ids)))
+            profile(connection, release, reader, roster, path, records, noted, asked.limit, again=bool(asked.methods))
 
 
 def path_of(
@@ -116,16 +124,17 @@ def profile(
     roster: str,
     path: AuditPath,
     records: Sequence[Trace],
+    noted: Mapping[str, float],
     limit: int | None = None,
     *,
     again: bool = False,
 ) -> None:
     """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
 
-    Where the fingerprints of the paper's readout are not here, so that its fit cannot be timed, what was measured with
-    its fit stays.
+    Where a probe's fingerprints or what a stack's members noted are not here, so that nothing is known of the fit, what
+    was measured with its fit stays.
     """
-    layer = path.blocks[str(path.proxy)][0] if reader.method == METHOD else None
+    layer = path.blocks[str(path.proxy)][0] if reader.method in PROBES else None
     weights = reader.proxy_hash(connection, roster)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
     settings = {
@@ -135,16 +144,16 @@ def profile(
         "layer": layer,
         "threads": THREADS,
         "hardware": hardware,
-        "noted": None if layer else _noted(reader),
+        "noted": None if layer else dict(noted),
     }
     if layer is None and (path.blocks or path.members):
         settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
-    if not again and _measured(connection, release, reader.reader, roster, weights, settings):
+    fits = layer is None or layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
+    if not again and _measured(connection, release, reader.reader, roster, weights, settings, fits=fits):
         print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
         return
-    fits = layer is None or layer in _rows(release, reader, roster, limit).layers()
-    if not fits and _fit_known(connection, reader.reader, roster):
-        print(f"{reader.reader} on {roster}: stays as it was measured; its fingerprints are not here to be fitted to")
+    if not (fits and (layer or noted)) and _fit_known(connection, reader.reader, roster):
+        print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
     with recorded(
@@ -156,7 +165,7 @@ def profile(
         details=details,
     ) as build:
         if fits:
-            measures = _fit(connection, release, reader, roster, layer, limit) if layer else _noted(reader)
+            measures = _fit(connection, release, reader, roster, layer, limit) if layer else dict(noted)
         else:
             measures = {}
             details["fit"] = "fingerprints are not here"
@@ -179,13 +188,15 @@ def _measured(
     roster: str,
     weights: str | None,
     settings: Mapping[str, object],
+    *,
+    fits: bool,
 ) -> bool:
-    """Whether a build with the same settings made the costs of a reader, fit, latency and all."""
+    """Whether a build with the same settings made a reader's costs: its latency, and its fit where it ``fits`` here."""
     builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
     for build in builds.to_dict("records"):
         held = json.loads(str(build["details"]))
         hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}
-        whole = not {"fit", "latency"} & held.keys()
+        whole = "latency" not in held and not (fits and "fit" in held)
         same = whole and hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
         if same and all(held.get(name) == value for name, value in settings.items()):
             return True
@@ -222,10 +233,14 @@ def _fit(
     layer: int,
     limit: int | None,
 ) -> dict[str, float]:
-    """Time one outer fold of the paper's readout from stored fingerprints, and the selection of its block."""
+    """Time an outer fold of a probe from stored fingerprints, and of the paper's readout the selection of its block."""
     rows = _rows(release, reader, roster, limit)
-    prints, labels, classes = rows.load(layer), rows.labels, len(rows.sources)
+    prints, labels, classes = rows.load(layer, _variant(reader.method)), rows.labels, len(rows.sources)
     folds = np.tile(rows.prompt_folds, classes)
+    if reader.method != METHOD:
+        form, seen = FORMS[STATES[reader.method]], prints[folds != 0]
+        alone = timed(lambda: fit_control(reader.method, form, seen, labels[folds != 0], classes), runs=1, warm=0)
+        return {"fit_seconds": alone.median}
     train = prints[folds != 0].astype(np.float32)
     fitting = timed(lambda: fit_probe(train, labels[folds != 0], classes), warm=0)
     measures = {
@@ -246,8 +261,16 @@ def _rows(release: Release, reader: KeptReader, roster: str, limit: int | None) 
     return _common.slice_of(release, "agent500", str(reader.proxy), view, roster, limit)
 
 
-def _noted(reader: KeptReader) -> dict[str, float]:
-    """What a baseline noted of its fits, median over the folds; nothing for a method without notes."""
+def _variant(method: str) -> str:
+    """Arrays that a probe reads."""
+    return FORMS[STATES[method]].variant
+
+
+def _noted(reader: KeptReader, path: AuditPath, asked: Asked, members: Path) -> dict[str, float]:
+    """What the fits of a baseline or of a stack's members noted, of one outer fold; nothing without notes."""
+    if path.members:
+        seconds = fit_seconds(members, plan_of(asked), path.members)
+        return {} if seconds is None else {"fit_seconds": seconds}
     if not (reader.folder / NOTES).exists():
         return {}
     folds = json.loads((reader.folder / NOTES).read_text("utf-8"))["folds"]

@@ -51,6 +51,7 @@ def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | Non
         + (f" --limit {limit}" if limit else "")
         + (f" --stage {named} --method {method}" if named else "")
         + (f" --members {members_of(proxy)}" if "+" in proxy else "")
+        + (" --members word,char" if method == "fused-text" else "")
     )
 
 

@@ -85,8 +85,7 @@ def kept_stacks(folder: Path, again: str) -> tuple[list[KeptMember], dict[int, n
         If they are missing; ``again`` is the command that makes them.
     """
     if not (folder / STACKS).exists():
-        why = "; with a fine-tuned encoder among its members none are kept"
-        raise AtlasError(f"The weights of the stack are missing in {folder}{why}", f"Run: {again}")
+        raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {again}")
     with np.load(folder / STACKS, allow_pickle=False) as held:
         told = json.loads(str(held["members"]))
         members = [KeptMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in told]

@@ -59,6 +59,10 @@ POOLED, NETWORK, TUNED, FUSED = "pooled", "network", "tuned", "fused"
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
+TOOK = "took.json"
+"""Beside a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
+A_FOLD = 3
+"""Models that an outer fold needs: its own, and two that validate for it."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,7 @@ class Scorer:
             bank[name] = fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
             for fold in range(FOLDS):
                 keep_model(self.models(name) / model_file(fold), bank[name][fold])
-            self.costs[f"{proxy}@{length}"] = round(time.perf_counter() - started, 1)
+            self._took(name, time.perf_counter() - started)
         for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
             names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
             some = {name: bank[name] for name in names}
@@ -243,14 +247,17 @@ class Scorer:
         out = {condition: self._empty(condition) for condition in conditions}
         started = time.perf_counter()
         copies = [counts[length] for length in TRAINED]
+        seconds = 0.0
         models = fit_gram_models(copies, self.labels, self.folds, self.classes, held.settings, range(len(MODELS)))
         for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+            seconds += time.perf_counter() - started
             for condition in LENGTHS:
                 score_grams(counts[condition], self.folds, model, readout, out[condition])
             if model < FOLDS:
                 keep_model(self.models(name) / model_file(model), readout)
                 out[MATH][model] = readout.log_posterior(counts[MATH])
-        self.costs[name] = round(time.perf_counter() - started, 1)
+            started = time.perf_counter()
+        self._took(name, seconds)
         for condition in conditions:
             self._keep(condition, name, kind, out[condition])
 
@@ -261,7 +268,7 @@ class Scorer:
         if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
-        self.costs[name] = complete_networks(
+        seconds = complete_networks(
             {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
             TRAINED,
             self.labels,
@@ -273,6 +280,7 @@ class Scorer:
             self.models(name),
             self._identity(proxy, name, conditions[-1]),  # a model keeps what it says of Math100 with the rest
         )
+        self._took(name, seconds)
         for condition in conditions:
             self._keep(condition, name, proxy, out[condition])
 
@@ -282,7 +290,7 @@ class Scorer:
         if all(self._done(condition, name, bank) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
-        self.costs[name] = complete_tuned(
+        seconds = complete_tuned(
             encoder,
             {length: self.texts(length) for length in LENGTHS},
             TRAINED,
@@ -295,8 +303,16 @@ class Scorer:
             self.models(name),
             self._identity(bank, name),
         )
+        self._took(name, seconds, FOLDS, 2)  # one that serves the fold is one that validates for it
         for condition in conditions:
             self._keep(condition, name, bank, out[condition])
+
+    def _took(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
+        """Note how long a member's fits took, for the costs."""
+        self.costs[member] = round(seconds, 1)
+        self.models(member).mkdir(parents=True, exist_ok=True)
+        told = {"seconds": seconds, "models": models, "a_fold": a_fold}
+        (self.models(member) / TOOK).write_text(json.dumps(told), "utf-8")
 
     def _load(self, rows: _common.Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
         variant = "full" if length == CLEAN else length
@@ -345,10 +361,7 @@ class Scorer:
         return np.empty(shape, dtype=np.float16)
 
     def _path(self, condition: str, member: str) -> Path:
-        bank, _, length = member.rpartition("@")
-        blocks = self.plan.blocks.get(bank)
-        read = [self.plan.view, "+".join(map(str, blocks))] if blocks else []
-        return self.folder.joinpath(bank, *read, length, f"{condition}.npy")
+        return member_folder(self.folder, self.plan, member) / f"{condition}.npy"
 
     def _identity(self, bank: str, member: str, condition: str = CLEAN) -> str:
         """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
@@ -377,6 +390,31 @@ class Scorer:
         path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
 
 
+def members_folder(roster: str, prompts: int) -> Path:
+    """Where the members of all stacks of a roster are kept."""
+    return kept_folder(FUSED, None, None, roster, prompts) / "members"
+
+
+def member_folder(members: Path, plan: Plan, member: str) -> Path:
+    """Where one member is kept: by what it reads, at which blocks and in which view, and how it was fitted."""
+    bank, _, part = member.rpartition("@")
+    blocks = plan.blocks.get(bank)
+    read = [plan.view, "+".join(map(str, blocks))] if blocks else []
+    return members.joinpath(bank, *read, part)
+
+
+def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None:
+    """Seconds of all the members' fits that one outer fold needs; None where a member did not note its own."""
+    total = 0.0
+    for name in names:
+        note = member_folder(members, plan, name) / "models" / TOOK
+        if not note.exists():
+            return None
+        held = json.loads(note.read_text("utf-8"))
+        total += held["seconds"] * held["a_fold"] / held["models"]
+    return total
+
+
 def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
     """Where the members' scores of a roster come from.
 
@@ -403,7 +441,7 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
                 )
         rows[proxy].check()
     any_rows = next(iter(rows.values()))
-    folder = kept_folder(FUSED, None, None, roster, len(any_rows.prompt_ids)) / "members"
+    folder = members_folder(roster, len(any_rows.prompt_ids))
     material = Material(release, len(any_rows.sources), limit)
     return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,12 @@ from jobs._stages.readout_members import (
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
-ENCODER, UNTUNED = "encoder-lengths", "fused-untuned"
+ENCODER = "encoder-lengths"
 READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
     *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", UNTUNED, FUSED, LIVE, WORDED),
+    *("fused-states", "fused-text", "fused-text-tuned", FUSED, "fused-tuned", LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
@@ -75,6 +76,8 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
             for proxy, blocks in plan.blocks.items() if not asked.methods or method in asked.methods else ():
                 among = live_blocks(proxy, blocks)
                 evaluate_live(connection, release, proxy, among, plan.view, roster, asked.limit, method)
+        if plan.blocks and plan.tuned:
+            compare(connection, release, replace(plan, tuned=None), roster, asked.limit)
         compare(connection, release, plan, roster, asked.limit)
 
 
@@ -114,7 +117,10 @@ def plan_of(asked: Asked) -> Plan:
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
-    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything."""
+    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
+
+    Stacks with a tuned encoder have names of their own: of an encoder only scores are kept, and they cannot score live.
+    """
     out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
     together = "+".join(plan.blocks)
     for proxy in plan.blocks:
@@ -132,16 +138,17 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     if len(plan.blocks) > 1:
         states = [member for proxy in plan.blocks for member in plan.members(proxy)]
         out["fused-states", together] = (f"Fused states · {together}", states)
-    if plan.texts:
-        text = [member for bank in plan.texts for member in plan.members(bank)]
-        if len(plan.texts) > 1:
-            out["fused-text", None] = ("Fused texts", text)
-    if plan.texts and plan.blocks:
-        everything = [member for bank in plan.banks for member in plan.members(bank)]
-        if plan.tuned and plan.grams:
-            untuned = [member for member in everything if member not in plan.members(plan.texts[0])]
-            out[UNTUNED, together] = (f"Fused without a tuned encoder · {together}", untuned)
-        out[FUSED, together] = (f"Fused · {together}", everything)
+    encoder = f"{TUNED}-{plan.tuned}"
+    for banks, method, proxy, name in (
+        (plan.texts, "fused-text", None, "Fused texts"),
+        (plan.banks if plan.blocks else [], FUSED, together, f"Fused · {together}"),
+    ):
+        plain = [bank for bank in banks if bank != encoder]
+        if plan.grams and len(plain) > 1:
+            out[method, proxy] = (name, [member for bank in plain for member in plan.members(bank)])
+        if plan.tuned and len(banks) > 1:
+            members = [member for bank in banks for member in plan.members(bank)]
+            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members)
     return out
 
 
@@ -213,14 +220,19 @@ def compare(
 ) -> None:
     """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
 
-    Every stack and readout of live attribution is compared with the paper's readout, and every stack with the last one.
-    Stacks of texts alone are a set of hypotheses of their own: they are measured on machines that have no fingerprints.
+    Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one.
+    Stacks of texts alone are a set of hypotheses of their own, since they are measured on machines that have no
+    fingerprints, and so is all that has a tuned encoder, since training one takes hours.
     Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
     """
     rows = _common.slice_of(release, "agent500", next(iter(plan.blocks), DEFAULT_PROXY), plan.view, roster, limit)
     prompts = len(rows.prompt_ids)
     own, held = plan_pairs(connection, plan, roster, prompts)
-    hypotheses = f"{'readouts' if plan.blocks else 'readouts-text'}/{roster}"
+    kind = "readouts" if plan.blocks else "readouts-text"
+    if plan.blocks and plan.tuned:
+        kind, tuned = "readouts-tuned", (ENCODER, f"fused-{TUNED}", f"fused-text-{TUNED}")
+        own = [pair for pair in own if any(reader.partition("/")[0] in tuned for reader in pair)]
+    hypotheses = f"{kind}/{roster}"
     if not own or not comparable(connection, hypotheses, roster, prompts):
         return
     pairs, others = with_stored(connection, hypotheses, roster, prompts, own)
@@ -261,7 +273,9 @@ def plan_pairs(
         print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
     pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
     stacks = [reader for reader in held if reader.partition("/")[0] not in (LIVE, WORDED)]
-    pairs += [(reader, stacks[-1]) for reader in stacks[:-1]]
+    fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
+    whole = (fused or stacks or [""])[-1]
+    pairs += [(reader, whole) for reader in stacks if reader != whole]
     return pairs, held | dict(papers.values())
 
 

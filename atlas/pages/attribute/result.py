@@ -113,7 +113,7 @@ def _split(reader: str) -> str:
     if reads_text(method):
         return f"What scores is linear in {words}, so the "
     if method in NETWORKS:
-        also = f" and {words}" if method in ("fused", "fused-untuned") else ""
+        also = f" and {words}" if method == "fused" else ""
         return (
             f"What scores reads {states}{also}; its network is replaced by the plane through this response and an "
             "average one, and with that the "
