@@ -51,8 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tune",
         default="",
         metavar="METHODS",
-        help="also train fine-tuned baselines, of encoder and deberta, comma separated; with encoder the fused readout "
-        "gets one as a member (hours a fold without a GPU; default: none)",
+        help="also train fine-tuned baselines, of encoder and deberta, comma separated; with encoder a stack "
+        "has one as a member (hours a fold without a GPU; default: none)",
     )
     parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
     _common.add_limit(parser)
