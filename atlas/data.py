@@ -54,6 +54,7 @@ METHOD_NAMES = {
     "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
     "fused": "Fused readout",
     "fused-states": "Fused states",
+    "fused-linear": "Fused readout without networks",
     "fused-text": "Fused texts",
     "fused-text-tuned": "Fused texts, fine-tuned encoder among them",
     "fused-tuned": "Fused readout, fine-tuned encoder among them",

@@ -26,6 +26,7 @@ WORDS = "ngram-word"
 MEMBERS: Mapping[str, str] = {
     "fused-tuned": "Fused, and a fine-tuned encoder",
     FUSED: "Fused: all members",
+    "fused-linear": "Fused: all but the networks",
     "fused-states": "Fused: every proxy's states",
     "fused-text-tuned": "N-grams and fine-tuned encoder",
     "fused-text": "N-grams of both kinds",

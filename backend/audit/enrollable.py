@@ -36,7 +36,8 @@ STATES: Mapping[str, str] = {
 """Readers of a proxy's states, some beside text, and what their heads read of a block."""
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
-STACKED = ("lda", "lda-full", "network", "states", "fused-states", "fused")
+LINEAR = "fused-linear"
+STACKED = ("lda", "lda-full", "network", "states", "fused-states", LINEAR, "fused")
 """Stacks of members over the blocks of one or several proxies, some beside text."""
 NETWORKS = ("network", "states", "fused-states", "fused")
 """Those of them in which a network takes part."""

@@ -31,7 +31,7 @@ from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD, describe_proxy
 from jobs._stages import Asked
-from jobs._stages.kept import keep, keep_probes, kept_folder, write_clean
+from jobs._stages.kept import keep, keep_probes, kept_folder, write_held_out
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
@@ -95,7 +95,7 @@ def evaluate(
         describe_proxy(connection, proxy)
         write_reader(connection, method=METHOD, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_clean(connection, about, log_posteriors, frames, prompt_folds, build)
+        write_held_out(connection, about, log_posteriors, frames, prompt_folds, build)
         replace_rows(connection, "layer_scores", scores, key, build)
         replace_rows(connection, "layer_selection", chosen, key, build)
     _report(frames.metrics, chosen, key)

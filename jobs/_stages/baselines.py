@@ -34,7 +34,7 @@ from backend.traces import Trace
 from jobs import _common
 from jobs._stages import Asked
 from jobs._stages.baseline_methods import CHECKPOINTS, METHODS, QUICK, Method, Notes, method_of, truncation_tokenizer
-from jobs._stages.kept import keep, kept_folder, write_clean
+from jobs._stages.kept import keep, kept_folder, write_held_out
 
 Floats = npt.NDArray[np.float32]
 MATH = "math100"
@@ -144,7 +144,7 @@ def evaluate(
             _common.describe_proxy(connection, method.proxy)
         write_reader(connection, method=method.method, name=method.name, proxy=method.proxy, view=method.view)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_clean(connection, about, clean, frames, prompt_folds, build)
+        write_held_out(connection, about, clean, frames, prompt_folds, build)
     _report(key, frames)
 
 

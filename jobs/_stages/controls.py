@@ -37,7 +37,7 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
 from jobs._stages.bench import Bench
-from jobs._stages.kept import keep, kept_folder, write_clean
+from jobs._stages.kept import keep, kept_folder, write_held_out
 
 Floats = npt.NDArray[np.float32]
 NAMES: Mapping[str, str] = {
@@ -167,7 +167,7 @@ def _write(
         write_reader(connection, method=method, name=name, proxy=bench.proxy, view=bench.view)
         key = bench.key(method)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_clean(connection, about, log_posteriors, frames, bench.rows.prompt_folds, build)
+        write_held_out(connection, about, log_posteriors, frames, bench.rows.prompt_folds, build)
         replace_rows(connection, "layer_selection", blocks, key, build)
         _report(method, bench, frames.metrics)
 

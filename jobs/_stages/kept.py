@@ -141,7 +141,7 @@ def kept_log_posteriors(folder: Path, again: str) -> Floats:
     return array
 
 
-def write_clean(
+def write_held_out(
     connection: duckdb.DuckDBPyConnection,
     key: Mapping[str, object],
     log_posteriors: Floats,
@@ -149,10 +149,16 @@ def write_clean(
     prompt_folds: npt.NDArray[np.intp],
     build_id: str,
 ) -> None:
-    """Write the attribution of whole responses, out of fold, with the intervals of its accuracies."""
+    """Write the attribution of responses grouped inside their folds, whole or cut, with the accuracies' intervals."""
+    write_attribution(connection, key, with_intervals(frames, log_posteriors, prompt_folds), build_id)
+
+
+def with_intervals(
+    frames: AttributionFrames, log_posteriors: Floats, prompt_folds: npt.NDArray[np.intp]
+) -> AttributionFrames:
+    """The same results with the intervals of their accuracies, of groups inside the folds."""
     intervals = accuracy_intervals(cluster_hits(log_posteriors, prompt_folds))
-    metrics = pd.concat([frames.metrics, intervals], ignore_index=True)
-    write_attribution(connection, key, replace(frames, metrics=metrics), build_id)
+    return replace(frames, metrics=pd.concat([frames.metrics, intervals], ignore_index=True))
 
 
 def write_attribution(

@@ -16,7 +16,7 @@ from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file
 from backend.readouts.domain import balanced
 from backend.store.writers import replace_rows
 from jobs._stages.baselines import MATH
-from jobs._stages.kept import keep, write_attribution, write_clean
+from jobs._stages.kept import keep, write_attribution, write_held_out
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_members import CLEAN, Scorer
 
@@ -46,10 +46,10 @@ def write_lengths(
         about = {**key, "benchmark": "agent500", "condition": length}
         if length == CLEAN:
             clean = _accuracies(frames.metrics)
-            write_clean(connection, about, log_posteriors, frames, rows.prompt_folds, build)
+            write_held_out(connection, about, log_posteriors, frames, rows.prompt_folds, build)
         else:
             frames = _with_retained(frames, clean)
-            write_attribution(connection, about, frames, build)
+            write_held_out(connection, about, log_posteriors, frames, rows.prompt_folds, build)
         calibrated = calibrator.measure(length, log_posteriors)
         for metric, part in calibrated.groupby("metric"):
             replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)

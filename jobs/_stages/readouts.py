@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from backend.audit.enrollable import LINEAR
 from backend.errors import AtlasError
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import fuse, transfer
@@ -59,7 +60,7 @@ READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
     *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", "fused-text-tuned", FUSED, "fused-tuned", LIVE, WORDED),
+    *("fused-states", "fused-text", "fused-text-tuned", LINEAR, FUSED, "fused-tuned", LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
@@ -138,6 +139,10 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     if len(plan.blocks) > 1:
         states = [member for proxy in plan.blocks for member in plan.members(proxy)]
         out["fused-states", together] = (f"Fused states · {together}", states)
+    if plan.network and plan.grams:
+        linear = [member for bank in (*plan.blocks, *plan.grams) for member in plan.members(bank)]
+        name = f"Fused without networks · {together}"
+        out[LINEAR, together] = (name, [member for member in linear if not member.endswith(f"@{NETWORK}")])
     encoder = f"{TUNED}-{plan.tuned}"
     for banks, method, proxy, name in (
         (plan.texts, "fused-text", None, "Fused texts"),

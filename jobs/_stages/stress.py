@@ -35,7 +35,7 @@ from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import Asked
-from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, kept_probes, write_attribution
+from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, kept_probes, with_intervals, write_attribution
 from jobs._stages.readers import KeptReader, measured_readers
 from jobs._stages.readouts import METHODS as READOUTS
 
@@ -169,7 +169,8 @@ def _conditions(
     for length in LENGTHS:
         if (reader.folder / length_file(length)).exists():
             log_posteriors = reader.array(length_file(length), (len(sources) * prompts, len(sources)))
-            yield "agent500", length, attribution_frames(log_posteriors, sources, families, rows.prompt_folds)
+            frames = attribution_frames(log_posteriors, sources, families, rows.prompt_folds)
+            yield "agent500", length, with_intervals(frames, log_posteriors, rows.prompt_folds)
             yield "agent500", f"{length}-global", global_frames(log_posteriors, sources, families)
     if (reader.folder / TRANSFER_FILE).exists():
         others = len(release.prompts("math100")["sample_id"].iloc[:limit])

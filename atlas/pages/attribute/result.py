@@ -22,7 +22,7 @@ from atlas.pages.attribute.validated import validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
-from backend.audit.enrollable import ENCODED, NETWORKS, WORDED, reads_text
+from backend.audit.enrollable import ENCODED, LINEAR, NETWORKS, WORDED, reads_text
 from backend.store import queries
 
 QUESTIONS = {
@@ -118,7 +118,7 @@ def _split(reader: str) -> str:
             f"What scores reads {states}{also}; its network is replaced by the plane through this response and an "
             "average one, and with that the "
         )
-    return f"What scores is linear in {f'{states} and {words}' if method == WORDED else states}, so the "
+    return f"What scores is linear in {f'{states} and {words}' if method in (WORDED, LINEAR) else states}, so the "
 
 
 def _share(value: float) -> str:
