@@ -50,7 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", default="Untitled case", help="name of the case")
     parser.add_argument("--question", help="what is asked, in a sentence")
     parser.add_argument(
-        "--prior", type=Path, metavar="FILE", help="JSON object of weights by source (default: all the same)"
+        "--prior",
+        type=Path,
+        metavar="FILE",
+        help="JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)",
     )
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
     for role in ("response", "prompt", "time", "label", "name"):
@@ -160,8 +163,10 @@ def _prior(path: Path | None) -> dict[str, float] | None:
         return None
     try:
         told = json.loads(path.read_text("utf-8"))
+        if isinstance(held := told.get("reference"), dict):
+            told = dict(zip(held["sources"], held["prior"], strict=True))
         return {str(label): float(weight) for label, weight in told.items()}
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
 
 

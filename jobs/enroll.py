@@ -118,7 +118,13 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
     if not arguments.name:
         raise AtlasError("The ecosystem has no name", "Give --name NAME")
     check_name(arguments.name)
-    (view,) = _common.views_of(arguments.view)[:1]
+    views = _common.views_of(arguments.view)
+    if arguments.readout not in (None, METHOD) or len(views) > 1 or arguments.limit is not None:
+        raise AtlasError(
+            f"Labelled traces are all read, in one view, and scored by {METHOD}",
+            "Leave --readout and --limit out, and give one --view; the other readers are made of a roster's evaluation",
+        )
+    (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
     found = read_labelled(arguments.traces, columns, _families(arguments.families))
     for note in found.notes:

@@ -95,6 +95,12 @@ def test_json_gives_what_the_command_line_gives(
     assert report["results"] == told["report"]["results"]
     assert report["traces"] == told["report"]["traces"]
     assert differences(report, told["report"]) == []
+    # The report's own command takes the prior out of the report.
+    assert "--prior report.json" in told["report"]["command"]
+    asked[asked.index("--prior") + 1] = str(page.with_suffix(".json"))
+    again = tmp_path / "again.html"
+    assert main([*asked, "--orders", "20", "--report", str(again)]) == 0
+    assert differences(report, json.loads(again.with_suffix(".json").read_text("utf-8"))) == []
     # Nothing is left of what was sent.
     assert not [file for file in (folder / "cache").rglob("*") if file.is_file()]
     assert problem(server.test_client().get(f"/api/jobs/{told['job']}"), 404)["remedy"]

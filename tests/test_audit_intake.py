@@ -415,7 +415,7 @@ def test_a_problem_says_no_word_of_the_line() -> None:
         ("utf-16-le", "no byte order mark"),
         ("utf-16-be", "no byte order mark"),
         ("utf-32", "UTF-32"),
-        ("latin-1", "a guess: byte"),
+        ("latin-1", "Windows-1252 (a guess: byte"),
     ],
 )
 def test_encodings(codec: str, words: str) -> None:
@@ -424,6 +424,14 @@ def test_encodings(codec: str, words: str) -> None:
         assert said(intake) == [("über", "café")]
         assert words in intake.layout.encoding
         assert any("guess" in note for note in intake.notes) == (codec == "latin-1")
+
+
+def test_what_spreadsheets_write_keeps_its_quotation_marks() -> None:
+    intake = read("prompt,response\nq,It’s “fine” – 5 €\n".encode("cp1252"), "x.csv")
+    assert said(intake) == [("q", "It’s “fine” – 5 €")]
+    # A byte that stands for nothing there leaves the older guess, in which every byte is a character.
+    intake = read(b"prompt,response\nq,caf\xe9 \x81\n", "x.csv")
+    assert said(intake) == [("q", "café \x81")] and "Latin-1" in intake.layout.encoding
 
 
 def test_gzip_is_unpacked_and_a_bomb_is_not() -> None:

@@ -161,6 +161,8 @@ def test_the_rule() -> None:
     assert in_words(0.1) == "no support either way"
     assert in_words(-2.5) == "moderately strong support for the alternative"
     assert in_words(50.0) == "extremely strong support for the named source"
+    assert in_words(2.5, "family") == "moderately strong support for the family of the named source"
+    assert in_words(-2.5, "family") == "moderately strong support for the other families"
     with pytest.raises(ValueError, match="not a number"):
         in_words(float("nan"))
 

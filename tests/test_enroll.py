@@ -71,6 +71,14 @@ def enroll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+@pytest.mark.parametrize("option", [("--readout", "fused-live"), ("--view", "ur,r"), ("--limit", "5")])
+def test_what_labelled_traces_cannot_have_is_refused(
+    enroll: Run, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+) -> None:
+    assert enroll(lines(), *option) != 0
+    assert "scored by reader-paper" in capsys.readouterr().err
+
+
 def received(label: str | None, prompt: str, response: str) -> Received:
     return Received(1, 0, prompt, response, None, label, None, trace_hash(prompt, response))
 

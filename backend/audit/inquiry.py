@@ -257,13 +257,16 @@ def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], E
 
 
 def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
-    """The command line that gives the same answer on a machine with the same enrolment."""
+    """The command line that gives the same answer on a machine with the same enrolment.
+
+    A stated prior is taken from the report itself, which holds it.
+    """
     told: list[tuple[str, Any]] = [
         ("--enrolment", enrolment.name),
         ("--claimed", settings.claimed),
         ("--case", settings.case),
         ("--question", settings.question),
-        ("--prior", "prior.json" if settings.prior else None),
+        ("--prior", "report.json" if settings.prior else None),
         ("--prior-statement", settings.prior_statement),
         *((f"--{role}-column", column) for role, column in asdict(settings.columns).items()),
         ("--keep-text", settings.show or None),

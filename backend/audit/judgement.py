@@ -70,8 +70,8 @@ def decide(log10_others: float, unknown_p: float | None, calibrated: bool) -> Ju
     return Judgement("AGAINST", "source", "the traces point away from this source", log10_others)
 
 
-def in_words(log10_ratio: float) -> str:
-    """The verbal scale: how strong, and for which side.
+def in_words(log10_ratio: float, level: str = "source") -> str:
+    """The verbal scale: how strong, and for which side; at the level of the family, for which families.
 
     Raises
     ------
@@ -83,7 +83,8 @@ def in_words(log10_ratio: float) -> str:
     words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
     if words == SCALE[0][1]:
         return words
-    return f"{words} for the {'named source' if log10_ratio > 0 else 'alternative'}"
+    sides = ("family of the named source", "other families") if level == "family" else ("named source", "alternative")
+    return f"{words} for the {sides[log10_ratio <= 0]}"
 
 
 def in_a_sentence(

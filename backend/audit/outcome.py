@@ -37,7 +37,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
         "complete": scored.complete,
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
-        "in_words": in_words(f.log10_others),
+        "in_words": in_words(f.log10_others, f.judgement.level),
         "candidates": [
             {
                 "source": sources[i],

@@ -165,7 +165,9 @@ results.interval.probability_high | share }}{% endif %}. The rule says: {{ resul
 {% if results.siblings %}The members of the leading family that are not told apart: {{ results.siblings | join(", ")
 }}.{% endif %}
 {{ " " }}Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
-{% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}.</p>{% endif %}
+{% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}.{%
+if report.validation and not report.validation.rows | selectattr("part", "in", ["unknown", "refit"]) | list %} How often
+this test is wrong was not measured for this reader.{% endif %}</p>{% endif %}
 {% if not results.stop %}<p>Sequential stop: {{ "not asked, because it was fitted for whole responses and these were
 cut at one length"
 if report.method.condition != "clean" else "the enrolment has no rule for it" }}.</p>{% endif %}
@@ -248,8 +250,9 @@ all.</p>{% endif %}
 }}</td>
 <td>{{ problem.reason }}</td><td></td></tr>{% endfor %}
 {% for exclusion in report.exclusions[:rows] %}<tr><td class="n">{{ exclusion.place }}</td><td></td>
-<td>{{ exclusion.reason }}</td><td class="mono">{{ exclusion.sha256 }}</td></tr>{% endfor %}</tbody></table>{% else
-%}<p>Nothing.</p>{% endif %}
+<td>{{ exclusion.reason }}</td><td class="mono">{{ exclusion.sha256 }}</td></tr>{% endfor %}</tbody></table>{% if
+[report.input.problems | length, report.exclusions | length] | max > rows %}<p class="small">The first {{ rows }} of a
+kind are listed; the JSON file holds all.</p>{% endif %}{% else %}<p>Nothing.</p>{% endif %}
 {% for note in report.input.notes %}<p class="small">{{ note }}</p>{% endfor %}
 
 <h2>How well does this do in such a case?</h2>

@@ -263,10 +263,18 @@ def _without_text(trace: Seen) -> dict[str, Any]:
 def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
     name = results["subject"]
     role = "the source that is claimed" if results["claimed"] else "the leading source, because none was claimed"
+    nobody = {"name": "none enrolled", "text": "The traces come from a source that is not enrolled."}
+    if results["level"] == "family":
+        family = next(row["family"] for row in results["candidates"] if row["source"] == name)
+        return [
+            {"name": "family", "text": f"The traces come from the family {family}, that of {name} ({role})."},
+            {"name": "another enrolled family", "text": "The traces come from an enrolled source of another family."},
+            nobody,
+        ]
     return [
         {"name": "named source", "text": f"The traces come from {name} ({role})."},
         {"name": "another enrolled source", "text": f"The traces come from an enrolled source other than {name}."},
-        {"name": "none enrolled", "text": "The traces come from a source that is not enrolled."},
+        nobody,
     ]
 
 

@@ -354,6 +354,34 @@ def test_two_sessions_do_not_see_each_other(browser: Browser, tmp_path: Path) ->
     assert "mine.jsonl" not in browser.run("return document.body.innerText")
 
 
+def test_two_sessions_at_once_do_not_see_each_other(browser: Browser, tmp_path: Path) -> None:
+    # One machine by two names, so that one browser keeps two jars of cookies.
+    one, two = browser, Browser(browser.driver, browser.url.replace("127.0.0.1", "localhost"))
+    tabs = {}
+    for person, name in ((one, "mine"), (two, "yours")):
+        if tabs:
+            browser.driver.switch_to.new_window("tab")
+        tabs[name] = browser.driver.current_window_handle
+        opened(person)
+        given(person, file_of(tmp_path, f"{name}.jsonl", [f"The secret of {name} is {i}." for i in range(40)]))
+        person.until("return document.querySelector('.preview-facts') && !document.querySelector('#attr-go').disabled")
+    for tab in tabs.values():  # the second begins while the first one's traces are read
+        browser.driver.switch_to.window(tab)
+        browser.click("#attr-go")
+    jobs = set()
+    for name, tab in tabs.items():
+        browser.driver.switch_to.window(tab)
+        browser.until("return document.querySelector('.verdict-word') !== null")
+        jobs.add(browser.run("return sessionStorage.getItem('attr-job')"))
+        said = browser.run("return document.body.innerText")
+        assert f"{name}.jsonl" in said
+        assert not any(f"{other}.jsonl" in said for other in tabs if other != name)
+    assert len(jobs) == 2
+    browser.driver.delete_all_cookies()
+    browser.driver.close()
+    browser.driver.switch_to.window(tabs["mine"])
+
+
 def test_hostile_names_and_text_stay_text(browser: Browser, tmp_path: Path) -> None:
     opened(browser, ecosystem="hostile")
     given(browser, file_of(tmp_path, "=cmd <b>.jsonl", [f"{SCRIPT} and more {i}" for i in range(6)]))

@@ -134,16 +134,22 @@ def _facts(report: Report) -> list[Component]:
             "Unknown source",
             UNKNOWN_HELP,
             "–" if results["unknown_p"] is None else f"p = {rate_text(results['unknown_p'])}",
-            "not tested: the ecosystem has no reference"
-            if results["unknown_p"] is None
-            else "an enrolled source could have made them"
-            if results["unknown_p"] > report["method"]["rule"]["unknown_p"]
-            else "unlike every enrolled source",
+            _unknown_words(report),
         ),
         ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], _cut(report))),
         ("Traces", "", f"{results['traces']:,}", _left_words(report)),
     ]
     return [parts.fact(*entry) for entry in facts]
+
+
+def _unknown_words(report: Report) -> str:
+    p, held = report["results"]["unknown_p"], report.get("validation")
+    if p is None:
+        return "not tested: the ecosystem has no reference"
+    known = p > report["method"]["rule"]["unknown_p"]
+    said = "an enrolled source could have made them" if known else "unlike every enrolled source"
+    tried = held is None or any(row["part"] in ("unknown", "refit") and row["sentence"] for row in held["rows"])
+    return said if tried else f"{said}; how often this test is wrong was not measured for this reader"
 
 
 def _between(results: Mapping[str, Any], low: str, high: str) -> str:

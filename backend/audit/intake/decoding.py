@@ -147,8 +147,15 @@ def _encoding(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
     try:
         _decode(inner, "utf-8", limits)
     except UnicodeDecodeError as error:
-        return "latin-1", f"Latin-1 (a guess: byte {error.start + 1:,} is no UTF-8)"
-    return "utf-8", "UTF-8"
+        guess = f"(a guess: byte {error.start + 1:,} is no UTF-8)"
+    else:
+        return "utf-8", "UTF-8"
+    inner.seek(0)
+    try:
+        _decode(inner, "cp1252", limits)  # what spreadsheets write; five of its bytes stand for nothing
+    except UnicodeDecodeError:
+        return "latin-1", f"Latin-1 {guess}"
+    return "cp1252", f"Windows-1252 {guess}"
 
 
 def _check(inner: BinaryIO, codec: str, words: str, limits: Limits) -> None:
