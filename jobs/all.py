@@ -153,7 +153,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     domains = ["--benchmark", "agent500,math100"]
     sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, which say nothing of a look
     yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, *sweep]
-    texts = ["ngram-word", *(["dna"] if encoder else [])]
+    texts = ["ngram-word", "ngram-char", *(["dna"] if encoder else [])]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     prune = [] if arguments.keep else ["--prune"]
     yield "publish", ["publish", *work, *target, *prune]

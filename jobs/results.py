@@ -25,6 +25,7 @@ from jobs._results.costs import cost_sections
 from jobs._results.findings import findings
 from jobs._results.readouts import readout_sections
 from jobs._results.tables import sections
+from jobs._results.without import without_results
 from jobs._stages import STAGES
 
 INTRODUCTION = """# Results
@@ -79,6 +80,7 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     yield from comparisons(book, summary_rows(cursor, "comparisons"))
     yield from audit_sections(book, summary_rows(cursor, "audit_validation"))
     yield from findings(book)
+    yield from without_results(book, cursor)
     yield from _builds(book)
 
 

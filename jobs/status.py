@@ -27,7 +27,8 @@ from jobs import _common
 from jobs._common import METHOD
 from jobs._stages import STAGES
 
-SHORTENED = ("t128-global", "t64-global", "t32-global")
+STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
+MAPPED = ("ngram-word", "ngram-char", "dna")
 CONTROLS = (
     *("reader-dc", "reader-ac", "temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final"),
     *("temporal-mean-max", "temporal-final-max", "dct-q2", "dct-q4", "dct-q8", "mixture-1", "mixture-2"),
@@ -192,11 +193,10 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
                 command = f"{evaluate} attribution --view {view} --roster {roster}"
                 wanted = [("attribution", reader[view], roster, "agent500 clean")]
                 yield record.item("evaluate attribution", f"{proxy} · {view} · {roster}", command, wanted)
-            about = [f"agent500 {name}" for name in SHORTENED] + ["math100 clean"]
-            wanted = [("attribution", reader["ur"], roster, name) for name in about]
-            yield record.item(
-                "evaluate stress", f"{proxy} · ur · {roster}", f"{evaluate} stress --roster {roster}", wanted
-            )
+            for view in VIEWS:
+                wanted = [("attribution", reader[view], roster, name) for name in STRESSED]
+                command = f"{evaluate} stress --view {view} --roster {roster}"
+                yield record.item("evaluate stress", f"{proxy} · {view} · {roster}", command, wanted)
             wanted = [("audit", reader["ur"], roster, part) for part in VALIDATED]
             command = f"{evaluate} audit --roster {roster}"
             yield record.item("evaluate audit", f"{proxy} · ur · {roster}", command, wanted)
@@ -204,10 +204,10 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         wanted += [("variance", reader[view], "100-way", "") for view in VIEWS]
         command = f"{evaluate} controls --view ur,r --roster 100-way"
         yield record.item("evaluate controls", f"{proxy} · 100-way", command, wanted)
-        wanted = [("cost", reader["ur"], "100-way", "")]
-        yield record.item("evaluate cost", f"{proxy} · 100-way", f"{evaluate} cost --roster 100-way", wanted)
-        wanted = [("relationships", reader["ur"], "", name) for name in PROTOCOLS]
-        yield record.item("relate", f"READER · {proxy}", f"python -m jobs relate --proxy {proxy}", wanted)
+        for view in VIEWS:
+            wanted = [("relationships", reader[view], "", name) for name in PROTOCOLS]
+            command = f"python -m jobs relate --proxy {proxy} --view {view}"
+            yield record.item("relate", f"READER · {proxy} · {view}", command, wanted)
         for roster in rosters:
             wanted = [("maps", reader[view], roster, name) for view in VIEWS for name in BENCHMARKS]
             command = f"python -m jobs map --proxy {proxy} --view r,ur --roster {roster} --benchmark agent500,math100"
@@ -217,7 +217,12 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         wanted = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
         command = f"python -m jobs evaluate --stage baselines --roster {roster}"
         yield record.item("evaluate baselines", roster, command, wanted)
+        about = [("attribution", key[1], roster, name) for key in wanted for name in STRESSED]
+        command = f"python -m jobs evaluate --stage stress --roster {roster}"
+        yield record.item("evaluate stress", f"baselines · {roster}", command, about)
         clean = [key[1] for key in record.held if (key[0], *key[2:]) == ("attribution", roster, "agent500 clean")]
+        command = f"python -m jobs evaluate --stage cost --view ur,r --roster {roster}"
+        yield record.item("evaluate cost", roster, command, [("cost", name, roster, "") for name in clean or [""]])
         compared = [name for name in clean if name.partition("/")[0] in (METHOD, *BASELINES)]
         wanted = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
@@ -226,8 +231,15 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
             wanted = [present.get(FUSED, ("attribution", FUSED, roster, "agent500 clean"))]
             command = f"python -m jobs evaluate --stage readouts --roster {roster}"
             yield record.item("evaluate readouts", roster, command, wanted)
-    wanted = [("relationships", name, "", protocol) for name in ("mpt", "phylolm") for protocol in PROTOCOLS]
-    yield record.item("relate", "MPT and PhyloLM", "python -m jobs relate --method mpt,phylolm", wanted)
+        for name in MAPPED:
+            reader_of = next((key[1] for key in record.held if key[0] == "maps" and key[1].startswith(name)), name)
+            wanted = [("maps", reader_of, roster, benchmark) for benchmark in BENCHMARKS]
+            command = f"python -m jobs map --method {name} --view r --roster {roster} --benchmark agent500,math100"
+            yield record.item("map", f"{name} · {roster}", command, wanted)
+    for name in ("mpt", "phylolm", "dna"):
+        readers = [key[1] for key in record.held if key[0] == "relationships" and key[1].partition("/")[0] == name]
+        wanted = [("relationships", (readers or [name])[0], "", protocol) for protocol in PROTOCOLS]
+        yield record.item("relate", name, f"python -m jobs relate --method {name}", wanted)
 
 
 def reference(record: Record) -> Item:

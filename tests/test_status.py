@@ -140,7 +140,9 @@ def test_what_was_made_has_its_age_and_duration(place, capsys):
     assert "done" in done
     assert done.split()[-2:] == ["5.0", "min"]
     assert "missing" in state(lines, "evaluate attribution", "· r ·")
-    assert "1 of 4" in state(lines, "evaluate stress")
+    assert "1 of 4" in state(lines, "evaluate stress", "· ur ·")
+    for stage in ("evaluate cost", "evaluate stress  baselines", "relate  dna"):
+        assert "missing" in state(lines, *stage.split("  "))
     publish(work, place / "data")
     assert "done" in state(status(capsys, "--work", str(work), "--release", str(place / "none")), "publish  ")
 

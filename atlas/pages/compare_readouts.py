@@ -14,7 +14,7 @@ from atlas.data import PAPER_METHOD, Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import Series
+from atlas.figures.dots import Series, signed
 from atlas.figures.neighbourhoods import p_text
 from atlas.pages import intervals
 from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
@@ -22,9 +22,9 @@ from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
 from backend.store import comparison_queries, queries
 
-WORDS = "ngram-word"
+WORDS, TUNED = "ngram-word", "fused-tuned"
 MEMBERS: Mapping[str, str] = {
-    "fused-tuned": "Fused, and a fine-tuned encoder",
+    TUNED: "Fused, and a fine-tuned encoder",
     FUSED: "Fused: all members",
     "fused-linear": "Fused: all but the networks",
     "fused-states": "Fused: every proxy's states",
@@ -295,9 +295,26 @@ def gains(asked: Questions, view: View) -> Drawn:
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
         f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
-        f"n = {int(frame['n'].max())} clusters of fold and source.",
+        f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(asked, view)}",
     ]
     return Drawn(figure, sentence)
+
+
+def _encoder_gain(asked: Questions, view: View) -> str:
+    """What a fine-tuned encoder brings to the fused readout of the same proxies, in a sentence."""
+    held = readouts(asked, view)
+    for reader in held.loc[held["method"] == TUNED, "reader"]:
+        plain = str(reader).replace(TUNED, FUSED, 1)
+        tests = asked.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
+        found = tests.set_index("measure")
+        told = [
+            f"{signed(found.at[measure, 'difference'])} at {series.words} (p {p_text(found.at[measure, 'p_holm'])})"
+            for measure, series in BUDGETS.items()
+            if measure in found.index
+        ]
+        if told:
+            return f" A fine-tuned encoder beside the members of {asked.proxy_name(plain)}: {' and '.join(told)}."
+    return ""
 
 
 def goals_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:

@@ -100,6 +100,19 @@ def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
     )
 
 
+def roster_families(cursor: Cursor, roster: str) -> list[dict[str, Any]]:
+    """Sources of a roster by family and access, large families first: family, access, sources, build_id."""
+    return _dicts(
+        cursor,
+        """
+        SELECT family, access, count(*) AS sources, min(sources.build_id) AS build_id
+        FROM roster_members JOIN sources USING (source) WHERE roster = ?
+        GROUP BY family, access ORDER BY sum(count(*)) OVER (PARTITION BY family) DESC, family, access
+        """,
+        [roster],
+    )
+
+
 def build_rows(cursor: Cursor) -> dict[str, dict[str, Any]]:
     """Builds by id (columns of table ``builds``)."""
     return {row["build_id"]: row for row in _dicts(cursor, "SELECT * FROM builds ORDER BY build_id")}

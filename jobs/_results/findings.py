@@ -30,10 +30,13 @@ class Claim:
         The claim, and where the paper makes it.
     left, right : tuple of (method, Cell)
     view : str
+        Of both sides, unless the right one has ``other_view``.
     factor : float
         What the right side is multiplied by.
     margin : float
         For claims of a tie: how far the two may be apart, whichever is ahead. 0 for none.
+    other_view : str
+        View of the right side where it is another one; empty where it is not.
     """
 
     sentence: str
@@ -43,6 +46,7 @@ class Claim:
     view: str = "ur"
     factor: float = 1.0
     margin: float = 0.0
+    other_view: str = ""
 
 
 def _variance(block: str) -> Cell:
@@ -94,11 +98,68 @@ CLAIMS = (
         )
     ),
     Claim(
+        "two modes are within one point of the mean at K = 1",
+        "tab:matched_temporal_controls",
+        ("dct-q2", pooled(1)),
+        ("temporal-mean", pooled(1)),
+        margin=0.01,
+    ),
+    Claim(
+        "two modes beat eight at K = 100",
+        "tab:matched_temporal_controls",
+        ("dct-q2", pooled(100)),
+        ("dct-q8", pooled(100)),
+    ),
+    Claim(
+        "the response alone beats prompt and response at K = 1",
+        "Proxy input",
+        (READER, pooled(1)),
+        (READER, pooled(1)),
+        view="r",
+        other_view="ur",
+    ),
+    Claim(
+        "prompt and response beat the response alone at K = 100",
+        "Proxy input",
+        (READER, pooled(100)),
+        (READER, pooled(100)),
+        other_view="r",
+    ),
+    *(
+        Claim(
+            f"{words} at K = {k}",
+            "tab:aggregation_design_pilot",
+            (left, pooled(k)),
+            (right, pooled(k)),
+            margin=margin,
+        )
+        for words, left, right, margin in (
+            ("64 uniform positions beat 16", "positions-64", "positions-16", 0.0),
+            ("every fourth token is within one point of 32 positions", "positions-stride4", "positions-32", 0.01),
+            ("equal weights beat Fisher weights", "positions-16", "positions-fisher", 0.0),
+            ("25 % Fisher weights are within one point of equal ones", "positions-fisher25", "positions-16", 0.01),
+        )
+        for k in (1, 50, 100)
+    ),
+    Claim(
+        "a supervised projection to 64 dimensions beats the full fingerprint at K = 100",
+        "Appendix, Projection Pilot",
+        ("centroid-svd", pooled(100)),
+        (READER, pooled(100)),
+    ),
+    Claim(
         "two modes are within one point of two learned mixtures at K = 1",
         "tab:matched_temporal_controls",
         ("dct-q2", pooled(1)),
         ("mixture-2", pooled(1)),
         margin=0.01,
+    ),
+    Claim(
+        "every error at K = 100 stays in the family",
+        "Where do the remaining errors concentrate?",
+        (READER, attribution("errors_within_family", 100, "pooled")),
+        (READER, attribution("errors", 100, "pooled")),
+        margin=0.5,
     ),
     Claim(
         "64 tokens beat 32",
@@ -224,9 +285,10 @@ def _claims(book: Book) -> Iterator[str]:
         for row in book.readers:
             if row["method"] != READER or row["view"] != claim.view or row["proxy"] is None:
                 continue
+            right_view = claim.other_view or claim.view
             sides = [
-                book.number(cell, row["reader"].replace(READER, method, 1))
-                for method, cell in (claim.left, claim.right)
+                book.number(cell, f"{method}/{row['proxy']}/{view}")
+                for (method, cell), view in ((claim.left, claim.view), (claim.right, right_view))
             ]
             if sides[0] is not None and sides[1] is not None:
                 known[row["origin"]].append((row["proxy"], sides[0], sides[1]))

@@ -208,7 +208,8 @@ def _printed_best(book: Book, goal: Goal, *, baselines: bool) -> str:
     if not held:
         return ABSENT
     best = max(held, key=lambda p: p.value)
-    return f"{as_printed(best.text)} {best.row}"
+    kept = book.kept.get((best.place, best.row, best.column))
+    return f"{as_printed(best.text)}{book.cite([kept['build_id']]) if kept else ''} {best.row}"
 
 
 def _plain(value: float) -> str:

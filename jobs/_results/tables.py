@@ -170,15 +170,15 @@ def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[t
     text = as_printed(number.text) + _qualified(parts)
     cell = _question(table, row, column, ours=False)
     builds = []
-    for reader in row.published if cell is not None else ():
+    for reader in filter(None, row.published) if cell is not None else ():
         found = book.number(cell, reader) if cell is not None else None
         builds += list(found.builds) if found is not None else []
     kept = book.kept.get((table.place, row.name, column), {})
     value = kept.get("file_value")
+    if kept and not builds:
+        builds = [kept["build_id"]]
     if value is not None and not number.agrees(value):
         return f"{text} (file {like(value, number.text)}{book.cite(builds)})"
-    if value is not None and not builds:
-        builds = [kept["build_id"]]
     return text + book.cite(builds)
 
 
