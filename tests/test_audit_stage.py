@@ -11,7 +11,7 @@ from backend.audit.fitted import WITH_BIAS, fit_attachments
 from backend.audit.sequential import StopRule, fit_stop_rule, nearest_sources, running_ratios
 from backend.audit.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
 from backend.errors import AtlasError
-from backend.readouts.discriminant import ShrinkageDiscriminant
+from backend.readouts.estimators import ShrinkageDiscriminant
 from backend.release import Release
 from backend.store.audit_queries import validated, validation
 from backend.store.database import open_work

@@ -20,8 +20,9 @@ from backend.errors import AtlasError
 from backend.probe import LinearProbe, fit_probe
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
-from backend.readouts.discriminant import LinearReadout, ShrinkageDiscriminant
+from backend.readouts.discriminant import LinearReadout
 from backend.readouts.ensemble import Ensemble, Member
+from backend.readouts.estimators import ShrinkageDiscriminant
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
 from backend.readouts.softmax import SoftmaxSettings, fit_grams

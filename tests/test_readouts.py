@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from backend.readouts.discriminant import ShrinkageDiscriminant, fit_discriminant
+from backend.readouts.discriminant import fit_discriminant
+from backend.readouts.estimators import GramClassifier, NetworkClassifier, ShrinkageDiscriminant, StackClassifier
 from backend.readouts.grams import count_grams
 from backend.readouts.moments import merged, moments_of, within_scatter
+from backend.readouts.network import NetworkSettings
 from backend.readouts.softmax import SoftmaxSettings, fit_grams, weighed
 from backend.readouts.stack import cells_of, fit_stack, fit_weights
 
@@ -193,3 +195,25 @@ def test_a_stack_has_weights_for_every_cell_and_the_shared_ones_for_an_empty_cel
 def test_cells_see_length_and_how_a_text_ends():
     cells = cells_of(np.array([3, 24, 500, 500]), ["Yes.", "and then", "Done.\n", "so the"])
     assert cells.tolist() == [0, 5 + 1, 4, 5 + 4]
+
+
+def test_estimators_stack_what_each_says_of_rows_that_it_has_not_seen():
+    rng = np.random.default_rng(2)
+    labels = np.tile(np.arange(4), 90)
+    centres = rng.standard_normal((4, 6))
+    rows = (centres[labels] + rng.standard_normal((360, 6))).astype(np.float32)
+    habits = [rng.choice(list("abcdefgh"), 3) for _ in range(4)]
+    words = np.array([" ".join([*rng.choice(habits[label], 2), *rng.choice(list("abcdefgh"), 6)]) for label in labels])
+    fit, weigh, ask = np.split(np.arange(360), 3)
+    network = NetworkClassifier(NetworkSettings(hidden=8, epochs=20, batch=32, rate=0.02))
+    members = [
+        (ShrinkageDiscriminant().fit(rows[fit], labels[fit]), rows),
+        (network.fit(rows[fit], labels[fit], [rows[fit] / 2]), rows),
+        (GramClassifier().fit(list(words[fit]), labels[fit], [[text[:5] for text in words[fit]]]), words),
+    ]
+    said = [[member.predict_log_proba(read[some]) for member, read in members] for some in (weigh, ask)]
+    right = [(member.predict(read[ask]) == labels[ask]).mean() for member, read in members]
+    stack = StackClassifier(pull=1.0).fit(said[0], labels[weigh])
+    assert min(right) > 0.35
+    assert (stack.predict(said[1]) == labels[ask]).mean() > max(right)
+    np.testing.assert_allclose(np.exp(stack.predict_log_proba(said[1])).sum(1), 1, atol=1e-5)

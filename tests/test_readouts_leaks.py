@@ -12,6 +12,7 @@ from backend.evaluations.readout_members import (
     fold_moments,
     score_discriminants,
     score_grams,
+    score_network,
     score_transfer,
     scores_shape,
 )
@@ -19,12 +20,16 @@ from backend.evaluations.readouts import MODELS, fuse, models_of, training_folds
 from backend.protocol import FOLDS
 from backend.readouts.domain import balanced, balancing_bias
 from backend.readouts.grams import count_grams
+from backend.readouts.network import NetworkSettings, fit_network
 from backend.readouts.softmax import SoftmaxSettings
+from jobs._stages.readout_calibration import Calibrator
 
 CLASSES, PROMPTS, WIDTH = 6, 40, 10
 LABELS = np.repeat(np.arange(CLASSES), PROMPTS)
 FOLD = np.tile(np.arange(PROMPTS) % FOLDS, CLASSES)
 SETTINGS = SoftmaxSettings(features=500, epochs=4, batch=32)
+UNITS = NetworkSettings(hidden=12, epochs=8, batch=32, rate=0.02, dropout=0.0)
+MEMBERS = ["lda", "network", "word"]
 
 
 def states(seed: int = 0) -> np.ndarray:
@@ -42,21 +47,34 @@ def texts(seed: int = 0) -> list[str]:
 
 
 def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_words=None):
-    """Scores of both members, fitted on some rows and asked about the same or others."""
+    """Scores of all members, fitted on some rows and asked about the same or others."""
     again, again_words = rows if again is None else again, words if again_words is None else again_words
     moments = fold_moments(lambda some: rows[some], WIDTH, labels, FOLD, CLASSES)
-    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in ("lda", "word")}
+    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in MEMBERS}
     bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
     score_discriminants(lambda some: again[some], FOLD, bank, out)
     counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
     for model, readout in fit_gram_models([counts[True]], labels, FOLD, CLASSES, SETTINGS, range(len(MODELS))):
         score_grams(counts[False], FOLD, model, readout, out["word"])
+    for model in range(len(MODELS)):
+        train = np.flatnonzero(np.isin(FOLD, training_folds(model)))
+        network = fit_network([rows.astype(np.float16)], train, labels, CLASSES, UNITS, seed=model)
+        for slot, values in score_network(lambda some: again[some], FOLD, model, network).items():
+            fold = next(fold for fold in MODELS[model] if models_of(fold).index(model) == slot)
+            out["network"][slot, fold == FOLD] = values
     return out, bank
 
 
-def fused(out, labels=LABELS):
+def fused(out, labels=LABELS, validated=None):
     cells = {"clean": np.zeros(len(labels), dtype=np.intp)}
-    return fuse({"clean": out}, labels, FOLD, cells, 1, ["lda", "word"])
+    return fuse({"clean": out}, labels, FOLD, cells, 1, MEMBERS, validated)
+
+
+def calibrated(out, labels=LABELS) -> Calibrator:
+    """What makes the sums of traces probabilities, fitted as the stage does."""
+    calibrator = Calibrator(FOLD[:PROMPTS], CLASSES, {"clean": np.full(len(LABELS), 60)})
+    fused(out, labels, calibrator.fit)
+    return calibrator
 
 
 def test_every_row_is_scored_by_models_that_have_not_seen_its_fold():
@@ -108,6 +126,11 @@ def test_noise_in_a_test_fold_changes_none_of_its_scores(fold):
             assert np.array_equal(plain[name][slot, held == FOLD], other[name][slot, held == FOLD])
         assert not np.array_equal(plain[name][0, ~inside], other[name][0, ~inside])
     assert np.array_equal(fused(plain).posteriors["clean"][inside], fused(other, shuffled).posteriors["clean"][inside])
+    before, after = calibrated(plain), calibrated(other, shuffled)
+    assert {k for _, k in before.fitted} == {1, 5}
+    for k in (1, 5):
+        assert before.fitted[fold, k] == after.fitted[fold, k]
+    assert before.fitted != after.fitted
 
 
 def test_another_domain_is_scored_by_all_outer_models_and_a_pool_takes_a_shift_out():
@@ -117,8 +140,8 @@ def test_another_domain_is_scored_by_all_outer_models_and_a_pool_takes_a_shift_o
     moved = states() + 4 * np.random.default_rng(3).standard_normal(WIDTH).astype(np.float32)
     found = {"lda": np.empty((FOLDS, len(LABELS), CLASSES), dtype=np.float32)}
     score_transfer(lambda some: moved[some], len(LABELS), bank, found)
-    found["word"] = np.full_like(found["lda"], -np.log(CLASSES))
-    plain = transfer(found, stacks, np.zeros(len(LABELS), dtype=np.intp), ["lda", "word"])
+    found |= {name: np.full_like(found["lda"], -np.log(CLASSES)) for name in ("network", "word")}
+    plain = transfer(found, stacks, np.zeros(len(LABELS), dtype=np.intp), MEMBERS)
     assert plain.shape == (FOLDS, len(LABELS), CLASSES)
     wanted = bank["lda"][2].log_posterior(moved)
     assert np.allclose(found["lda"][2], wanted, atol=1e-3)

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax
 
-from backend.readouts.moments import Moments, moments_of, within_scatter
+from backend.readouts.moments import Moments, within_scatter
 
 Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
 VARIANCE_FLOOR = 1e-12
 
 
@@ -88,25 +87,3 @@ def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:
     return LinearReadout(
         moments.centre.astype(np.float32), (weight / scale[:, None]).astype(np.float32), bias.astype(np.float32)
     )
-
-
-class ShrinkageDiscriminant:
-    """The same in scikit-learn's manner, for rows that fit into memory.
-
-    Parameters
-    ----------
-    shrinkage : float
-    """
-
-    def __init__(self, shrinkage: float = 0.1) -> None:
-        self.shrinkage = shrinkage
-
-    def fit(self, rows: Floats, labels: Ints) -> ShrinkageDiscriminant:
-        """Fit on rows (n, D) and labels (n,), integers from 0."""
-        moments = moments_of([(rows, labels)], int(labels.max()) + 1, rows.shape[1])
-        self.readout_ = fit_discriminant(moments, self.shrinkage)
-        return self
-
-    def predict_log_proba(self, rows: Floats) -> Floats:
-        """Log-posteriors (n, C) of rows (n, D)."""
-        return self.readout_.log_posterior(rows)
