@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from backend.audit import sessions, uploads
+from backend.audit.chain import digest
 from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
@@ -105,6 +106,33 @@ def test_tokens_sum_to_the_score(service: Service) -> None:
             service.tokens(ANN, job, row, source)
     with pytest.raises(AtlasError, match="the same"):
         service.tokens(ANN, job, 1, "code", "code")
+
+
+def test_a_report_says_what_else_its_session_asked(service: Service) -> None:
+    upload = service.upload(ANN, "t.jsonl", file_of("shout"))
+    reports = []
+    for claim in ("code", "plain", "shout"):
+        job = service.start(ANN, upload.key, Settings(claimed=claim, orders=5))
+        service.wait(ANN, job, PATIENCE)
+        reports.append(service.report(ANN, job))
+    ends = [report["steps"][-1]["sha256"] for report in reports]
+    assert [report["session"] for report in reports] == [
+        {"earlier": 0, "last_step": None}, {"earlier": 1, "last_step": ends[0]}, {"earlier": 2, "last_step": ends[1]}
+    ]  # fmt: skip
+    assert reports[2]["steps"][0]["details"]["session"] == reports[2]["session"]
+    assert alterations(reports[2]) == []
+    assert ends[1] in service.export(ANN, job, "html")
+    alone = reports[2] | {"session": {"earlier": 0, "last_step": None}}
+    assert any("session" in sentence for sentence in alterations(alone | {"sha256": digest_of(alone)}))
+    # Somebody else's questions are not counted.
+    other = service.upload(BEN, "t.jsonl", file_of("shout"))
+    job = service.start(BEN, other.key, Settings(orders=5))
+    service.wait(BEN, job, PATIENCE)
+    assert service.report(BEN, job)["session"]["earlier"] == 0
+
+
+def digest_of(report: dict[str, Any]) -> str:
+    return digest({key: value for key, value in report.items() if key != "sha256"})
 
 
 def test_two_sessions_do_not_see_each_other(service: Service) -> None:

@@ -29,7 +29,9 @@ STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
 """What must be the same whatever computed it."""
 SENTENCES = 12
 """Differences that are named one by one."""
-APART = frozenset({"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps"})
+APART = frozenset(
+    {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
+)
 """Parts that only the author can know, or that are compared in a way of their own."""
 IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})
 """What a trace has only from its file."""

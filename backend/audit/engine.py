@@ -113,6 +113,7 @@ class Engine:
                 keep_fingerprints=job.fingerprints,
                 others=[self.attributor(other) for other in job.others],
                 beside=beside,
+                earlier=job.earlier,
             )
 
     def tokens(self, enrolment: Enrolment, trace: Trace, number: int, source: str, rival: str) -> dict[str, Any]:

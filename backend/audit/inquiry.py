@@ -21,7 +21,7 @@ from backend.audit.companions import brought_by, companions_of
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake import COMMAND_LINE, Layout, Limits
 from backend.audit.outcome import reader_row
-from backend.audit.report import Question, build_report, encoded
+from backend.audit.report import Question, build_report, encoded, session_of
 from backend.audit.scores import ORDERS, SEED
 from backend.audit.selection import Selection, notes_on, selection_of
 from backend.audit.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
@@ -66,6 +66,7 @@ def audit(
     keep_fingerprints: bool = False,
     others: Sequence[Attributor] = (),
     beside: Callable[[Progress], None] | None = None,
+    earlier: Sequence[str] = (),
 ) -> Inquiry:
     """Score a file and report.
 
@@ -92,6 +93,9 @@ def audit(
         Further readers of the same traces; what they find stands beside the answer and does not change it.
     beside : callable, optional
         Receives their progress.
+    earlier : sequence of str
+        Hashes of the last steps of what was asked before in the same session, in that order: the report says how many
+        there are, so that the one that is shown is not taken for the only one.
 
     Returns
     -------
@@ -105,7 +109,9 @@ def audit(
     enrolment = attributor.enrolment
     selection = selection or selection_of(settings, limits)
     prior, rival = checked(enrolment, settings)
-    chain = Chain().append("file", {"sha256": layout.sha256, "size": layout.size, "columns": asdict(layout.columns)})
+    session = session_of(earlier)
+    file = {"sha256": layout.sha256, "size": layout.size, "columns": asdict(layout.columns)}
+    chain = Chain().append("file", file | {"session": session})
     chain = chain.append(
         "question",
         {
@@ -175,6 +181,7 @@ def audit(
         heat_maps=maps,
         readers=readers,
         selection={"keep_duplicates": selection.keep_duplicates, "characters": selection.most(limits)},
+        session=session,
     )
     return Inquiry(report, scored, findings)
 

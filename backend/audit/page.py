@@ -300,6 +300,9 @@ probe(s), {{ report.method.engine }}</td></tr>
 endfor %}
 <tr><td>Code</td><td class="mono">{{ report.method.code_version }}</td></tr>
 <tr><td>Orders, seed</td><td>{{ results.spread.orders }}, {{ results.spread.seed }}</td></tr>
+{% if report.session %}<tr><td>Answered before in the same session</td><td>{{ report.session.earlier }}{%
+if report.session.last_step %}, the last of them ended with step
+<span class="mono">{{ report.session.last_step }}</span>{% endif %}</td></tr>{% endif %}
 <tr><td>Command</td><td class="mono">{{ report.command }}</td></tr>
 <tr><td>Check it</td><td class="mono">python -m jobs verify REPORT.json --traces TRACES</td></tr>
 <tr><td>Report</td><td class="mono">{{ report.sha256 }}</td></tr>

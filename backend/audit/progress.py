@@ -165,7 +165,8 @@ class Running:
 class Job:
     """An audit that somebody asked for; its lock guards all that changes.
 
-    ``others`` are the further readers, ``select`` makes a selection of traces other than the settings' own.
+    ``others`` are the further readers, ``select`` makes a selection of traces other than the settings' own. ``earlier``
+    are the last steps of the session's reports so far, and ``last_step`` is that of this one.
     """
 
     name: str
@@ -178,6 +179,8 @@ class Job:
     fingerprints: bool = False
     others: tuple[Enrolment, ...] = ()
     select: Callable[[], Selection] | None = None
+    earlier: tuple[str, ...] = ()
+    last_step: str = ""
     beside: int = 0
     number: int = 0
     state: str = "queued"

@@ -110,6 +110,7 @@ def build_report(
     heat_maps: Sequence[tuple[int, str, TokenEvidence]] = (),
     readers: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any],
+    session: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Put the report together.
 
@@ -135,6 +136,8 @@ def build_report(
     selection : mapping
         By which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt or a
         response was refused.
+    session : mapping
+        From :func:`session_of`.
 
     Returns
     -------
@@ -149,6 +152,7 @@ def build_report(
         "format": FORMAT,
         "case": question.case,
         "question": question.question,
+        "session": dict(session),
         "created": chain.steps[-1]["at"],
         "propositions": _propositions(results),
         "reference": {
@@ -202,6 +206,11 @@ def build_report(
     }
     report: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return report | {"sha256": digest(report)}
+
+
+def session_of(earlier: Sequence[str]) -> dict[str, Any]:
+    """How many questions were answered before in the same session, and the last step of the latest one."""
+    return {"earlier": len(earlier), "last_step": earlier[-1] if earlier else None}
 
 
 def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:

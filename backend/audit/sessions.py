@@ -254,6 +254,7 @@ class Sessions:
             at_fault = "server"
             self._host.engine().attributor(enrolment)
             at_fault = None
+            job.earlier = self._last_steps(session)
             inquiry = self._host.engine().run(job, enrolment, path, upload.name, between)
             scored = inquiry.scored
             kept: dict[str, Any] = {"signature": scored.signature, "mean": scored.mean}
@@ -265,6 +266,8 @@ class Sessions:
                 self._place(session, job.name, "report.json").write_text(json.dumps(inquiry.report), "utf-8")
                 np.savez(self._place(session, job.name, "npz"), **kept)
             job.reported = True
+            if not job.fingerprints and job.select is None:  # windows and second runs ask nothing new
+                job.last_step = inquiry.report["steps"][-1]["sha256"]
             job.become("done" if scored.complete else "cancelled")
         except AtlasError as error:
             if job.stop.is_set() and not job.done:
@@ -278,6 +281,11 @@ class Sessions:
             job.select = None  # it may hold a long report
             if job.discard:
                 self.uploads.discard(session, job.key)
+
+    def _last_steps(self, session: str) -> tuple[str, ...]:
+        """Of the session's reports so far, as they were asked for."""
+        with self._lock:
+            return tuple(job.last_step for (owner, _), job in self._jobs.items() if owner == session and job.last_step)
 
     def _job(self, session: str, job: str) -> Job:
         with self._lock:

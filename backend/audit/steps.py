@@ -59,7 +59,12 @@ def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     }
     further = [{"enrolment": row["enrolment_sha256"], "engine": row["engine"]} for row in results["readers"][1:]]
     return [
-        ("file", {key: held[key] for key in ("sha256", "size", "columns")}),
+        (
+            "file",
+            # Reports of before did not say what else their session had asked.
+            {key: held[key] for key in ("sha256", "size", "columns")}
+            | ({"session": report["session"]} if "session" in report else {}),
+        ),
         (
             "question",
             {
