@@ -21,7 +21,7 @@ from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
 from backend.audit.inquiry import audit, checked, others_of
-from backend.audit.intake import COMMAND_LINE, Columns, Layout, inspect
+from backend.audit.intake import COMMAND_LINE, inspect
 from backend.audit.intake.model import visible
 from backend.audit.loaded import Models
 from backend.audit.page import write_html
@@ -31,7 +31,7 @@ from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
 from backend.store.builds import portable
 from jobs import _files
-from jobs._audit import stop_on_interrupt
+from jobs._audit import add_columns, add_device, columns_of, describe, left_out, plain_errors, say, stop_on_interrupt
 from jobs._common import command_line
 
 
@@ -56,8 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)",
     )
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
-    for role in ("response", "prompt", "time", "label", "name"):
-        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=_column_help(role))
+    add_columns(parser)
     parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
     parser.add_argument(
         "--keep-text", type=int, default=0, metavar="N", help="show text and token evidence of N traces (default: none)"
@@ -70,11 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-
-
-def _column_help(role: str) -> str:
-    return f"column of the {role} (dots reach inside" + ("" if role == "response" else "; none for no column") + ")"
+    add_device(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,10 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     AtlasError
         If the file or what is asked of it makes no sense.
     """
-    try:
+    with plain_errors():
         return _attributed(arguments)
-    except AtlasError as error:  # it may hold words of the file
-        raise AtlasError(visible(error.problem), visible(error.remedy)) from error
 
 
 def _attributed(arguments: argparse.Namespace) -> int:
@@ -102,9 +95,7 @@ def _attributed(arguments: argparse.Namespace) -> int:
     _files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
     _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
-    columns = Columns(
-        **{role: getattr(arguments, f"{role}_column") for role in ("response", "prompt", "time", "label", "name")}
-    )
+    columns = columns_of(arguments)
     settings = Settings(
         enrolment=enrolment.name,
         claimed=arguments.claimed,
@@ -125,8 +116,8 @@ def _attributed(arguments: argparse.Namespace) -> int:
     others = others_of(enrolment, settings, find_enrolment)
     with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
-        _say(layout)
-        _print(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
+        describe(layout)
+        say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         models = Models.on(arguments.device)
         attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
@@ -173,18 +164,8 @@ def _prior(path: Path | None) -> dict[str, float] | None:
 def _list() -> int:
     for name, path in enrolments().items():
         enrolment = load_enrolment(path)
-        _print(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
+        say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
     return 0
-
-
-def _print(text: str) -> None:
-    """Print a line; names out of a file, or of sources, may hold what a terminal would obey."""
-    print(visible(text))
-
-
-def _say(layout: Layout) -> None:
-    told = ", ".join(f"{role} from '{column}'" for role, column in layout.columns.named().items())
-    _print(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
 
 
 def _progress(enrolment: Enrolment) -> Any:
@@ -206,26 +187,18 @@ def _progress(enrolment: Enrolment) -> Any:
 
 def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
-    left_out = len(report["exclusions"]) + len(report["input"]["problems"])
     print()
-    _print(f"{results['verdict']}: {results['sentence']}")
-    if left_out:
-        print(f"{left_out:,} places of the file were left out:")
-        unit = report["input"]["unit"]
-        for entry in [*report["input"]["problems"], *report["exclusions"]][:10]:
-            column = f", {entry['column']}" if entry.get("column") else ""
-            _print(f"  {unit} {entry['place']}{column}: {entry['reason']}")
-        if left_out > 10:
-            print(f"  … and {left_out - 10:,} more, all in the report")
+    say(f"{results['verdict']}: {results['sentence']}")
+    left_out(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
-        _print(note)
+        say(note)
     for row in results["candidates"][:5]:
-        _print(f"  {row['probability']:6.3f}  {row['source']}")
+        say(f"  {row['probability']:6.3f}  {row['source']}")
     if (stop := results["stop"]) is not None:
         after = f"after {stop['enough_after']:,} traces" if stop["enough_after"] else "not yet"
         only = f" It looks at the first {stop['looked']:,} traces only." if stop.get("looked") else ""
         print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.{only}")
     for row in results["readers"][1:]:
-        _print(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
+        say(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
     if report["validation"] is None:
         print("No validation is attached to this enrolment: how often such answers are wrong is not known.")

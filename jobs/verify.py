@@ -16,11 +16,11 @@ from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
 from backend.audit.inquiry import Inquiry, audit
 from backend.audit.intake import COMMAND_LINE, inspect
-from backend.audit.intake.model import visible
 from backend.audit.loaded import Models
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.verification import alterations, compared, read_report
 from backend.errors import AtlasError
+from jobs._audit import add_device, plain_errors, say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
     parser.add_argument("--enrolment", type=Path, metavar="FILE", help="enrolment file (default: found by its sha256)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    add_device(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,10 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     AtlasError
         If the report cannot be read, or not be computed again.
     """
-    try:
+    with plain_errors():
         return _checked(arguments)
-    except AtlasError as error:  # it may hold words of the report
-        raise AtlasError(visible(error.problem), visible(error.remedy)) from error
 
 
 def _checked(arguments: argparse.Namespace) -> int:
@@ -55,7 +53,7 @@ def _checked(arguments: argparse.Namespace) -> int:
     enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device)
     told = compared(report, again.report, enrolment, again.scored.mean)
     for note in told.notes:
-        print(visible(note))
+        say(note)
     return _say(
         told.found,
         f"EQUAL: {told.traces:,} traces give the same answer ({told.verdict}); the largest difference of a "
@@ -115,9 +113,9 @@ def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], path: P
 def _say(found: list[str] | tuple[str, ...], equal: str) -> int:
     """Print the answer; a report may hold what would move the cursor and paint another one over it."""
     if not found:
-        print(visible(equal))
+        say(equal)
         return 0
     print("NOT EQUAL:")
     for sentence in found:
-        print(f"  {visible(sentence)}.")
+        say(f"  {sentence}.")
     return 1

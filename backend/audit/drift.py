@@ -40,6 +40,8 @@ class DriftTest:
         Traces of the windows.
     permutations : int
         Drawn; of paired windows with so few prompts that all swaps are tried, their number.
+    seed : int
+        Of what was drawn.
     """
 
     statistic: float
@@ -49,6 +51,7 @@ class DriftTest:
     before: int
     after: int
     permutations: int
+    seed: int
 
 
 def drift_test(
@@ -99,7 +102,7 @@ def drift_test(
     # The same partition met again must count as a tie, whatever the order of its sums.
     extreme = statistics[1:] >= statistics[0] - 1e-9 * max(abs(float(statistics[0])), 1e-12)
     p_value = (1 + int(extreme.sum())) / len(statistics)
-    return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn))
+    return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn), seed)
 
 
 def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:

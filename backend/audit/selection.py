@@ -88,3 +88,19 @@ def notes_on(selection: Selection) -> list[str]:
     lengths = [(trace.prompt_characters, trace.response_characters) for trace in seen]
     names = [(trace.name, trace.turn) for trace in seen if trace.name is not None]
     return notes_about(lengths, names, {trace.label for trace in seen if trace.label})
+
+
+def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
+    """How many traces of a file a selection takes, before any is scored.
+
+    Raises
+    ------
+    AtlasError
+        If it takes none, with the first place that gives no trace.
+    """
+    total = sum(1 for _ in selection.traces(stream, layout, limits))
+    if not total:
+        first = selection.problems[0] if selection.problems else None
+        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+        raise AtlasError(f"There is no trace in {layout.name}{where}", "Check the file and the mapping of its columns")
+    return total

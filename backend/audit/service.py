@@ -7,8 +7,7 @@ nothing here waits for them except :meth:`Service.wait` and :meth:`Service.token
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.audit.checks import Checks
-from backend.audit.intake import Limits
+from backend.audit.intake import Limits, inspect
+from backend.audit.settings import Settings
 from backend.audit.uploads import BusyError, MissingError, Upload
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
@@ -177,6 +177,40 @@ class Service(Checks):
             "domain": at, "layer": enrolment.place, "reader": enrolment.place_reader, "roster": roster, "rows": rows,
         }  # fmt: skip
 
+    def start_windows(self, session: str, keys: Sequence[str], settings: Settings) -> list[str]:
+        """Queue the windows of a test of drift; what is wrong with one of them is said at once, and none then runs.
+
+        Parameters
+        ----------
+        session : str
+        keys : sequence of str
+            Files of the two windows, the earlier one first, or of one whose halves are compared.
+        settings : Settings
+            From :func:`backend.audit.settings.of_windows`.
+
+        Returns
+        -------
+        list of str
+            The jobs; :meth:`drift` compares when they are done.
+
+        Raises
+        ------
+        AtlasError
+            As :meth:`start`; or a window is too short.
+        """
+        jobs: list[str] = []
+        try:
+            jobs += [self.start(session, key, settings, fingerprints=True) for key in keys]
+            from backend.audit.windows import long_enough
+
+            names = [self.uploads.get(session, key)[0].name for key in keys]
+            long_enough([self.progress(session, job).total for job in jobs], names)
+        except AtlasError:
+            for job in jobs:
+                self.cancel(session, job)
+            raise
+        return jobs
+
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
         """Test whether two windows of traces differ, out of the fingerprints of jobs that kept them.
 
@@ -189,42 +223,30 @@ class Service(Checks):
         Returns
         -------
         dict
-            statistic, p_value, method, paired, before and after (traces), permutations, names (of the files), power
-            (:func:`backend.audit.matched.expected_power`, or None), ecosystem, rows
-            (:func:`backend.audit.companions.drift_rows`).
+            See :func:`backend.audit.drift_answer.drift_answer`.
 
         Raises
         ------
         AtlasError
             MissingError; or a window is too short; or the jobs were read by different ecosystems.
         """
-        from backend.audit.companions import drift_rows
-        from backend.audit.matched import expected_power
-        from backend.audit.windows import compare, prompts_of
+        from backend.audit.drift_answer import Window, drift_answer
+        from backend.audit.windows import prompts_of
 
-        held, parts, prompts, names = [], [], [], []
+        held, read = [], []
         for name in (before, after) if after else (before,):
             job, report = self._job(session, name), self.report(session, name)
             upload, path = self.uploads.get(session, job.key)
             with np.load(self._place(session, name, "npz"), allow_pickle=False) as kept:
                 if "fingerprints" not in kept:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
-                parts.append(kept["fingerprints"])
-            prompts.append(prompts_of(path, upload.name, job.settings.columns, self.limits, report["traces"]))
-            names.append(upload.name)
+                fingerprints = kept["fingerprints"]
+            with path.open("rb") as stream:
+                layout = inspect(stream, upload.name, job.settings.columns, self.limits)
+                prompts = prompts_of(stream, layout, self.limits, report["traces"])
+            read.append(Window(report, fingerprints, prompts))
             held.append(job)
-        if len({job.enrolment_sha256 for job in held}) > 1:
-            raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
-        if not after:
-            middle = len(parts[0]) // 2
-            parts = [parts[0][:middle], parts[0][middle:]]
-            prompts = [prompts[0][:middle], prompts[0][middle:]]
-            names = [f"{names[0]}, first half", f"{names[0]}, second half"]
-        enrolment = self._same(held[0])
-        test = compare(parts[0], parts[1], (prompts[0], prompts[1]), enrolment)
-        power = expected_power(enrolment, min(test.before, test.after), test.paired)
-        told = {"names": names, "power": power, "ecosystem": enrolment.name, "rows": drift_rows(enrolment)}
-        return asdict(test) | told
+        return drift_answer(read, self._same(held[0]), held[0].settings.columns)
 
     def _signatures(self, enrolment: Enrolment, roster: str, domain: str) -> dict[str, npt.NDArray[np.float32]]:
         """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""

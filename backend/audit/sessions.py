@@ -154,20 +154,14 @@ class Sessions:
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
         from backend.audit.inquiry import checked, others_of  # torch is here already, with the enrolment
-        from backend.audit.selection import selection_of
+        from backend.audit.selection import counted, selection_of
 
         checked(enrolment, settings)
         others = others_of(enrolment, settings, self._ecosystems.enrolment)
         with path.open("rb") as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits)
-            counted = selection_of(settings, self.limits) if select is None else select()
-            total = sum(1 for _ in counted.traces(stream, layout, self.limits))
-        if not total:
-            first = counted.problems[0] if counted.problems else None
-            where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
-            raise AtlasError(
-                f"There is no trace in {layout.name}{where}", "Check the file and the mapping of its columns"
-            )
+            selection = selection_of(settings, self.limits) if select is None else select()
+            total = counted(stream, layout, selection, self.limits)
         job = Job(
             secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
             discard=discard, fingerprints=fingerprints, others=others, select=select,

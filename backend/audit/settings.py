@@ -76,3 +76,17 @@ class Settings:
     def stated(self) -> str:
         """Where the prior comes from, in a sentence."""
         return self.prior_statement or ("As given." if self.prior else EVEN_PRIOR)
+
+
+def of_windows(enrolment: str, columns: Columns | None = None) -> Settings:
+    """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
+
+    Parameters
+    ----------
+    enrolment : str
+    columns : Columns, optional
+        What a person mapped.
+    """
+    return Settings(
+        enrolment=enrolment, case="Two windows", columns=columns or Columns(), keep_duplicates=True, orders=20
+    )

@@ -6,16 +6,15 @@ both windows answer the same prompts, and enough of them, answers are put side b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.audit.drift import FEWEST_PAIRED, DriftTest, Method, drift_test
 from backend.audit.enrolment import WHOLE, Enrolment
-from backend.audit.intake import Columns, Limits, Problem, inspect, walk
+from backend.audit.intake import Layout, Limits, Problem, walk
 from backend.errors import AtlasError
 
 Floating = npt.NDArray[np.floating]
@@ -115,15 +114,35 @@ def compare(
     AtlasError
         If a window has fewer than :data:`FEWEST` traces.
     """
-    for name, window in (("first", before), ("second", after)):
-        if len(window) < FEWEST:
-            raise AtlasError(
-                f"The {name} window has {len(window)} trace{'s' if len(window) != 1 else ''}",
-                f"Give at least {FEWEST} traces in each window",
-            )
+    long_enough((len(before), len(after)))
     order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
     first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
     return drift_test(first, second if order is None else second[order], method, paired=order is not None)
+
+
+def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
+    """Refuse windows that are too short to be compared.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Traces of the two windows, or of the one file whose halves they are.
+    files : sequence of str, optional
+        What the files are called.
+
+    Raises
+    ------
+    AtlasError
+        If a window has fewer than :data:`FEWEST` traces.
+    """
+    sizes = tuple(counts) if len(counts) == 2 else (counts[0] // 2, counts[0] - counts[0] // 2)
+    for number, (name, size) in enumerate(zip(("first", "second"), sizes, strict=True)):
+        if size < FEWEST:
+            where = f" ({files[min(number, len(files) - 1)]})" if files else ""
+            raise AtlasError(
+                f"The {name} window has {size} trace{'s' if size != 1 else ''}{where}",
+                f"Give at least {FEWEST} traces in each window",
+            )
 
 
 def thinned(window: Floating) -> Floating:
@@ -133,16 +152,11 @@ def thinned(window: Floating) -> Floating:
     return window[np.linspace(0, len(window) - 1, MOST).astype(np.intp)]
 
 
-def prompts_of(
-    path: Path, name: str, columns: Columns, limits: Limits, traces: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequence[Mapping[str, Any]]) -> list[str]:
     """Prompts of the traces that a report lists, in its order, out of their file."""
     wanted = {(trace["place"], trace["turn"]) for trace in traces}
-
-    def found() -> Iterator[str]:
-        with path.open("rb") as stream:
-            for entry in walk(stream, inspect(stream, name, columns, limits), limits):
-                if not isinstance(entry, Problem) and (entry.place, entry.turn) in wanted:
-                    yield entry.prompt
-
-    return list(found())
+    return [
+        entry.prompt
+        for entry in walk(stream, layout, limits)
+        if not isinstance(entry, Problem) and (entry.place, entry.turn) in wanted
+    ]

@@ -16,13 +16,13 @@ from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.pages.attribute import intake, parts, question, visitor
 from atlas.theme import Theme
+from backend.audit.drift_words import DIFFERENT, LEVEL, named
 from backend.audit.progress import Snapshot
-from backend.audit.settings import Settings
+from backend.audit.settings import of_windows
 from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
 from backend.store import drift_queries
 
-LEVEL = 0.05
 POLL_MS = 700
 SIDES = {"before": "First window", "after": "Second window"}
 P_HELP = (
@@ -132,30 +132,7 @@ def power(asked: Questions, reader: str, roster: str, brought: Sequence[Mapping[
     return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
 
 
-def sentence(test: Mapping[str, Any]) -> str:
-    """The test's answer for people."""
-    windows = f"{test['before']:,} and {test['after']:,} traces"
-    how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
-    p = f"p = {rate_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
-    if test["p_value"] <= LEVEL:
-        return (
-            f"The two windows of {windows} differ by more than chance: {p}. "
-            "Something between prompt and answer changed."
-        )
-    return (
-        f"The two windows of {windows} do not differ by more than chance: {p}. That is no proof that nothing changed; "
-        "below is what a test of this size would have seen."
-    )
-
-
-def expected(power: Mapping[str, Any]) -> str:
-    """What a test with windows of this size is worth, by the ecosystem's own validation, in a sentence."""
-    kinds = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
-    shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in kinds.items() if power.get(kind) is not None]
-    return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
-
-
-def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], theme: Theme) -> Component:
+def answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
     """Verdict of the drift test, and what it could have seen.
 
     Parameters
@@ -164,21 +141,10 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
         From :meth:`backend.audit.service.Service.drift`.
     rows : DataFrame
         From :func:`power`.
-    names : two str
-        Of the files.
     theme : {'dark', 'light'}
     """
-    differs = test["p_value"] <= LEVEL
-    word, tone, sign = ("DIFFERENT", "AGAINST", "≠") if differs else ("NO DIFFERENCE SEEN", "INCONCLUSIVE", "=")
-    notes: list[Component] = []
-    if not test["paired"]:
-        notes.append(
-            html.P(
-                "The windows do not answer the same prompts one by one. Other questions look like another model: "
-                "compare windows with the same prompts where you can.",
-                className="flag",
-            )
-        )
+    tone, sign = ("AGAINST", "≠") if test["verdict"] == DIFFERENT else ("INCONCLUSIVE", "=")
+    names = [named(window) for window in test["windows"]]
     kind = "energy-paired" if test["paired"] else "energy"
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
     held = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
@@ -193,11 +159,11 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                         className="kicker long",
                     ),
                     html.H2(
-                        [html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"}), word],
+                        [html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"}), test["verdict"]],
                         className="verdict-word",
                         id="win-verdict",
                     ),
-                    html.P(sentence(test), className="verdict-sentence"),
+                    html.P(test["sentence"], className="verdict-sentence"),
                     html.Dl(
                         className="verdict-facts",
                         children=[
@@ -218,17 +184,15 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, names: tuple[str, str], 
                             ),
                         ],
                     ),
-                    *notes,
+                    *[html.P(note, className="flag") for note in test["notes"]],
                 ],
             ),
-            _power_section(held, window, theme, test.get("power")),
+            _power_section(held, window, theme, test["expected"]),
         ]
     )
 
 
-def _power_section(
-    rows: pd.DataFrame, window: int, theme: Theme, nearest: Mapping[str, Any] | None = None
-) -> Component:
+def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
     title = "What would a test of this size have seen?"
     if rows.empty:
         return html.Section(
@@ -248,9 +212,9 @@ def _power_section(
         children=[
             html.H2(title),
             html.P(
-                f"{expected(nearest) + ' ' if nearest else ''}Share of real pairs of windows that the same test called "
-                f"different at 5 %, out of {roster}: an unchanged source, a sibling of its family, a source of another "
-                f"family. n = {pairs} pairs a point; the line marks your smaller window.",
+                f"{expected} Share of real pairs of windows that the same test called different at 5 %, out of "
+                f"{roster}: an unchanged source, a sibling of its family, a source of another family. n = {pairs} "
+                "pairs a point; the line marks your smaller window.",
                 className="sentence",
             ),
             html.Div(
@@ -346,12 +310,8 @@ def _testing(app: Dash) -> None:
             one = question.ecosystem(ecosystem)
             if one is None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
-            asked = Settings(enrolment=one.name, case="Two windows", keep_duplicates=True, orders=20)
-            jobs = [
-                visitor.service().start(visitor.admitted(), upload["key"], asked, fingerprints=True)
-                for upload in (before, after)
-                if upload
-            ]
+            keys = [upload["key"] for upload in (before, after) if upload]
+            jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name))
         except AtlasError as error:
             return None, visitor.said(error), True
         return jobs, None, False
@@ -405,8 +365,8 @@ def _testing(app: Dash) -> None:
         except AtlasError as error:
             return visitor.said(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
-        rows = power(questions(), report["method"]["reader"], roster, test["rows"])
-        return answer(test, rows, (test["names"][0], test["names"][1]), theme or "dark")
+        rows = power(questions(), report["method"]["reader"], roster, test["validation"])
+        return answer(test, rows, theme or "dark")
 
 
 def _why(snapshot: Snapshot) -> AtlasError:

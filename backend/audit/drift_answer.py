@@ -1,0 +1,159 @@
+"""Has an endpoint changed? The answer as JSON, the same for the page, the command line and REST (paper, Limitations).
+
+It holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.audit.chain import digest
+from backend.audit.companions import drift_rows
+from backend.audit.drift_words import LEVEL, UNPAIRED, expected, sentence, verdict
+from backend.audit.enrolment import Enrolment
+from backend.audit.intake import Columns
+from backend.audit.matched import expected_power
+from backend.audit.windows import compare
+from backend.errors import AtlasError
+
+FORMAT = 1
+HALVES = ("first half", "second half")
+
+
+@dataclass(frozen=True)
+class Window:
+    """The traces of a window, or of a file whose halves are compared.
+
+    Attributes
+    ----------
+    report : mapping
+        Of the audit that read them (:func:`backend.audit.report.build_report`).
+    fingerprints : ndarray of shape (n, 2 d)
+        Where the enrolment places traces, in the order of arrival.
+    prompts : sequence of str, length n
+    part : str or None
+        Which half of its file this is; None for all of it.
+    """
+
+    report: Mapping[str, Any]
+    fingerprints: npt.NDArray[np.floating]
+    prompts: Sequence[str]
+    part: str | None = None
+
+    @property
+    def traces(self) -> Sequence[Mapping[str, Any]]:
+        """What the report says of these traces."""
+        held: Sequence[Mapping[str, Any]] = self.report["traces"]
+        middle = len(held) // 2
+        return held if self.part is None else held[:middle] if self.part == HALVES[0] else held[middle:]
+
+
+def drift_answer(
+    read: Sequence[Window], enrolment: Enrolment, columns: Columns | None = None, command: str | None = None
+) -> dict[str, Any]:
+    """Compare two windows, or the halves of one in the order of arrival, and say what the comparison is worth.
+
+    Parameters
+    ----------
+    read : sequence of Window, length 1 or 2
+        The earlier one first; read with the same enrolment.
+    enrolment : Enrolment
+    columns : Columns, optional
+        What a person mapped.
+    command : str, optional
+        By default the one that gives this answer.
+
+    Returns
+    -------
+    dict
+        JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.audit.drift.DriftTest`) and its
+        level; power (:func:`backend.audit.matched.expected_power`, or None); validation
+        (:func:`backend.audit.companions.drift_rows`); windows (name, part, the file with its columns and bad places,
+        hashes of the traces); reading (enrolment, reader, block, engine and their hashes, code version); settings;
+        created, command and the sha256 of all else.
+
+    Raises
+    ------
+    AtlasError
+        If a window is too short, or they were read with different enrolments.
+    """
+    if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
+        raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
+    before, after = read if len(read) == 2 else _halves(read[0])
+    test = asdict(compare(before.fingerprints, after.fingerprints, (before.prompts, after.prompts), enrolment))
+    power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
+    body = {
+        "format": FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": verdict(test),
+        "sentence": sentence(test),
+        "expected": expected(power),
+        "notes": [*([] if test["paired"] else [UNPAIRED]), *_thinned(test, before, after)],
+        **test,
+        "level": LEVEL,
+        "power": power,
+        "validation": [{name: _told(value) for name, value in row.items()} for row in drift_rows(enrolment)],
+        "windows": [_window(window) for window in (before, after)],
+        "reading": _reading(before.report, enrolment),
+        "settings": {
+            "columns": asdict(columns or Columns()),
+            "keep_duplicates": read[0].report["input"]["selection"]["keep_duplicates"],
+        },
+        "command": command or _command(read, enrolment, columns or Columns()),
+    }
+    answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
+    return answer | {"sha256": digest(answer)}
+
+
+def _halves(whole: Window) -> tuple[Window, Window]:
+    middle = len(whole.fingerprints) // 2
+    first, second = (
+        Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], part)
+        for part, rows in zip(HALVES, (slice(0, middle), slice(middle, None)), strict=True)
+    )
+    return first, second
+
+
+def _thinned(test: Mapping[str, Any], *windows: Window) -> list[str]:
+    return [
+        f"Of the {len(window.traces):,} traces of the {name} window {test[side]:,} in even steps were compared."
+        for name, side, window in zip(("first", "second"), ("before", "after"), windows, strict=True)
+        if len(window.traces) > test[side]
+    ]
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {
+        "name": window.report["input"]["name"],
+        "part": window.part,
+        "file": {key: value for key, value in window.report["input"].items() if key != "name"},
+        "traces": [{key: trace[key] for key in ("place", "turn", "sha256")} for trace in window.traces],
+    }
+
+
+def _reading(report: Mapping[str, Any], enrolment: Enrolment) -> dict[str, Any]:
+    told = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
+    version = {"proxy_hash": enrolment.facts.get("proxy_hash"), "code_version": report["method"]["code_version"]}
+    return {"enrolment": enrolment.name, "layer": enrolment.place, **told, **version}
+
+
+def _told(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _command(read: Sequence[Window], enrolment: Enrolment, columns: Columns) -> str:
+    """The command line that gives the same answer on a machine with the same enrolment."""
+    words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
+    words += ["--enrolment", enrolment.name]
+    for role, column in asdict(columns).items():
+        words += [] if column is None else [f"--{role}-column", str(column)]
+    return shlex.join(words)

@@ -1,0 +1,122 @@
+"""Test for drift: has an endpoint changed between two windows of its traces?
+
+BEFORE and AFTER are files as python -m jobs attribute reads them, best with the same prompts: the test cannot tell
+another model from other questions. One file alone is split into its first and its second half, in the order of arrival.
+No enrolled source is asked for; an enrolment says by which proxy, and at which of its blocks, traces are read.
+--json FILE holds the hashes of files, traces and enrolment, the seed and the settings, and no text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from backend.audit.attributor import Attributor, Progress
+from backend.audit.drift_answer import Window, drift_answer
+from backend.audit.drift_words import named
+from backend.audit.ecosystems import find_enrolment
+from backend.audit.enrolment_files import enrolments
+from backend.audit.files import opened
+from backend.audit.inquiry import audit
+from backend.audit.intake import COMMAND_LINE, Layout, inspect
+from backend.audit.loaded import Models
+from backend.audit.selection import counted, selection_of
+from backend.audit.settings import Settings, of_windows
+from backend.audit.windows import long_enough, prompts_of
+from backend.store.builds import portable
+from jobs import _files
+from jobs._audit import add_columns, add_device, columns_of, describe, left_out, plain_errors, say
+from jobs._common import command_line
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    parser.add_argument("before", type=Path, metavar="BEFORE", help="traces of the earlier window, or of both")
+    parser.add_argument(
+        "after", type=Path, nargs="?", metavar="AFTER", help="traces of the later window (default: half of BEFORE)"
+    )
+    parser.add_argument(
+        "--enrolment",
+        metavar="NAME",
+        help="name of a published enrolment, or its file (default: that of most sources, then the most accurate)",
+    )
+    add_columns(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
+    add_device(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, print the answer and write it.
+
+    Raises
+    ------
+    AtlasError
+        If a file or what is asked of it makes no sense.
+    """
+    with plain_errors():
+        return _compared(arguments)
+
+
+def _compared(arguments: argparse.Namespace) -> int:
+    files = [arguments.before, *([arguments.after] if arguments.after else [])]
+    written = [arguments.json] if arguments.json else []
+    enrolled = [Path(arguments.enrolment)] if arguments.enrolment else []
+    _files.spare(written, [*files, *enrolled, *enrolments().values()])
+    _files.writable(written)
+    enrolment = find_enrolment(arguments.enrolment)
+    settings = of_windows(enrolment.name, columns_of(arguments))
+    with ExitStack() as held:
+        streams = [held.enter_context(opened(path)) for path in files]
+        layouts = [
+            inspect(stream, path.name, settings.columns, COMMAND_LINE)
+            for stream, path in zip(streams, files, strict=True)
+        ]
+        totals = []
+        for stream, layout in zip(streams, layouts, strict=True):
+            describe(layout)
+            totals.append(counted(stream, layout, selection_of(settings, COMMAND_LINE), COMMAND_LINE))
+        long_enough(totals, [path.name for path in files])
+        say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
+        attributor = Models.on(arguments.device).attributor(enrolment)
+        read = [
+            _read(stream, layout, attributor, settings, total)
+            for stream, layout, total in zip(streams, layouts, totals, strict=True)
+        ]
+    told = drift_answer(read, enrolment, settings.columns, portable(command_line()))
+    _answer(told, read)
+    for path in written:
+        _files.write(path, json.dumps(told, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
+        say(f"Written: {path}.")
+    return 0
+
+
+def _read(stream: BinaryIO, layout: Layout, attributor: Attributor, settings: Settings, total: int) -> Window:
+    def progress(step: Progress) -> None:
+        print(f"  {step.done:,} of {total:,} traces, {step.seconds:.1f} s", file=sys.stderr, flush=True)
+
+    found = audit(stream, layout, attributor, settings, progress=progress, total=total, keep_fingerprints=True)
+    assert found.scored.fingerprints is not None
+    prompts = prompts_of(stream, layout, COMMAND_LINE, found.report["traces"])
+    return Window(found.report, found.scored.fingerprints, prompts)
+
+
+def _answer(told: dict[str, Any], read: list[Window]) -> None:
+    first, second = (named(window) for window in told["windows"])
+    print()
+    say(f"{first} against {second}")
+    say(f"{told['verdict']}: {told['sentence']}")
+    print(
+        f"  energy distance {told['statistic']:.3g}, p = {told['p_value']:.3g}, {told['permutations']:,} permutations, "
+        f"seed {told['seed']}"
+    )
+    say(told["expected"])
+    for note in told["notes"]:
+        say(note)
+    for window in read:
+        left_out(window.report["input"], window.report["exclusions"], "the answer")
+        for note in window.report["input"]["notes"]:
+            say(note)
