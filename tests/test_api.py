@@ -230,6 +230,125 @@ def test_cancel_keeps_what_is_done(client: FlaskClient, monkeypatch: pytest.Monk
     assert client.delete(where).status_code == 204
 
 
+# Drift
+
+
+def test_drift_is_what_the_command_line_says(
+    served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _, folder = served
+    body = {"before": traces_of("plain"), "after": traces_of("shout")}
+    answer = server.test_client().post("/api/drift", json=body)
+    assert answer.status_code == 200, answer.get_data(as_text=True)
+    told = answer.get_json()
+    assert (told["state"], told["done"], told["total"], told["enrolment"]) == ("done", 24, 24, "tiny")
+    assert told["answer"]["verdict"] == "DIFFERENT"
+    # Nothing is left of what was sent.
+    assert not [file for file in (folder / "cache").rglob("*") if file.is_file()]
+    assert problem(server.test_client().get(f"/api/drift/{told['job']}"), 404)["remedy"]
+
+    monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: HASH)
+    paths = []
+    for name, style in (("before", "plain"), ("after", "shout")):
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_bytes(lines_of(style))
+
+    def by_verb(*files: Path) -> dict[str, Any]:
+        assert main(["drift", *map(str, files), "--json", str(tmp_path / "out.json")]) == 0
+        return comparable(json.loads((tmp_path / "out.json").read_text("utf-8")))
+
+    form = {side: (io.BytesIO(path.read_bytes()), path.name) for side, path in zip(body, paths, strict=True)}
+    assert comparable(server.test_client().post("/api/drift", data=form).get_json()["answer"]) == by_verb(*paths)
+    halves = server.test_client().post("/api/drift", json={"before": body["before"], "enrolment": "tiny"})
+    for asked, verb in ((told, by_verb(*paths)), (halves.get_json(), by_verb(paths[0]))):
+        answer = comparable(asked["answer"])
+        for window in [*answer["windows"], *verb["windows"]]:  # a body is written down with fewer spaces than the file
+            window["file"] |= {"sha256": "", "size": 0}
+        assert answer == verb
+
+
+def comparable(told: dict[str, Any]) -> dict[str, Any]:
+    """An answer without what two runs do not share; the command line reads longer texts than a server does."""
+    for window in told["windows"]:
+        del window["file"]["selection"]["characters"]
+    return {key: value for key, value in told.items() if key not in ("created", "command", "sha256")}
+
+
+def test_drift_later_and_cancelled(client: FlaskClient) -> None:
+    body = {"before": traces_of("plain"), "after": traces_of("code")}
+    answer = client.post("/api/drift", json=body, headers={"Prefer": "respond-async"})
+    assert (answer.status_code, answer.get_json()["answer"]) == (202, None)
+    where = answer.headers["Location"]
+    session, *jobs = answer.get_json()["job"].split(".")
+    assert where == f"/api/drift/{answer.get_json()['job']}"
+    service: Service = client.application.extensions["attribution"]
+    assert [service.wait(session, job, 300).state for job in jobs] == ["done", "done"]
+    held = client.get(where).get_json()
+    assert (held["state"], held["answer"]["verdict"]) == ("done", "DIFFERENT")
+    assert client.get(where).get_json()["answer"]["statistic"] == held["answer"]["statistic"]
+    assert client.delete(where).status_code == 204
+    problem(client.get(where), 404)
+    problem(client.delete(where), 404)
+    for wrong in ("x", f"{session}.", f"{session}.a.b.c", f"{'0' * 32}.{jobs[0]}"):
+        problem(client.get(f"/api/drift/{wrong}"), 404)
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+    gate, entered = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        gate.wait(300)
+
+    service._host.worker.submit(hold, short=True)
+    assert entered.wait(300)
+    try:
+        where = client.post("/api/drift", json=body, headers={"Prefer": "respond-async"}).headers["Location"]
+        assert client.get(where).get_json()["state"] == "queued"
+        told = client.delete(where).get_json()
+        assert (told["state"], told["answer"]) == ("cancelled", None)
+        assert client.delete(where).status_code == 204
+    finally:
+        gate.set()
+
+
+def test_drift_of_what_makes_no_sense(client: FlaskClient) -> None:
+    good, four = traces_of("plain"), traces_of("shout", 4)
+    for body, words in (
+        ({"before": good, "after": four}, "second window has 4 traces"),
+        ({"before": four}, "first window has 2 traces"),
+        ({"before": good, "after": []}, "/after"),
+        ({"after": good}, "/before"),
+        ({"before": good, "traces": good}, "/traces"),
+        ({"before": [*good, {"response": "x", "zz": 1}]}, "/before/12/zz"),
+        ({"before": good, "after": [{"prompt": "only"}]}, "/after/0/response"),
+        ({"before": good, "after": good, "enrolment": "zz"}, "no ecosystem 'zz'"),
+    ):
+        assert words in problem(client.post("/api/drift", json=body), 422)["detail"]
+    problem(client.post("/api/drift", data=b"{", content_type="application/json"), 400)
+    problem(client.post("/api/drift", data=b"x", content_type="text/plain"), 415)
+
+    def form(**files: bytes) -> dict[str, Any]:
+        return {name: (io.BytesIO(content), f"{name}.jsonl") for name, content in files.items()}
+
+    lines = lines_of("plain")
+    for data, words in (
+        (form(after=lines), "no file named 'before'"),
+        (form(before=lines, after=lines, file=lines), "/file"),
+        (form(before=lines, after=b"{broken\n{"), "no trace in after.jsonl (line 1"),
+        (form(before=lines) | {"columns": "{"}, "no JSON"),
+        (form(before=lines) | {"claimed": "plain"}, "/claimed"),
+    ):
+        assert words in problem(client.post("/api/drift", data=data), 422)["detail"]
+    secret = "Sesame, open up <script>"
+    hostile = [{"prompt": f"{secret} {i}", "response": f"{secret}\x1b[2J {i}", "id": secret} for i in range(12)]
+    answer = client.post("/api/drift", json={"before": hostile, "after": good})
+    assert answer.status_code == 200 and secret[:6] not in answer.get_data(as_text=True)
+    service: Service = client.application.extensions["attribution"]
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+
 # Problems
 
 

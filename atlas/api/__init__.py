@@ -1,10 +1,12 @@
-"""What programs ask: attribution, sources, neighbours, evaluations, and whether the atlas is well."""
+"""What programs ask: attribution, drift, sources, neighbours, evaluations, and whether the atlas is well."""
 
 from __future__ import annotations
 
+import threading
+
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, health, numbers, openapi, problems, sites
+from atlas.api import access, attribution, drift, health, numbers, openapi, problems, sites
 from atlas.api.access import authorised
 from atlas.data import Questions
 from backend.audit.service import Service
@@ -31,7 +33,9 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     sites.install(server)
     health.add_health(server, asked)
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
-    attribution.add(routes, service)
+    waiters = threading.BoundedSemaphore(attribution.WAITERS)
+    attribution.add(routes, service, waiters)
+    drift.add(routes, service, waiters)
     numbers.add(routes, asked, service)
     openapi.add(routes)
     access.add(routes)

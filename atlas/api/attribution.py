@@ -36,9 +36,8 @@ PULSE = 2.0
 FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 
 
-def add(routes: Blueprint, service: Service) -> None:
-    """Add the routes."""
-    waiters = threading.BoundedSemaphore(WAITERS)
+def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
+    """Add the routes; ``waiters`` counts the requests that wait for an answer."""
 
     @routes.before_request
     def no_more_than_fits() -> None:
@@ -62,7 +61,7 @@ def add(routes: Blueprint, service: Service) -> None:
                 upload = service.upload(session, name, content)
                 job = service.start(session, upload.key, settings, discard=True)
             except AtlasError as error:
-                raise _unless_ready(service, error) from error
+                raise unless_ready(service, error) from error
             if wants_stream:
                 end = contextlib.ExitStack()
                 end.enter_context(place.pop_all())
@@ -76,9 +75,9 @@ def add(routes: Blueprint, service: Service) -> None:
                 now = service.wait(session, job, SECONDS)
             if now.state not in ENDED or not waits:
                 left.pop_all()
-                return _later(now, session)
+                return accepted(_state(now, session) | {"evidence": _plain(now.points), "report": None}, "jobs")
             if not now.reported:
-                raise _failure(now)
+                raise failure(now)
             return jsonify(_told(service, session, now))
 
     @routes.get("/jobs/<identity>")
@@ -126,7 +125,7 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
                 if now.reported:
                     yield _line({"event": "report", "report": service.report(session, job)})
                 else:
-                    yield _line({"event": "problem", "problem": document(_failure(now))})
+                    yield _line({"event": "problem", "problem": document(failure(now))})
                 return
             if time.monotonic() > ends:
                 yield _line(
@@ -139,10 +138,11 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
         end()
 
 
-def _later(now: Snapshot, session: str) -> Response:
-    response = jsonify(_state(now, session) | {"evidence": _plain(now.points), "report": None})
+def accepted(told: dict[str, Any], where: str) -> Response:
+    """That a job will be answered later, below a path."""
+    response = jsonify(told)
     response.status_code = HTTPStatus.ACCEPTED
-    response.headers["Location"] = f"{PREFIX}/jobs/{session}.{now.job}"
+    response.headers["Location"] = f"{PREFIX}/{where}/{told['job']}"
     response.headers["Retry-After"] = "2"
     return response
 
@@ -163,7 +163,7 @@ def _state(now: Snapshot, session: str) -> dict[str, Any]:
         "enrolment": now.enrolment,
         "claimed": now.claimed,
         "posterior": [{"source": source, "probability": share} for source, share in now.posterior],
-        "problem": None if now.problem is None else document(_failure(now)),
+        "problem": None if now.problem is None else document(failure(now)),
     }
 
 
@@ -175,14 +175,15 @@ def _line(told: dict[str, Any]) -> bytes:
     return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
 
-def _failure(end: Snapshot) -> RefusedError:
+def failure(end: Snapshot) -> RefusedError:
+    """Why a job has brought nothing."""
     if end.state == "cancelled":
         return RefusedError(HTTPStatus.CONFLICT, "The audit was cancelled before the first batch.")
     status = HTTPStatus.SERVICE_UNAVAILABLE if end.at_fault == "server" else HTTPStatus.UNPROCESSABLE_ENTITY
     return RefusedError(status, f"{end.problem}.", f"{end.remedy}." if end.remedy else None)
 
 
-def _unless_ready(service: Service, error: AtlasError) -> RefusedError:
+def unless_ready(service: Service, error: AtlasError) -> RefusedError:
     """Without any ecosystem it is the server that lacks something, not the request."""
     if service.state().status == "absent":
         return refused(error, HTTPStatus.SERVICE_UNAVAILABLE)

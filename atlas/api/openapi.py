@@ -11,9 +11,10 @@ from pydantic.json_schema import models_json_schema
 from atlas.api.attribution import BODY, STREAM
 from atlas.api.numbers import MOST_ROWS, TOP
 from atlas.api.problems import CONTENT
-from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces
+from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
+from backend.audit.drift_words import ALIKE, DIFFERENT
 
 Schema = dict[str, Any]
 
@@ -30,13 +31,14 @@ def add(routes: Blueprint) -> None:
 def document() -> Schema:
     """The whole document."""
     _, bodies = models_json_schema(
-        [(Traces, "validation"), (Form, "validation"), (Token, "validation")],
+        [(model, "validation") for model in (Traces, Form, Windows, WindowsForm, Token)],
         ref_template="#/components/schemas/{model}",
     )
     schemas = bodies["$defs"] | _answers()
-    file = schemas["Form"]
-    file["properties"]["file"] = {"type": "string", "contentMediaType": "application/octet-stream", "minLength": 1}
-    file["required"] = [*file.get("required", []), "file"]
+    for name, files, needed in (("Form", ["file"], ["file"]), ("WindowsForm", ["before", "after"], ["before"])):
+        form, file = schemas[name], {"type": "string", "contentMediaType": "application/octet-stream", "minLength": 1}
+        form["properties"] |= dict.fromkeys(files, file)
+        form["required"] = [*form.get("required", []), *needed]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -66,11 +68,7 @@ def _paths() -> Schema:
             "post": {
                 "operationId": "attribute",
                 "summary": "Weigh whether traces come from a claimed source, another enrolled one, or none",
-                "parameters": [
-                    _parameter(
-                        "Prefer", "header", {"type": "string"}, "respond-async answers with a job at once (RFC 7240)"
-                    )
-                ],
+                "parameters": [_later()],
                 "requestBody": {
                     "required": True,
                     "content": {
@@ -117,6 +115,39 @@ def _paths() -> Schema:
                         },
                     },
                     **_wrong(401, 404, 422, 500),
+                },
+            },
+        },
+        "/api/drift": {
+            "post": {
+                "operationId": "drift",
+                "summary": "Test whether two windows of traces differ, or the halves of one",
+                "parameters": [_later()],
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        JSON: _schema("Windows"),
+                        FORM: _schema("WindowsForm") | {"encoding": {"columns": {"contentType": JSON}}},
+                    },
+                },
+                "responses": {
+                    "200": _answer("Whether they differ", "Comparison"),
+                    "202": _answer("A comparison to ask about", "Comparison")
+                    | {"headers": {"Location": {"schema": {"type": "string"}}}},
+                    **_wrong(400, 401, 409, 413, 415, 422, 429, 500, 503),
+                },
+            }
+        },
+        "/api/drift/{identity}": {
+            "parameters": [identity],
+            "get": _get("comparison", "How far a comparison is", "Comparison", 401, 404, 500),
+            "delete": {
+                "operationId": "dropComparison",
+                "summary": "Cancel a comparison; delete one that has ended",
+                "responses": {
+                    "200": _answer("It was cancelled", "Comparison"),
+                    "204": {"description": "Deleted"},
+                    **_wrong(401, 404, 500),
                 },
             },
         },
@@ -213,6 +244,17 @@ def _answers() -> dict[str, Schema]:
             problem={"anyOf": [problem, {"type": "null"}]},
             report={"type": ["object", "null"]},
         ),
+        "Comparison": _object(
+            job=text,
+            state={"enum": ["queued", "running", "done", "cancelled", "failed"]},
+            done=count,
+            total=count,
+            seconds=number,
+            waiting=count,
+            enrolment=text,
+            problem={"anyOf": [problem, {"type": "null"}]},
+            answer={"anyOf": [_drift(), {"type": "null"}]},
+        ),
         "Sources": _object(
             generation=text,
             sources=_list(
@@ -284,6 +326,40 @@ def _answers() -> dict[str, Schema]:
     }
 
 
+def _drift() -> Schema:
+    """The answer of a test of drift."""
+    text, number, count = {"type": "string"}, {"type": "number"}, {"type": "integer", "minimum": 0}
+    maybe = {"type": ["number", "null"]}
+    power = _object(window=count, level=number, same=maybe, sibling=maybe, family=maybe)
+    trace = _object(place=count, turn=count, sha256=text)
+    return _object(
+        format=count,
+        created=text,
+        verdict={"enum": [DIFFERENT, ALIKE]},
+        sentence=text,
+        expected=text,
+        notes=_list(text),
+        statistic=number,
+        p_value=number,
+        method=text,
+        paired={"type": "boolean"},
+        before=count,
+        after=count,
+        permutations=count,
+        seed=count,
+        level=number,
+        power={"anyOf": [power, {"type": "null"}]},
+        validation=_list({"type": "object"}),
+        windows=_list(
+            _object(name=text, part={"type": ["string", "null"]}, file={"type": "object"}, traces=_list(trace))
+        ),
+        reading={"type": "object"},
+        settings={"type": "object"},
+        command=text,
+        sha256=text,
+    )
+
+
 def _object(*, optional: tuple[str, ...] = (), **properties: Schema) -> Schema:
     return {
         "type": "object",
@@ -315,6 +391,10 @@ def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
 def _wrong(*statuses: int) -> Schema:
     """Problems of a route, and that of a request from another site, which each may answer."""
     return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, 403})}
+
+
+def _later() -> Schema:
+    return _parameter("Prefer", "header", {"type": "string"}, "respond-async answers with a job at once (RFC 7240)")
 
 
 def _parameter(name: str, place: str, schema: Schema, description: str = "", *, required: bool = False) -> Schema:

@@ -1,9 +1,9 @@
-"""What a request to attribute traces says, checked: a JSON body, or a file with form fields beside it."""
+"""What a request with traces says, checked: a JSON body, or files with form fields beside them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -13,16 +13,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Va
 from atlas.api.problems import RefusedError
 from backend.audit.intake import Columns
 from backend.audit.intake.model import short, whole
-from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
+from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings, of_windows
 
 JSON = "application/json"
 FORM = "multipart/form-data"
 MOST_WEIGHTS = 1_000
 """Sources of a prior."""
+MOST_TRACES = 100_000
+"""Traces of a JSON body, or of one window in it."""
 SHOWN = 50
 """Traces of which a report may show the text."""
 IN_JSON = ("prior", "columns", "also")
 """Form fields that hold JSON."""
+OF_TRACES = ("traces", "before", "after")
+"""Fields of a JSON body that hold traces."""
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -44,6 +48,9 @@ class Trace(BaseModel):
     time: Annotated[str | None, Field(max_length=200, description="When, as written in your log.")] = None
     label: Annotated[str | None, Field(max_length=200, description="Whom the log names as the source.")] = None
     id: Annotated[str | None, Field(max_length=200, description="Your own name of the trace.")] = None
+
+
+ListOfTraces = Annotated[list[Trace], FailFast(), Field(min_length=1, max_length=MOST_TRACES)]
 
 
 class Choices(BaseModel):
@@ -103,7 +110,7 @@ class Choices(BaseModel):
 class Traces(Choices):
     """A JSON body."""
 
-    traces: Annotated[list[Trace], FailFast(), Field(min_length=1, max_length=100_000)]
+    traces: ListOfTraces
 
 
 class Mapped(BaseModel):
@@ -124,6 +131,25 @@ class Form(Choices):
     columns: Annotated[Mapped, Field(description="Columns of the file, by default recognised.")] = Mapped()
 
 
+class Windows(BaseModel):
+    """A JSON body with two windows of traces, or one whose halves are compared."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
+    before: Annotated[ListOfTraces, Field(description="The earlier window, or both in the order of arrival.")]
+    after: Annotated[ListOfTraces, Field(description="The later window; without it halves are compared.")] = []
+
+
+class WindowsForm(BaseModel):
+    """Form fields beside the files of the windows; ``columns`` holds JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
+    columns: Annotated[Mapped, Field(description="Columns of the files, by default recognised.")] = Mapped()
+
+
 class Token(BaseModel):
     """What a person types once."""
 
@@ -132,11 +158,12 @@ class Token(BaseModel):
     token: Annotated[str, Field(min_length=1, max_length=4_000)]
 
 
-Received = tuple[str, bytes, Settings]
+File = tuple[str, bytes]
+"""Name and bytes of a file of traces."""
 M = TypeVar("M", bound=BaseModel)
 
 
-def received(request: Request) -> Received:
+def received(request: Request) -> tuple[str, bytes, Settings]:
     """Name and bytes of a file of traces, and the settings.
 
     Raises
@@ -146,19 +173,35 @@ def received(request: Request) -> Received:
     """
     if request.mimetype == JSON:
         body = checked(Traces, read_json(request), strict=True)
-        # No longer than the body was: the limits of a file are in bytes.
-        lines = [
-            json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":"))
-            for trace in body.traces
-        ]
-        return "traces.jsonl", "\n".join(lines).encode(), body.settings(Columns())
-    if request.mimetype == FORM:
-        return _form(request)
-    raise RefusedError(
-        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        f"The body is '{request.mimetype[:80] or 'of no stated type'}'.",
-        f"Send {JSON}, or a file in {FORM}.",
-    )
+        return "traces.jsonl", _lines(body.traces), body.settings(Columns())
+    ((name, content),) = _files(request, ("file",), ("file",))
+    form = checked(Form, _fields(request), strict=False)
+    return name, content, form.settings(Columns(**form.columns.model_dump()))
+
+
+def received_windows(request: Request) -> tuple[list[File], Settings]:
+    """Files of two windows, or of one whose halves are compared, and how they are read.
+
+    Raises
+    ------
+    RefusedError
+        As :func:`received`.
+    """
+    if request.mimetype == JSON:
+        body = checked(Windows, read_json(request), strict=True)
+        windows = {"before.jsonl": body.before, "after.jsonl": body.after}
+        return [(name, _lines(traces)) for name, traces in windows.items() if traces], of_windows(body.enrolment)
+    files = _files(request, ("before",), ("before", "after"))
+    form = checked(WindowsForm, _fields(request), strict=False)
+    return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()))
+
+
+def _lines(traces: Sequence[Trace]) -> bytes:
+    """The JSONL of a JSON body; no longer than that was, because the limits of a file are in bytes."""
+    lines = [
+        json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":")) for trace in traces
+    ]
+    return "\n".join(lines).encode()
 
 
 def read_json(request: Request) -> Any:
@@ -198,10 +241,11 @@ def _unknown(model: type[BaseModel], told: Any) -> tuple[int | str, ...] | None:
     for key in told:
         if key not in fields:
             return (key,)
-    traces = told.get("traces")
-    for number, trace in enumerate(traces if isinstance(traces, list) else []):
-        if isinstance(trace, dict) and not trace.keys() <= inner:
-            return ("traces", number, next(key for key in trace if key not in inner))
+    for field in OF_TRACES:
+        traces = told.get(field)
+        for number, trace in enumerate(traces if isinstance(traces, list) else []):
+            if isinstance(trace, dict) and not trace.keys() <= inner:
+                return (field, number, next(key for key in trace if key not in inner))
     return None
 
 
@@ -215,15 +259,30 @@ def _wrong(errors: list[dict[str, str]]) -> RefusedError:
     )
 
 
-def _form(request: Request) -> Received:
-    files = request.files.getlist("file")
-    if len(files) != 1 or set(request.files) != {"file"}:
+def _files(request: Request, needed: Sequence[str], known: Sequence[str]) -> list[File]:
+    """Files of a form, in the order of the names that are known; one each."""
+    if request.mimetype != FORM:
         raise RefusedError(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "The form holds no file named 'file', or more than one.",
-            "Send one file of traces.",
-            [{"pointer": "/file", "detail": "One file is wanted"}],
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"The body is '{request.mimetype[:80] or 'of no stated type'}'.",
+            f"Send {JSON}, or a file in {FORM}.",
         )
+    held = {name: request.files.getlist(name) for name in known if name in request.files}
+    for name in known:
+        if len(held.get(name, ())) != 1 and (name in needed or name in held):
+            raise RefusedError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                f"The form holds no file named '{name}', or more than one.",
+                "Send one file of traces.",
+                [{"pointer": f"/{name}", "detail": "One file is wanted"}],
+            )
+    if (other := next((name for name in request.files if name not in known), None)) is not None:
+        raise _wrong([{"pointer": _pointer((other,)), "detail": "There is no such file"}])
+    return [(file.filename or "traces", file.read()) for (file,) in held.values()]
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    """Fields of a form, those of :data:`IN_JSON` read."""
     told: dict[str, Any] = {}
     for field, values in request.form.lists():
         told[field] = values[-1]
@@ -237,9 +296,7 @@ def _form(request: Request) -> Received:
                     "Send a JSON object in it.",
                     [{"pointer": f"/{field}", "detail": "It holds no JSON"}],
                 ) from error
-    form = checked(Form, told, strict=False)
-    columns = Columns(**form.columns.model_dump())
-    return files[0].filename or "traces", files[0].read(), form.settings(columns)
+    return told
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:

@@ -78,12 +78,12 @@ class Settings:
         return self.prior_statement or ("As given." if self.prior else EVEN_PRIOR)
 
 
-def of_windows(enrolment: str, columns: Columns | None = None) -> Settings:
+def of_windows(enrolment: str | None, columns: Columns | None = None) -> Settings:
     """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
 
     Parameters
     ----------
-    enrolment : str
+    enrolment : str or None
     columns : Columns, optional
         What a person mapped.
     """
