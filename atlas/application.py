@@ -122,7 +122,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     asked = Questions(data or default_data_folder(), cached)
     install(app.server, asked)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
-    service = Service(asked.folder, live, generation=asked.generation)
+    service = Service(asked.folder, live)
     service.warm()
     api.install(app.server, asked, service)
     answers.install(app, asked)

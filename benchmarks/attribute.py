@@ -117,7 +117,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         server = Flask("benchmark")
         asked = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
-        service = Service(data, Path(scratch), generation=asked.generation, load=lambda proxy: (reader, digest))
+        service = Service(data, Path(scratch), load=lambda proxy: (reader, digest))
         api.install(server, asked, service)
         web = waitress.create_server(server, host="127.0.0.1", port=0, threads=4)
         threading.Thread(target=web.run, daemon=True).start()

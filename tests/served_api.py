@@ -49,7 +49,7 @@ def serve(data: Path, cache: Path, load: Callable[[str], tuple[Reader, str | Non
     """A server with the REST interface and nothing else."""
     server = Flask("api")
     asked = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
-    service = Service(data, cache, generation=asked.generation, load=load)
+    service = Service(data, cache, load=load)
     api.install(server, asked, service)
 
     @server.get("/", defaults={"path": ""})

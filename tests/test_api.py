@@ -93,6 +93,7 @@ def test_json_gives_what_the_command_line_gives(
     assert main([*asked, "--orders", "20", "--report", str(page)]) == 0
     report = json.loads(page.with_suffix(".json").read_text("utf-8"))
     assert report["results"] == told["report"]["results"]
+    assert [row["rank"] for row in told["report"]["results"]["lands"]["rows"]] == [1, 2, 3]
     assert report["traces"] == told["report"]["traces"]
     assert differences(report, told["report"]) == []
     # The report's own command takes the prior out of the report.

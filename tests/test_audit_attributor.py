@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import backend.audit.loaded
+from backend.audit import landing
 from backend.audit.attributor import BATCHES, Attributor, Progress, cells_of_traces
 from backend.audit.case import find
 from backend.audit.chain import START, Chain, broken_step, digest
@@ -433,6 +434,10 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     assert sum(row["probability"] for row in report["results"]["candidates"]) == pytest.approx(1)
     assert [e["place"] for e in report["exclusions"]] == [5]
     html = page.read_text("utf-8")
+    landed = report["results"]["lands"]
+    assert (landed["layer"], len(landed["rows"])) == (2, 3)
+    assert str(landing.sentence(report["results"])) in html
+    assert f"{landed['rows'][0]['source']} ({landed['rows'][0]['cosine']:.3f})" in html
     assert "<script" not in html
     assert "<i>case" not in html
     assert "&lt;b&gt;p&lt;/b&gt;" in html

@@ -85,7 +85,9 @@ def invented(name: str) -> Enrolment:
         Enrolment(
             name=name, reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=SOURCES,
             families=FAMILIES, heads=(Head(probe, (2,)),), log_prior=np.full(4, -np.log(4)), prompts=hashes,
-            folds=folds, attachments=attached({"calibration": fitted, "stop": StopRule(0.05, 3.0, 1.0, 1.0)}),
+            folds=folds,
+            attachments=attached({"calibration": fitted, "stop": StopRule(0.05, 3.0, 1.0, 1.0)})
+            | {"signatures.vectors": rng.normal(0.5, 1.0, size=(4, 2 * D))},
         )
     )  # fmt: skip
 
@@ -344,6 +346,48 @@ def test_pieces_of_another_engine_may_differ_a_little_and_not_be_repainted(repor
     assert any("pieces[1].proof is no part" in sentence for sentence in verified(more).found)
 
 
+def test_where_traces_land_by_another_engine(report: Report) -> None:
+    """Cosines may differ by .005, and ranks follow from them."""
+    near = [row["cosine"] for row in report["results"]["lands"]["rows"]]
+    assert min(a - b for a, b in itertools.pairwise(near)) > 0.02
+    for by, equal in ((0.004, True), (-0.004, True), (0.006, False), (-0.006, False)):
+        forged = changed(report, engine_named, at("results.lands.rows.1.cosine", near[1] + by))
+        assert (verified(forged).found == ()) is equal
+        assert verified(changed(report, at("results.lands.rows.1.cosine", near[1] + by))).found
+
+    close = copy.deepcopy(report)
+    rows = close["results"]["lands"]["rows"]
+    rows[1]["cosine"] = rows[0]["cosine"] - 0.001
+    swapped = copy.deepcopy(close)
+    first, second, *rest = swapped["results"]["lands"]["rows"]
+    swapped["results"]["lands"]["rows"] = [
+        second | {"rank": 1, "cosine": first["cosine"] + 0.001}, first | {"rank": 2}, *rest,
+    ]  # fmt: skip
+    engine_named(swapped)
+    assert list(differences._landing(swapped, close)) == []
+    swapped["results"]["lands"]["rows"][0]["rank"] = 2
+    assert any("rows[1].rank" in sentence for sentence in differences._landing(swapped, close))
+
+
+def earlier(report: Report) -> None:
+    """As reports were before they said where the traces land."""
+    report["format"] = 2
+    del report["results"]["lands"]
+
+
+def test_a_report_of_before_is_verified_as_before(report: Report) -> None:
+    was = changed(report, earlier)
+    assert read_report(json.dumps(was)) == was
+    for told in (was, changed(report, earlier, engine_named)):
+        found = verified(told)
+        assert found.found == ()
+        assert any("before reports said where the traces land" in note for note in found.notes)
+    assert not any("traces land" in note for note in verified(report).notes)
+    assert verified(changed(report, earlier, at("results.sentence", "It is proved."))).found
+    mixed = verified(changed(report, at("format", 2))).found
+    assert any("results.lands is no part" in told for told in mixed)
+
+
 def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
     """0.25 √n nats each way are 0.84 of a log10 ratio of 15 traces, however large it is."""
     now = report["results"]["readers"][1]["log10_ratio_others"]
@@ -387,12 +431,27 @@ WORDS = [
     at("results.readers.0.verdict", "PROVED"),
     at("results.readers.1.verdict", "PROVED"),
     at("results.readers.1.low", 5.0),
+    at("results.lands.rows.0.cosine", 0.999),
+    at("results.lands.rows.2.cosine", -1.0),
+    at("results.lands.rows.1.rank", 1),
+    at("results.lands.rows.0.source", "nobody"),
+    at("results.lands.rows.0.family", "Z"),
+    at("results.lands.layer", 9),
+    at("results.lands.proxy", "another"),
+    at("results.lands.proof", "certified"),
+    at("results.lands.rows.0.proof", "certified"),
+    at("results.lands", None),
+    lambda report: report["results"]["lands"]["rows"].reverse(),
+    lambda report: report["results"]["lands"]["rows"].append(report["results"]["lands"]["rows"][-1] | {"rank": 5}),
 ]
 PARTS = [
     without("results", "flags"),
     without("results", "unknown_p"),
     without("results", "interval"),
     without("results", "siblings"),
+    without("results", "lands"),
+    without("results.lands", "rows"),
+    without("results.lands.rows", 3),
     without("results", "leave_one_out"),
     without("results", "running"),
     without("results.candidates", 3),
@@ -674,7 +733,7 @@ def test_settings_give_the_report_again(report: Report) -> None:
 
 
 def test_earlier_formats_are_refused_in_words(report: Report) -> None:
-    for number, words in ((1, "before reports held every log-posterior"), (3, "has format 3")):
+    for number, words in ((1, "before reports held every log-posterior"), (4, "has format 4")):
         with pytest.raises(AtlasError, match=words):
             read_report(json.dumps(report | {"format": number}))
     with pytest.raises(AtlasError, match="no report"):

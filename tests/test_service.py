@@ -147,7 +147,7 @@ def test_two_sessions_do_not_see_each_other(service: Service) -> None:
         lambda: service.report(BEN, job),
         lambda: service.export(BEN, job, "html"),
         lambda: service.tokens(BEN, job, 1),
-        lambda: service.lands(BEN, job),
+        lambda: service.drift(BEN, job),
         lambda: service.inspect(ANN, "../" + key),
     ):
         with pytest.raises(MissingError):
@@ -344,24 +344,35 @@ def test_the_preferred_ecosystem_knows_most_sources_and_knows_them_best(tmp_path
 
 
 def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reader, tmp_path: Path) -> None:
-    key = service.upload(ANN, "t.jsonl", file_of("shout")).key
-    save_enrolment(replace(enrolment, name="bare", attachments={}), tmp_path / "data" / "enrolments" / "bare.npz")
-    job = service.start(ANN, key, Settings(enrolment="bare", orders=1))
-    service.wait(ANN, job, PATIENCE)
-    assert service.lands(ANN, job) is None  # neither generation nor enrolment holds signatures
-    vectors = np.random.default_rng(0).normal(size=(3, 2 * reader.hidden_size))
-    with np.load(service._place(ANN, job, "npz")) as kept:
-        vectors[2] = 3 * kept["signature"]
-    known = replace(enrolment, name="known", attachments={**enrolment.attachments, "signatures.vectors": vectors})
-    save_enrolment(known, tmp_path / "data" / "enrolments" / "known.npz")
-    job = service.start(ANN, key, Settings(enrolment="known", orders=1))
-    service.wait(ANN, job, PATIENCE)
-    place = service.lands(ANN, job)
+    def landed(name: str, **attachments: np.ndarray) -> dict[str, Any] | None:
+        made = replace(enrolment, name=name, attachments=attachments)
+        save_enrolment(made, tmp_path / "data" / "enrolments" / f"{name}.npz")
+        job = service.start(ANN, key, Settings(enrolment=name, orders=1))
+        assert service.wait(ANN, job, PATIENCE).state == "done"
+        with np.load(service._place(ANN, job, "npz")) as kept:
+            means.append(kept["mean"])
+        found: dict[str, Any] | None = service.report(ANN, job)["results"]["lands"]
+        return found
+
+    key, means = service.upload(ANN, "t.jsonl", file_of("shout")).key, list[np.ndarray]()
+    assert landed("bare") is None  # without signatures
+    d = reader.hidden_size
+    vectors = np.random.default_rng(0).normal(size=(3, 2 * d))
+    vectors[2] = 3 * np.concatenate([half / np.linalg.norm(half) for half in np.split(means[0], 2)])
+    assert landed("narrow", **{"signatures.vectors": vectors[:, :-1]}) is None
+    place = landed("known", **{"signatures.vectors": vectors})
     assert place is not None
+    assert {name: place[name] for name in ("proxy", "view", "layer", "roster", "domain")} == {
+        "proxy": "tiny", "view": "ur", "layer": 2, "roster": "known", "domain": "",
+    }  # fmt: skip
     assert [row["rank"] for row in place["rows"]] == [1, 2, 3]
     assert (place["rows"][0]["source"], place["rows"][0]["family"]) == ("shout", "words")
     assert place["rows"][0]["cosine"] == pytest.approx(1, abs=1e-6)
-    assert place["layer"] == 2
+    by_hand = {
+        source: float(vectors[2] @ vector / np.linalg.norm(vectors[2]) / np.linalg.norm(vector))
+        for source, vector in zip(enrolment.sources, vectors, strict=True)
+    }
+    assert {row["source"]: row["cosine"] for row in place["rows"]} == pytest.approx(by_hand, abs=1e-6)
 
 
 def test_the_same_bytes_again_leave_a_file_that_is_being_read(service: Service) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from backend.audit.intake.model import short, visible
 from backend.audit.likelihood import LN10
-from backend.audit.report import log_posteriors_of
+from backend.audit.report import BEFORE_LANDING, log_posteriors_of
 from backend.audit.selection import UNASKED
 
 OTHER_ENGINE = 0.25
@@ -23,6 +23,9 @@ OTHER_ENGINE = 0.25
 PAINT = 0.1
 """What token evidence of another engine may differ by: the root mean square of the differences relative to that of the
 map, and any one of them relative to its largest piece. Products in float32 and bfloat16 differ by 0.017 and 0.032."""
+LANDED = 0.005
+"""What a cosine of where the traces land may differ by. Products in float32 and bfloat16 differ by 0.002 for one trace,
+and by 0.001 for ten."""
 EXACT = 1e-6
 """Largest difference of two numbers that are the same; relative to those beyond 1."""
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
@@ -62,8 +65,11 @@ def differences(
         found.append(f"The {len(told):,} traces of the report are not the {len(there):,} that were scored now")
     else:
         found += [*_scores(report, again), *_strictly(report, again)]
-        found += unlike(_body(report, report, again), _body({**again, **(follows or {})}, report, again))
-        found += [*_readers(report, again), *_heat_maps(report, again)]
+        now = {**again, **(follows or {})}
+        if report["format"] == BEFORE_LANDING:
+            now = {**now, "format": BEFORE_LANDING, "results": _without(now["results"], ("lands",))}
+        found += unlike(_body(report, report, again), _body(now, report, again))
+        found += [*_landing(report, now), *_readers(report, again), *_heat_maps(report, again)]
     more = [f"and {len(found) - SENTENCES:,} more differences"] if len(found) > SENTENCES else []
     return [*found[:SENTENCES], *more]
 
@@ -171,6 +177,8 @@ def _body(held: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str
     of_file = frozenset() if same_file(report, again) else IN_THE_FILE
     stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
     results = {**held["results"], "readers": held["results"]["readers"][:1]}
+    if held["results"].get("lands") and not same_engine(report, again):
+        results["lands"] = _without(held["results"]["lands"], ("rows",))
     return {
         "results": results | ({"complete": False} if stopped else {}),
         **_without(held, APART | {"results"}),
@@ -191,6 +199,25 @@ def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[st
             slack = exactly if row["engine"] == other["engine"] else _of_sums(len(report["traces"]))
             apart = ("engine",)
             yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
+
+
+def _landing(report: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Where the traces land by another engine: cosines may differ a little, and ranks are those of the cosines."""
+    told, there = (held["results"].get("lands") for held in (report, now))
+    if not told or not there or same_engine(report, now):
+        return
+    rows = told["rows"]
+    fitting = sorted(rows, key=lambda row: -row["cosine"])
+    yield from unlike(rows, [row | {"rank": rank} for rank, row in enumerate(fitting, start=1)], "results.lands.rows")
+    was, due = ({row["source"]: _without(row, ("rank",)) for row in held["rows"]} for held in (told, there))
+    if len(rows) != len(was):
+        yield "results.lands.rows name a source more than once"
+    yield from unlike(was, due, "results.lands", _of_cosines)
+
+
+def _of_cosines(name: str, now: float) -> float:
+    """What may differ of where the traces land by another engine."""
+    return LANDED if name == "cosine" else exactly(name, now)
 
 
 def _of_sums(n: int) -> Slack:

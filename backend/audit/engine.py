@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.case import source_number
 from backend.audit.enrolment import Enrolment
@@ -142,14 +140,3 @@ def trace_at(path: Path, name: str, columns: Columns, limits: Limits, entry: Map
             if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
                 return found.trace
     raise MissingError("The file holds no such trace", "Upload it again")
-
-
-def standing(signature: np.ndarray[Any, Any], sources: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str, Any]]:
-    """Cosine of a signature (2 d,) to every source's, the nearest first."""
-    length = float(np.linalg.norm(signature)) or 1.0
-    cosines = {
-        name: float(signature @ vector / (length * (float(np.linalg.norm(vector)) or 1.0)))
-        for name, vector in sources.items()
-    }
-    ranked = sorted(cosines.items(), key=lambda pair: -pair[1])
-    return [{"source": name, "cosine": cosine, "rank": rank} for rank, (name, cosine) in enumerate(ranked, start=1)]

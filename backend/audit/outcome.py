@@ -12,6 +12,7 @@ from backend.audit.attributor import Scored
 from backend.audit.case import Findings
 from backend.audit.enrolment import Enrolment
 from backend.audit.judgement import in_words
+from backend.audit.landing import landing_of
 from backend.audit.scores import printed_budgets
 
 POINTS = 200
@@ -54,6 +55,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
             for name, p in zip(f.family.families, f.family.probabilities, strict=True)
         ],
         "siblings": list(f.family.siblings),
+        "lands": landing_of(scored, enrolment),
         "running": [
             {
                 "traces": int(k),

@@ -8,6 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from backend.audit.landing import sentence
+
 ROWS = 500
 """Traces that the page lists; the table in CSV holds all."""
 CANDIDATES = 12
@@ -49,6 +51,7 @@ def write_html(report: Mapping[str, Any]) -> str:
         rows=ROWS,
         candidates=CANDIDATES,
         facts=FACTS,
+        landed=sentence(report["results"]),
         subject_prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))[
             report["results"]["subject"]
         ],
@@ -176,6 +179,7 @@ results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough 
 traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
 %}not reached{% endif %}.{% if results.stop.get("looked") %} It looks at the first {{ results.stop.looked }} traces
 only: no more were validated for it.{% endif %}</p>{% endif %}
+{% if landed %}<p>{{ landed }}</p>{% endif %}
 {% if results.flags %}<ul>{% for flag in results.flags %}<li>{{ flag }}</li>{% endfor %}</ul>{% endif %}
 {% if results.drift %}<p>Drift:{% for key, value in results.drift.items() %} {{ key }} = {{ value }};{% endfor
 %}</p>{% endif %}

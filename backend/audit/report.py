@@ -31,8 +31,11 @@ from backend.audit.verdict import Rule
 
 REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
-FORMAT = 2
-"""Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file."""
+FORMAT = 3
+"""Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file; since 3 where
+the traces land among the sources."""
+BEFORE_LANDING = 2
+"""Format of reports that do not say where the traces land; nothing else is different."""
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",

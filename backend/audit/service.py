@@ -6,13 +6,11 @@ nothing here waits for them except :meth:`Service.wait` and :meth:`Service.token
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from backend.audit.checks import Checks
 from backend.audit.intake import Limits, inspect
@@ -20,12 +18,9 @@ from backend.audit.settings import Settings
 from backend.audit.uploads import BusyError, MissingError, Upload
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
-from backend.store.database import Generation
-from backend.store.signature_queries import signatures
 
 if TYPE_CHECKING:
     from backend.audit.companions import Brought
-    from backend.audit.enrolment import Enrolment
     from backend.audit.loaded import Loaded
 
 TOKEN_SECONDS = 120
@@ -41,8 +36,6 @@ class Service(Checks):
         Data folder; its ``enrolments/`` are the ecosystems.
     cache : Path, optional
         Cache folder, in which uploads lie.
-    generation : callable, optional
-        The generation that is served, for the sources' signatures.
     load : callable, optional
         Name of a proxy to its reader and the hash of its weights; by default out of the registry.
     limits : Limits, optional
@@ -54,12 +47,10 @@ class Service(Checks):
         data: Path,
         cache: Path | None = None,
         *,
-        generation: Callable[[], Generation] | None = None,
         load: Callable[[str], Loaded] | None = None,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(data, cache or cache_folder(), load, limits or Limits())
-        self._generation = generation
 
     def samples(self) -> list[str]:
         """Models of the shipped sample traces, in the order of their numbers."""
@@ -146,37 +137,6 @@ class Service(Checks):
         except TimeoutError as error:
             raise BusyError("The proxy is busy with other traces", "Try again in a minute") from error
 
-    def lands(self, session: str, job: str, domain: str | None = None) -> dict[str, Any] | None:
-        """Where the traces lie among the sources in the original space.
-
-        Returns
-        -------
-        dict or None
-            domain, layer, reader, roster, rows (source, family, cosine, rank; the nearest first); None where the
-            generation holds no signatures of this ecosystem at the block that was read.
-        """
-        held = self._job(session, job)
-        if not held.reported:
-            return None
-        enrolment = self._same(held)
-        roster = str(enrolment.facts.get("roster", enrolment.name))
-        at = domain or str(enrolment.facts.get("benchmark", ""))
-        try:
-            with np.load(self._place(session, job, "npz"), allow_pickle=False) as kept:
-                signature = kept["signature"]
-            among = self._signatures(enrolment, roster, at)
-        except OSError:
-            return None
-        if not among or any(vector.shape != signature.shape for vector in among.values()):
-            return None
-        from backend.audit.engine import standing
-
-        family = dict(zip(enrolment.sources, enrolment.families, strict=True))
-        rows = [row | {"family": family.get(row["source"], "")} for row in standing(signature, among)]
-        return {
-            "domain": at, "layer": enrolment.place, "reader": enrolment.place_reader, "roster": roster, "rows": rows,
-        }  # fmt: skip
-
     def start_windows(self, session: str, keys: Sequence[str], settings: Settings) -> list[str]:
         """Queue the windows of a test of drift; what is wrong with one of them is said at once, and none then runs.
 
@@ -247,12 +207,3 @@ class Service(Checks):
             read.append(Window(report, fingerprints, prompts))
             held.append(job)
         return drift_answer(read, self._same(held[0]), held[0].settings.columns)
-
-    def _signatures(self, enrolment: Enrolment, roster: str, domain: str) -> dict[str, npt.NDArray[np.float32]]:
-        """Signatures of the enrolled sources: of the generation, else those that the enrolment brings along."""
-        if self._generation is not None and domain:
-            with contextlib.suppress(AtlasError), self._generation().cursor() as cursor:
-                if found := signatures(cursor, enrolment.place_reader, roster, domain, enrolment.place):
-                    return found
-        attached = enrolment.attachments.get("signatures.vectors", np.empty((0, 0)))
-        return {name: vector.astype(np.float32) for name, vector in zip(enrolment.sources, attached, strict=False)}

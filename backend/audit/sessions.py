@@ -251,7 +251,7 @@ class Sessions:
             job.earlier = self._last_steps(session)
             inquiry = self._host.engine().run(job, enrolment, path, upload.name, between)
             scored = inquiry.scored
-            kept: dict[str, Any] = {"signature": scored.signature, "mean": scored.mean}
+            kept: dict[str, Any] = {"mean": scored.mean}
             if scored.fingerprints is not None:
                 kept["fingerprints"] = scored.fingerprints
             with self._lock:

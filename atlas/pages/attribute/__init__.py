@@ -172,11 +172,8 @@ def _report(job: str) -> frames.Report:
 
 def _rows(name: str, job: str, choice: dict[str, Any] | None) -> Any:
     """Rows of a live figure."""
-    service, key = visitor.service(), visitor.session()
-    if name == "lands":
-        return frames.landed(service.lands(key, job))
     if name == "tokens":
-        held = choice or {}
+        service, key, held = visitor.service(), visitor.session(), choice or {}
         return frames.pieces(service.tokens(key, job, held["row"], held["source"], held["rival"]))
     return TABLES[name](_report(job))
 
@@ -188,6 +185,7 @@ TABLES = {
     "without": frames.without,
     "readers": frames.readers,
     "left": frames.left_out,
+    "lands": frames.landed,
 }
 """Figures of a result whose rows come from its report alone."""
 
@@ -257,8 +255,7 @@ def _figures(app: Dash) -> None:
             if turned and name != "evidence":
                 return no_update
             if name == "lands":
-                where = visitor.service().lands(visitor.session(), job)
-                return landing.figure(questions(), report, where or {}, theme) or no_update
+                return landing.figure(questions(), report, theme) or no_update
             return result.redrawn(name, report, theme, level) or no_update
 
         return [drawn(identity["figure"]) for identity in identities]

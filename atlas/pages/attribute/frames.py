@@ -79,6 +79,7 @@ def pieces(evidence: Mapping[str, Any]) -> pd.DataFrame:
     return frame.rename(columns={"text": "token", "value": "log_odds"})
 
 
-def landed(where: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Where the traces lie among the sources (columns rank, source, family, cosine), the nearest first."""
+def landed(report: Report) -> pd.DataFrame:
+    """Where the traces land among the sources (columns rank, source, family, cosine), the nearest first."""
+    where = report["results"]["lands"]
     return pd.DataFrame(where["rows"] if where else [], columns=["rank", "source", "family", "cosine"])

@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, Questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import landing as draw
 from atlas.pages.attribute import sections
-from atlas.pages.attribute.frames import Report
+from atlas.pages.attribute.frames import Report, landed
 from atlas.pages.attribute.result import QUESTIONS, known_sources, marks_of, named
 from atlas.state import View
 from atlas.theme import Theme
@@ -36,7 +36,7 @@ def points(asked: Questions, where: Mapping[str, Any]) -> pd.DataFrame:
         reader, roster and domain in which the traces were placed.
     """
     none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
-    if not where or asked.problem() is not None:
+    if asked.problem() is not None:
         return none
     view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
     reader = asked.map_reader(view)
@@ -47,20 +47,20 @@ def points(asked: Questions, where: Mapping[str, Any]) -> pd.DataFrame:
     return none
 
 
-def figure(asked: Questions, report: Report, where: Mapping[str, Any], theme: Theme) -> Any:
+def figure(asked: Questions, report: Report, theme: Theme) -> Any:
     """The map with the nearest sources marked; None without a map."""
-    placed = points(asked, where)
+    where = report["results"]["lands"]
+    placed = points(asked, where) if where else pd.DataFrame()
     if placed.empty:
         return None
-    near = pd.DataFrame(where["rows"]).head(NEAREST)
+    near = landed(report).head(NEAREST)
     marks = marks_of(asked, report["reference"]["families"])
     return draw(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
 
 
-def section(
-    report: Report, asked: Questions, view: View, rows: pd.DataFrame, where: Mapping[str, Any]
-) -> Component | None:
-    """Table of the nearest sources and the map beside it."""
+def section(report: Report, asked: Questions, view: View) -> Component:
+    """Table of the nearest sources and the map beside it: what the report says."""
+    rows, where = landed(report), report["results"]["lands"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
     if rows.empty:
         return html.Section(
@@ -69,12 +69,12 @@ def section(
             children=[
                 html.H2(QUESTIONS["lands"]),
                 shell.empty(
-                    "This generation holds no signatures of this ecosystem at the block that was read",
+                    "This ecosystem brings no signatures of its sources",
                     _remedy(report),
                 ),
             ],
         )
-    drawn = figure(asked, report, where, view.theme)
+    drawn = figure(asked, report, view.theme)
     table = _table(rows.head(NEAREST), report, asked, view)
     domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
     sentence = [
@@ -149,5 +149,5 @@ def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> 
 def _remedy(report: Report) -> str:
     roster = report["method"]["facts"].get("roster")
     if roster:
-        return f"Make them with: python -m jobs map --roster {roster}, then publish"
-    return "It is enrolled as a file alone. Run: python -m jobs enroll LABELLED --name NAME, then publish"
+        return f"Make it again: python -m jobs enroll --roster {roster}"
+    return "Make it again: python -m jobs enroll LABELLED --name NAME"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -259,9 +258,7 @@ def _results(app: Dash) -> None:
         view = View(theme=theme or "dark")
         if asked.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
-        lands = service.lands(key, job)
-        rows = pd.DataFrame(lands["rows"] if lands else [], columns=["source", "family", "cosine", "rank"])
-        place = landing.section(report, asked, view, rows, lands or {})
+        place = landing.section(report, asked, view)
         what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
         return result.result(report, asked, view, place), "attr stage-result", what
 
