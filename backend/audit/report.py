@@ -33,9 +33,9 @@ REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
 FORMAT = 3
 """Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file; since 3 where
-the traces land among the sources."""
+the traces land among the sources, and what else their session had asked."""
 BEFORE_LANDING = 2
-"""Format of reports that do not say where the traces land; nothing else is different."""
+"""Format of reports that do not say these two; nothing else is different."""
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",

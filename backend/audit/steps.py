@@ -8,6 +8,7 @@ from typing import Any
 
 from backend.audit.chain import broken_step, digest
 from backend.audit.differences import unlike
+from backend.audit.report import BEFORE_LANDING
 
 KEYS = ("number", "step", "at", "details", "previous", "sha256")
 """Of a step; nothing else is shown of it, and nothing else may be in it."""
@@ -61,9 +62,8 @@ def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [
         (
             "file",
-            # Reports of before did not say what else their session had asked.
             {key: held[key] for key in ("sha256", "size", "columns")}
-            | ({"session": report["session"]} if "session" in report else {}),
+            | ({} if report["format"] == BEFORE_LANDING else {"session": report["session"]}),
         ),
         (
             "question",

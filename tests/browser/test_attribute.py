@@ -417,8 +417,14 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return document.querySelector('#attr-one').hidden && !document.querySelector('#attr-two').hidden")
     traces = records.traces[records.sources.index("smol-greedy") * count :][:12]
     changes = {"before": lambda text: text, "after": lambda text: text.upper() + " \U0001f680 1234!" * 20}
+    (tmp_path / "broken.jsonl").write_bytes(bytes(range(256)))
     for side, change in changes.items():
         path = file_of(tmp_path, f"{side}.jsonl", [change(t.response) for t in traces], [t.prompt for t in traces])
+        if side == "after":  # a refused second window is not the same as none
+            browser.until("return !document.querySelector('#win-go').disabled")
+            given(browser, tmp_path / "broken.jsonl", f"#win-{side}")
+            browser.until("return document.querySelector('#win-problem').innerText !== ''")
+            browser.until("return document.querySelector('#win-go').disabled")
         given(browser, path, f"#win-{side}")
         browser.until("return document.querySelector(arguments[0] + ' .preview-facts') !== null", f"#win-{side}-head")
     browser.until("return !document.querySelector('#win-go').disabled")

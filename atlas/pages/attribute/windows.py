@@ -24,6 +24,8 @@ from backend.errors import AtlasError
 from backend.store import drift_queries
 
 POLL_MS = 700
+REFUSED = {"refused": True}
+"""In place of an upload: else a refused second window would leave the halves of the first one to be compared."""
 SIDES = {"before": "First window", "after": "Second window"}
 P_HELP = (
     "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
@@ -259,11 +261,14 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("win-go", "disabled"),
         Input("win-before-upload", "data"),
+        Input("win-after-upload", "data"),
         Input("win-ecosystem", "value"),
         Input("win-jobs", "data"),
     )
-    def may_go(before: dict[str, Any] | None, ecosystem: str | None, jobs: list[str] | None) -> bool:
-        return not before or not ecosystem or bool(jobs)
+    def may_go(
+        before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None, jobs: list[str] | None
+    ) -> bool:
+        return not before or REFUSED in (before, after) or not ecosystem or bool(jobs)
 
 
 def _receiving(app: Dash, side: str) -> None:
@@ -284,7 +289,8 @@ def _receiving(app: Dash, side: str) -> None:
             upload = visitor.service().upload(key, name or side, intake.decoded(contents))
             preview = visitor.service().inspect(key, upload.key)
         except AtlasError as error:
-            return None, None, None, visitor.said(error)
+            again = "That file was refused. Drop another one, or reload the page to begin anew."
+            return REFUSED, again, None, visitor.said(error)
         bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
         more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
         return intake.held(upload), [intake.head(preview), html.Ul(bad + more)], None, None
@@ -304,7 +310,7 @@ def _testing(app: Dash) -> None:
     def start(
         clicks: int | None, before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None
     ) -> Any:
-        if not clicks or not before:
+        if not clicks or not before or REFUSED in (before, after):
             return no_update, no_update, no_update
         try:
             one = question.ecosystem(ecosystem)
