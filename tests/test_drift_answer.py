@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import backend.audit.loaded
 from atlas.pages.attribute import windows
 from backend.audit.chain import digest
+from backend.audit.drift_answer import Window, drift_answer
 from backend.audit.drift_words import expected, named, sentence
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
@@ -232,3 +234,19 @@ def test_windows_of_other_ecosystems_are_not_compared(folder: Path, service: Ser
         service.drift(ANN, *jobs)
     with pytest.raises(AtlasError, match="were not kept"):
         service.drift(ANN, plain)
+
+
+def test_long_windows_say_how_many_were_compared(enrolment: Enrolment) -> None:
+    rng, many = np.random.default_rng(0), 1_100
+    method = {"reader": "r", "proxy": "tiny", "view": "ur", "engine": "e", "code_version": "v"}
+    told = {
+        "method": method | {"enrolment_sha256": enrolment.sha256},
+        "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
+        "traces": [{"place": i, "turn": 0, "sha256": "0"} for i in range(many)],
+    }
+    rows = rng.normal(size=(many, 2 * enrolment.hidden_size)).astype(np.float16)
+    few = Window({**told, "traces": told["traces"][:6]}, rows[:6], [""] * 6)
+    found = drift_answer([Window(told, rows, [""] * many), few], enrolment)
+    assert (found["before"], found["after"], len(found["windows"][0]["traces"])) == (1_000, 6, many)
+    assert found["notes"][1:] == ["Of the 1,100 traces of the first window 1,000 in even steps were compared."]
+    assert found["command"] == "python -m jobs drift t.jsonl t.jsonl --enrolment tiny"

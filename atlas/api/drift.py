@@ -47,9 +47,8 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
             if not waits or _state(now) not in ENDED:
                 left.pop_all()
                 return accepted(_progress(session, now) | {"answer": None}, "drift")
-            for one in now:
-                if one.state != "done":
-                    raise failure(one)
+            if (wrong := next((one for one in now if one.state in ("failed", "cancelled")), None)) is not None:
+                raise failure(wrong)
             return jsonify(_progress(session, now) | {"answer": service.drift(session, *jobs)})
 
     @routes.get("/drift/<identity>")
