@@ -22,7 +22,7 @@ from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
 from backend.audit.judgement import Judgement
 from backend.audit.matched import sentence
-from backend.audit.report import Question, Seen, build_report
+from backend.audit.report import Question, Seen, build_report, session_of
 from backend.audit.windows import compare, side_by_side, standardised, thinned
 from backend.errors import AtlasError
 from backend.probe import LinearProbe
@@ -74,7 +74,7 @@ def written(
         Question("A <case>", "Who?"), layout, [Problem(99, "response", "there is no response")], ["A note."], seen,
         [{"place": 98, "turn": 0, "sha256": "x", "reason": "the same as line 1"}], enrolment, scored, findings,
         [float(p) for p in prior], Chain().append("file", {}), code_version="test", command="attribute X",
-        selection={"keep_duplicates": False, "characters": 1_000_000},
+        selection={"keep_duplicates": False, "characters": 1_000_000}, session=session_of(()),
     )  # fmt: skip
 
 
