@@ -34,7 +34,8 @@ class _Classifier(ABC):
 
     def predict(self, rows: Any) -> Ints:
         """Most probable source of every row, (n,)."""
-        return self.predict_log_proba(rows).argmax(1)
+        out: Ints = self.predict_log_proba(rows).argmax(1)
+        return out
 
 
 class ShrinkageDiscriminant(_Classifier):
