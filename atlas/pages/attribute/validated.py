@@ -96,9 +96,9 @@ def _verdicts(held: Mapping[str, Any]) -> list[Component]:
 
     claims = [
         line("The true source is claimed", "true_claim", "supported", "refuted"),
-        line("answered about its family alone", "true_claim_family", "supported", "refuted"),
+        line("The same: its family alone", "true_claim_family", "supported", "refuted"),
         line("Its nearest other source is claimed", "nearest_claim", "supported", "refuted"),
-        line("answered about that one's family alone", "nearest_claim_family", "supported", "refuted"),
+        line("The same: that one's family alone", "nearest_claim_family", "supported", "refuted"),
     ]
     names = [
         line("A source is named", "named", "right", "wrong"),
