@@ -61,6 +61,8 @@ METHOD_NAMES = {
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
+    "regression": "Regression, whole responses",
+    "experts": "Discriminants with experts within families",
     "lda-live": "Discriminants, live",
     "fused-live": "Discriminants and word n-grams, live",
     "network": "Network",
@@ -83,7 +85,10 @@ METHOD_NAMES = {
 """What methods are called; others go by their own name."""
 METHOD_GROUPS = (
     (PAPER_METHOD, "READER"),
-    ("reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|network|states", "READER, parts and other readouts"),
+    (
+        "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states",
+        "READER, parts and other readouts",
+    ),
     ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),
     ("published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
 )

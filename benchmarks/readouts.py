@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.special import log_softmax, logsumexp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -26,6 +25,7 @@ from backend.evidence import accumulate
 from backend.probe import standardiser
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 from backend.readouts.estimators import ShrinkageDiscriminant
+from backend.readouts.regression import fit_experts, fit_regression
 from backend.release import Release, default_release
 from jobs._common import Slice, slice_of
 
@@ -33,29 +33,6 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 TRAIN, TEST = (2, 3, 4), 1
 BUDGETS = (1, 10, 50)
-STEPS = 400
-
-
-def regression(x: Floats, y: Ints, classes: int, penalty: float, offset: Floats | None = None) -> tuple[Floats, Floats]:
-    """Weights (D, C) and biases (C,) of the smallest penalised mean loss; ``offset`` (n, C) is added to the scores."""
-    rows, truth = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
-    given = None if offset is None else torch.from_numpy(offset)
-    weight = torch.zeros(x.shape[1], classes, requires_grad=True)
-    bias = torch.zeros(classes, requires_grad=True)
-    search = torch.optim.LBFGS(
-        [weight, bias], max_iter=STEPS, tolerance_grad=1e-5, tolerance_change=1e-8, line_search_fn="strong_wolfe"
-    )
-
-    def loss() -> torch.Tensor:
-        search.zero_grad()
-        scores = torch.addmm(bias, rows, weight)
-        fit = torch.nn.functional.cross_entropy(scores if given is None else scores + given, truth)
-        out = fit + 0.5 * penalty * weight.square().sum()
-        torch.autograd.backward(out)
-        return out
-
-    search.step(loss)  # type: ignore[arg-type]
-    return weight.detach().numpy(), bias.detach().numpy()
 
 
 def curve(log_posteriors: Floats, prompt_folds: Ints) -> str:
@@ -93,21 +70,16 @@ def trial(rows: Slice, blocks: Sequence[int], penalties: Sequence[float]) -> Non
     told("discriminants", plain, rows.prompt_folds, started)
     for penalty in penalties:
         started = time.perf_counter()
-        weight, bias = regression(seen, truth, classes, penalty)
-        told(f"regression, penalty {penalty:g}", asked @ weight + bias, rows.prompt_folds, started)
-    families = np.array(rows.families)
-    known = discriminant.log_posterior(seen)
+        found = fit_regression(seen, truth, classes, penalty, discriminant)
+        told(f"regression, penalty {penalty:g}", found.scores(asked), rows.prompt_folds, started)
+    families = np.unique(rows.families, return_inverse=True)[1]
     for penalty in penalties:
-        started, out = time.perf_counter(), plain.copy()
+        started = time.perf_counter()
+        found = fit_experts(seen, truth, families, discriminant, penalty)
+        experts, out = found.scores(asked), plain.copy()
         for family in np.unique(families):
             siblings = np.flatnonzero(families == family)
-            if len(siblings) < 2:
-                continue
-            own = np.isin(truth, siblings)
-            place = np.searchsorted(siblings, truth[own])
-            offset = known[own][:, siblings]
-            weight, bias = regression(seen[own], place, len(siblings), penalty, offset)
-            within = log_softmax(plain[:, siblings] + asked @ weight + bias, axis=1)
+            within = log_softmax(experts[:, siblings], axis=1)
             out[:, siblings] = within + logsumexp(plain[:, siblings], axis=1, keepdims=True)
         told(f"discriminants, experts within families, penalty {penalty:g}", out, rows.prompt_folds, started)
 

@@ -10,9 +10,9 @@ from backend.evaluations.readout_members import (
     fit_discriminants,
     fit_gram_models,
     fold_moments,
+    score_alone,
     score_discriminants,
     score_grams,
-    score_network,
     score_transfer,
     scores_shape,
 )
@@ -21,6 +21,7 @@ from backend.protocol import FOLDS
 from backend.readouts.domain import balanced, balancing_bias
 from backend.readouts.grams import count_grams
 from backend.readouts.network import NetworkSettings, fit_network
+from backend.readouts.regression import fit_experts, fit_regression
 from backend.readouts.softmax import SoftmaxSettings
 from jobs._stages.readout_calibration import Calibrator
 
@@ -30,6 +31,9 @@ FOLD = np.tile(np.arange(PROMPTS) % FOLDS, CLASSES)
 SETTINGS = SoftmaxSettings(features=500, epochs=4, batch=32)
 UNITS = NetworkSettings(hidden=12, epochs=8, batch=32, rate=0.02, dropout=0.0)
 MEMBERS = ["lda", "network", "word"]
+FAMILIES = np.array([0, 0, 0, 1, 1, 1])
+SOLVED = ("regression", "experts")
+"""Carried to a minimum, and in no stack."""
 
 
 def states(seed: int = 0) -> np.ndarray:
@@ -50,7 +54,7 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
     """Scores of all members, fitted on some rows and asked about the same or others."""
     again, again_words = rows if again is None else again, words if again_words is None else again_words
     moments = fold_moments(lambda some: rows[some], WIDTH, labels, FOLD, CLASSES)
-    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in MEMBERS}
+    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in (*MEMBERS, *SOLVED)}
     bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
     score_discriminants(lambda some: again[some], FOLD, bank, out)
     counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
@@ -59,9 +63,16 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
     for model in range(len(MODELS)):
         train = np.flatnonzero(np.isin(FOLD, training_folds(model)))
         network = fit_network([rows.astype(np.float16)], train, labels, CLASSES, UNITS, seed=model)
-        for slot, values in score_network(lambda some: again[some], FOLD, model, network).items():
-            fold = next(fold for fold in MODELS[model] if models_of(fold).index(model) == slot)
-            out["network"][slot, fold == FOLD] = values
+        base, seen = bank["lda"][model], (rows[train], labels[train])
+        alone = {
+            "network": network,
+            "regression": fit_regression(*seen, CLASSES, 0.01, base),
+            "experts": fit_experts(*seen, FAMILIES, base, 0.01),
+        }
+        for name, readout in alone.items():
+            for slot, values in score_alone(lambda some: again[some], FOLD, model, readout).items():
+                fold = next(fold for fold in MODELS[model] if models_of(fold).index(model) == slot)
+                out[name][slot, fold == FOLD] = values
     return out, bank
 
 
@@ -91,18 +102,20 @@ def test_a_stack_beats_its_members_and_all_are_far_above_chance():
     right = {name: (array[0].argmax(1) == LABELS).mean() for name, array in out.items()}
     together = (fused(out).posteriors["clean"].argmax(1) == LABELS).mean()
     assert min(right.values()) > 2.5 / CLASSES
-    assert together > max(right.values())
+    assert together > max(right[name] for name in MEMBERS)
 
 
 def test_permuted_labels_give_chance():
     rng = np.random.default_rng(5)
-    hits = []
+    hits, alone = [], []
     for repeat in range(3):
         labels = rng.permutation(LABELS)
         out, _ = scored(states(repeat), texts(repeat), labels)
         hits.append((fused(out, labels).posteriors["clean"].argmax(1) == labels).mean())
+        alone.append([(out[name][0].argmax(1) == labels).mean() for name in SOLVED])
     error = np.sqrt(1 / CLASSES * (1 - 1 / CLASSES) / (3 * len(LABELS)))
     assert abs(np.mean(hits) - 1 / CLASSES) < 4 * error
+    assert np.abs(np.mean(alone, axis=0) - 1 / CLASSES).max() < 4 * error
 
 
 @pytest.mark.parametrize("fold", [0, 3])

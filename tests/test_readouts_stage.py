@@ -52,7 +52,7 @@ def world(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, monkeypatch):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,word")
+    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,regression,experts,word")
     attribution.run(connection, release, asked)
     readouts.run(connection, release, asked)
 
@@ -63,6 +63,7 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
 
     readers = ["lda-full/invented/ur", "lda/invented/ur", "network/invented/ur", "states/invented/ur"]
     readers += ["ngram-word-lengths", "fused/invented/ur", "lda-live/invented/ur", "fused-live/invented/ur"]
+    readers += ["regression/invented/ur", "experts/invented/ur"]
     for reader in readers:
         assert accuracy(reader)[5] > 0.6, reader
         for condition in ("t128", "t64", "t32", "t32-global"):
@@ -81,8 +82,14 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
     ).fetchall()
     assert ("fused/invented/ur", "reader-paper/invented/ur") in compared
     assert ("lda/invented/ur", "fused/invented/ur") in compared
-    assert {(f"{live}-live/invented/ur", "reader-paper/invented/ur") for live in ("lda", "fused")} < set(compared)
-    assert len(compared) == len(set(compared)) == 15, "nine with the paper, six with the fused one"
+    assert len(compared) == len(set(compared)) == 13, "seven with the paper, six with the fused one"
+    alone = connection.execute(
+        "SELECT subject, reference FROM comparisons WHERE hypotheses = 'readouts-alone/165-way' "
+        "AND measure = 'accuracy@1'"
+    ).fetchall()
+    names = ("lda-live", "fused-live", "regression", "experts")
+    assert {(f"{name}/invented/ur", "reader-paper/invented/ur") for name in names} < set(alone)
+    assert ("experts/invented/ur", "lda-full/invented/ur") in alone and len(alone) == 6
     kept = np.load(next((cache_folder() / "evaluations" / "fused" / "invented").rglob("log_posteriors.npy")))
     assert np.allclose(np.exp(kept).sum(1), 1, atol=1e-4)
 
@@ -112,7 +119,7 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     connection, release = world
     with pytest.raises(AtlasError, match="jobs extract --benchmark agent500 --roster 165-way --proxy invented"):
         readouts.run(connection, release, Asked("invented", ["ur"], ["165-way"], members="invented:1+7"))
-    for text in ("invented", "invented:", "network", "word,network", "invented:1,letters"):
+    for text in ("invented", "invented:", "network", "word,network", "word,experts", "invented:1,letters"):
         with pytest.raises(AtlasError, match=r"member|blocks"):
             plan_of(Asked("invented", ["ur"], ["165-way"], members=text))
     plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
@@ -134,7 +141,9 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     ]  # fmt: skip
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
-    assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)}
+    assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)} and default.solved == ("regression", "experts")
+    assert stacks_of(default)["experts", "smollm2-135m"][1] == ["smollm2-135m@experts"]
+    assert not any("experts" in name for name in stacks_of(default)["fused", "smollm2-135m"][1])
 
 
 def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
@@ -146,7 +155,7 @@ def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
 
     def said(view):
         scorer = scorer_of(release, Plan({"invented": (1, 2)}, (), view=view, network=network), "165-way", None)
-        scorer.complete()
+        scorer.complete(members)
         held = {(c, m): np.array(scorer.scores(c, m)) for c in ("clean", "math100", "math100-aligned") for m in members}
         return scorer, held
 
@@ -224,7 +233,7 @@ def compared(connection, table="readouts/165-way"):
 
 A, B, GRAM = "reader-paper/a/ur", "reader-paper/b/ur", "ngram-word-lengths"
 OF_A = {
-    *((f"{name}/a/ur", A) for name in ("lda", "fused", "lda-live", "fused-live")),
+    *((f"{name}/a/ur", A) for name in ("lda", "fused")),
     *((GRAM, A), ("lda/a/ur", "fused/a/ur"), (GRAM, "fused/a/ur")),
 }
 OF_B = {("lda/b/ur", B), ("fused/b/ur", B), (GRAM, B), ("lda/b/ur", "fused/b/ur"), (GRAM, "fused/b/ur")}
@@ -241,6 +250,8 @@ def test_each_readout_is_compared_with_the_paper_s_of_its_proxy_and_no_plan_eras
         return compared(connection)
 
     assert run({"a": (1,)}) == OF_A
+    live = {(f"{name}/a/ur", A) for name in ("lda-live", "fused-live")}
+    assert compared(connection, "readouts-alone/165-way") == live
     assert run({"b": (1,)}) == OF_A | OF_B
     with_both = {(name, "fused/a+b/ur") for name in ("lda/a/ur", "fused/a/ur", "lda/b/ur", "fused/b/ur", GRAM)}
     assert run(both) == OF_A | OF_B | with_both | {("fused/a+b/ur", A)}
@@ -282,7 +293,8 @@ def test_without_the_paper_s_readout_of_its_proxy_a_readout_has_that_of_the_firs
     measure(connection, A, "lda/a/ur", "lda/b/ur", "lda-live/b/ur")
     plan = Plan({"a": (1,), "b": (1,)}, ())
     readouts.compare(connection, release, plan, "165-way")
-    assert compared(connection) == {*(("lda/a/ur", A), ("lda/b/ur", A), ("lda-live/b/ur", A), ("lda/a/ur", "lda/b/ur"))}
+    assert compared(connection) == {("lda/a/ur", A), ("lda/b/ur", A), ("lda/a/ur", "lda/b/ur")}
+    assert compared(connection, "readouts-alone/165-way") == {("lda-live/b/ur", A)}
     (kept_folder("reader-paper", "a", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
     connection.execute("DELETE FROM attribution_metrics WHERE reader = ?", [A])
     readouts.compare(connection, release, plan, "165-way")

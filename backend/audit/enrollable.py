@@ -37,7 +37,7 @@ STATES: Mapping[str, str] = {
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
 LINEAR = "fused-linear"
-STACKED = ("lda", "lda-full", "network", "states", "fused-states", LINEAR, "fused")
+STACKED = ("lda", "lda-full", "regression", "experts", "network", "states", "fused-states", LINEAR, "fused")
 """Stacks of members over the blocks of one or several proxies, some beside text."""
 NETWORKS = ("network", "states", "fused-states", "fused")
 """Those of them in which a network takes part."""

@@ -117,7 +117,7 @@ def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout | Cod
         out[models_of(fold).index(model), rows] = readout.log_posterior(counts[rows])
 
 
-def score_network(load: Load, folds: Ints, model: int, readout: NetworkReadout) -> dict[int, Floats]:
+def score_alone(load: Load, folds: Ints, model: int, readout: NetworkReadout | LinearReadout) -> dict[int, Floats]:
     """Score the rows that a model may score: slot to log-posteriors of the rows of its fold, in their order."""
     out = {}
     for fold in sorted(MODELS[model]):

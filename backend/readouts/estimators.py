@@ -18,6 +18,7 @@ from backend.readouts.discriminant import LinearReadout, fit_discriminant
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.moments import moments_of
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
+from backend.readouts.regression import fit_experts, fit_regression
 from backend.readouts.softmax import GramReadout, fit_grams
 from backend.readouts.stack import Stack, fit_stack
 
@@ -53,6 +54,54 @@ class ShrinkageDiscriminant(_Classifier):
         """Fit on rows (n, D) and labels (n,)."""
         moments = moments_of([(rows, labels)], int(labels.max()) + 1, rows.shape[1])
         self.readout_: LinearReadout = fit_discriminant(moments, self.shrinkage)
+        return self
+
+    def predict_log_proba(self, rows: Floats) -> Floats:
+        """Log-posteriors (n, C) of rows (n, D)."""
+        return self.readout_.log_posterior(rows)
+
+
+class RegressionClassifier(_Classifier):
+    """Multinomial regression carried to the minimum of its penalised loss.
+
+    Parameters
+    ----------
+    penalty : float
+    """
+
+    def __init__(self, penalty: float = 0.01) -> None:
+        self.penalty = penalty
+
+    def fit(self, rows: Floats, labels: Ints) -> RegressionClassifier:
+        """Fit on rows (n, D) and labels (n,)."""
+        self.readout_: LinearReadout = fit_regression(rows, labels, int(labels.max()) + 1, self.penalty)
+        return self
+
+    def predict_log_proba(self, rows: Floats) -> Floats:
+        """Log-posteriors (n, C) of rows (n, D)."""
+        return self.readout_.log_posterior(rows)
+
+
+class FamilyExperts(_Classifier):
+    """Linear discriminants with weights of their own among the siblings of every family.
+
+    Parameters
+    ----------
+    families : ndarray of shape (C,)
+        Family of every source.
+    shrinkage : float
+        Of the discriminants.
+    penalty : float
+        On what the experts add.
+    """
+
+    def __init__(self, families: Ints, shrinkage: float = 0.1, penalty: float = 0.01) -> None:
+        self.families, self.shrinkage, self.penalty = families, shrinkage, penalty
+
+    def fit(self, rows: Floats, labels: Ints) -> FamilyExperts:
+        """Fit on rows (n, D) and labels (n,)."""
+        base = ShrinkageDiscriminant(self.shrinkage).fit(rows, labels).readout_
+        self.readout_: LinearReadout = fit_experts(rows, labels, self.families, base, self.penalty)
         return self
 
     def predict_log_proba(self, rows: Floats) -> Floats:

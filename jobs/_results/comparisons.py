@@ -33,6 +33,8 @@ def comparisons(book: Book, rows: Rows) -> Iterator[str]:
     yield ""
     yield from _pairs(book, rows, "endpoints", f"Readers and baselines here, {ROSTER}.")
     yield from _pairs(book, rows, "readouts", f"Other readouts less the paper's, {ROSTER}.", f"{EVALUATE} readouts")
+    alone = f"Readouts in no stack (of live attribution, and carried to a minimum), {ROSTER}."
+    yield from _pairs(book, rows, "readouts-alone", alone, f"{EVALUATE} readouts")
     tuned = "python -m jobs all --tune encoder"
     yield from _pairs(book, rows, "readouts-tuned", f"With a fine-tuned encoder, {ROSTER}.", tuned)
     yield from _pairs(book, rows, "readouts-text", f"Readouts of texts alone, {ROSTER}.", f"{EVALUATE} readouts")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,12 +31,14 @@ from backend.evaluations.readout_members import (
     score_transfer,
     scores_shape,
 )
-from backend.evaluations.readouts import MODELS
+from backend.evaluations.readouts import MODELS, training_folds
 from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
+from backend.readouts.discriminant import LinearReadout
 from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.network import NetworkSettings
+from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
+from backend.readouts.regression import fit_experts, fit_regression
 from backend.readouts.stack import cells_of
 from backend.release import BENCHMARKS, Release
 from backend.traces import View
@@ -45,7 +47,7 @@ from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.baselines import MATH, Material
 from jobs._stages.kept import kept_folder
 from jobs._stages.kept_models import KeptMember, holds_models, keep_model, model_file
-from jobs._stages.readout_networks import complete_networks
+from jobs._stages.readout_fits import complete_fits
 from jobs._stages.readout_tuned import complete_tuned, tuned_settings
 
 Floats = npt.NDArray[np.float32]
@@ -56,9 +58,13 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK, TUNED, FUSED = "pooled", "network", "tuned", "fused"
+REGRESSION, EXPERTS = "regression", "experts"
+SOLVED = (REGRESSION, EXPERTS)
+"""Linear members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
+PIECES = 20
 TOOK = "took.json"
 """Beside a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
 A_FOLD = 3
@@ -81,6 +87,10 @@ class Plan:
         Of the networks that read the same blocks, None for none.
     tuned : str or None
         Encoder that is fine-tuned on the responses, None for none.
+    solved : tuple of str
+        Of :data:`SOLVED`, on the same blocks.
+    penalty : float
+        Theirs.
     """
 
     blocks: Mapping[str, tuple[int, ...]]
@@ -89,6 +99,8 @@ class Plan:
     shrinkage: float = 0.1
     network: NetworkSettings | None = None
     tuned: str | None = None
+    solved: tuple[str, ...] = ()
+    penalty: float = 1e-2
 
     def members(self, what: str) -> list[str]:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
@@ -172,16 +184,19 @@ class Scorer:
         held = self.others[bank].layers()
         return set(self.plan.blocks[bank]) <= set(held)
 
-    def complete(self) -> None:
-        """Fit and score whatever is not kept."""
+    def complete(self, members: Collection[str]) -> None:
+        """Fit and score whatever of these members is not kept."""
         for proxy in self.plan.blocks:
-            self._discriminants(proxy)
+            self._discriminants(proxy, [length for length in TRAINED if f"{proxy}@{length}" in members])
         for kind in self.plan.grams:
-            self._grams(kind)
-        if self.plan.tuned:
+            if f"{kind}@{POOLED}" in members:
+                self._grams(kind)
+        if self.plan.tuned and f"{TUNED}-{self.plan.tuned}@{POOLED}" in members:
             self._tuned(self.plan.tuned)
-        for proxy in self.plan.blocks if self.plan.network else ():
-            self._networks(proxy)
+        for proxy in self.plan.blocks:
+            for part in (NETWORK, *SOLVED):
+                if f"{proxy}@{part}" in members:
+                    self._fits(proxy, part)
 
     def models(self, member: str) -> Path:
         """Folder of a member's fitted models."""
@@ -200,18 +215,18 @@ class Scorer:
         """Response tokens of every row under a condition."""
         return np.minimum(self._tokens(MATH if condition in ELSEWHERE else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
 
-    def _discriminants(self, proxy: str) -> None:
+    def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         wanted = {
             length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)]
             if holds_models(self.models(f"{proxy}@{length}"))
             else conditions
-            for length in TRAINED
+            for length in lengths
         }
         if not any(wanted.values()):
             return
         bank = {}
-        for length in tqdm([name for name in TRAINED if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
+        for length in tqdm([name for name in wanted if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
             started = time.perf_counter()
             load, width = self._load(self.rows[proxy], proxy, length)
             moments = fold_moments(load, width, self.labels, self.folds, self.classes)
@@ -261,28 +276,55 @@ class Scorer:
         for condition in conditions:
             self._keep(condition, name, kind, out[condition])
 
-    def _networks(self, proxy: str) -> None:
-        assert self.plan.network
+    def _fits(self, proxy: str, part: str) -> None:
+        """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
-        name = f"{proxy}@{NETWORK}"
+        name = f"{proxy}@{part}"
         if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
-        seconds = complete_networks(
+        seconds = complete_fits(
+            self._network(proxy) if part == NETWORK else self._solved(proxy, part),
             {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
-            TRAINED,
-            self.labels,
             self.folds,
-            self.classes,
             {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
             out,
-            self.plan.network,
             self.models(name),
             self._identity(proxy, name, conditions[-1]),  # a model keeps what it says of Math100 with the rest
         )
         self._took(name, seconds)
         for condition in conditions:
             self._keep(condition, name, proxy, out[condition])
+
+    def _network(self, proxy: str) -> Callable[[int], NetworkReadout]:
+        assert self.plan.network
+        settings, copies = self.plan.network, list[npt.NDArray[np.float16]]()
+
+        def fit(model: int) -> NetworkReadout:
+            if not copies:
+                copies.extend(_half(self._load(self.rows[proxy], proxy, length)[0], self.folds) for length in TRAINED)
+            return fit_network(copies, self._seen(model), self.labels, self.classes, settings, seed=model)
+
+        return fit
+
+    def _solved(self, proxy: str, part: str) -> Callable[[int], LinearReadout]:
+        load, width = self._load(self.rows[proxy], proxy, CLEAN)
+        families = np.unique(self.any_rows.families, return_inverse=True)[1]
+        bases: dict[int, LinearReadout] = {}
+
+        def fit(model: int) -> LinearReadout:
+            if not bases:
+                moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+                bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
+            seen, base = self._seen(model), bases[model]
+            if part == EXPERTS:
+                return fit_experts(load(seen), self.labels[seen], families, base, self.plan.penalty)
+            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty, base)
+
+        return fit
+
+    def _seen(self, model: int) -> Ints:
+        return np.flatnonzero(np.isin(self.folds, training_folds(model)))
 
     def _tuned(self, encoder: str) -> None:
         bank = f"{TUNED}-{encoder}"
@@ -367,8 +409,11 @@ class Scorer:
         """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
         own: list[object]
         if bank in self.plan.blocks:
-            network = member.endswith(f"@{NETWORK}")
-            settings = repr(self.plan.network) if network else self.plan.shrinkage
+            part = member.rpartition("@")[2]
+            settings: object = repr(self.plan.network) if part == NETWORK else self.plan.shrinkage
+            if part in SOLVED:
+                families = self.any_rows.families if part == EXPERTS else ()
+                settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
             read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
             stores = [repr(rows.store.identity()) for rows in read]
             own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
@@ -444,6 +489,11 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
     folder = members_folder(roster, len(any_rows.prompt_ids))
     material = Material(release, len(any_rows.sources), limit)
     return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
+
+
+def _half(load: Load, folds: Ints) -> npt.NDArray[np.float16]:
+    """All rows in half precision, read in pieces."""
+    return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])
 
 
 def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Callable[[Ints], Floats], int]:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from backend.baselines.finetune import ENCODER, FinetuneSettings, TrainedClassifier, affordable, fine_tune
 from backend.evaluations.readouts import MODELS, models_of, training_folds
 from backend.protocol import FOLDS
-from jobs._stages.readout_networks import kept_model
+from jobs._stages.readout_fits import kept_model
 
 Ints = npt.NDArray[np.intp]
 TUNED = replace(ENCODER, epochs=2, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=128, bucket=16, dropout=0.0)

@@ -43,9 +43,12 @@ from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
     CLEAN,
     ELSEWHERE,
+    EXPERTS,
     FUSED,
     LENGTHS,
     NETWORK,
+    REGRESSION,
+    SOLVED,
     TRAINED,
     TUNED,
     Plan,
@@ -59,10 +62,12 @@ ENCODER = "encoder-lengths"
 READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
-    *("lda-full", "lda", "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
+    *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
     *("fused-states", "fused-text", "fused-text-tuned", LINEAR, FUSED, "fused-tuned", LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
+ALONE = (LIVE, WORDED, *SOLVED)
+"""Readers of this stage that are a member of no other."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
@@ -92,14 +97,16 @@ def plan_of(asked: Asked) -> Plan:
     """
     if not asked.members:
         blocks = {asked.proxy: _common.blocks_at(describe(asked.proxy).depth)}
-        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings())
+        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings(), solved=SOLVED)
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
-    network, tuned = None, None
+    network, tuned, solved = None, None, []
     for part in asked.members.split(","):
         found = _MEMBER.fullmatch(part.strip())
         if part.strip() == NETWORK:
             network = NetworkSettings()
+        elif part.strip() in SOLVED:
+            solved.append(part.strip())
         elif found and not found[2] and found[1] in GRAMS:
             grams.append(found[1])
         elif found and found[2] == TUNED:
@@ -110,11 +117,12 @@ def plan_of(asked: Asked) -> Plan:
             raise AtlasError(
                 f"'{part}' is no member of a fused readout",
                 f"Write a proxy and its blocks, such as smollm2-135m:9+18, an encoder to be tuned, such as "
-                f"minilm-l6:{TUNED}, or one of {', '.join(GRAMS)}, {NETWORK}",
+                f"minilm-l6:{TUNED}, or one of {', '.join((*GRAMS, NETWORK, *SOLVED))}",
             )
-    if not blocks and (network or not (grams or tuned)):
-        raise AtlasError(f"'{NETWORK}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
-    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned)
+    if not blocks and (network or solved or not (grams or tuned)):
+        lacking = ([NETWORK] if network else solved) or [NETWORK]
+        raise AtlasError(f"'{lacking[0]}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
+    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned, solved=tuple(solved))
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
@@ -127,6 +135,10 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
+        if REGRESSION in plan.solved:
+            out[REGRESSION, proxy] = (f"Regression, whole responses · {proxy}", [f"{proxy}@{REGRESSION}"])
+        if EXPERTS in plan.solved:
+            out[EXPERTS, proxy] = (f"Discriminants with experts within families · {proxy}", [f"{proxy}@{EXPERTS}"])
         if plan.network:
             out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
             out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
@@ -160,12 +172,11 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
 def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, asked: Asked) -> None:
     """Make the members' scores, and evaluate every stack of them on one roster."""
     scorer = scorer_of(release, plan, roster, asked.limit)
-    scorer.complete()
+    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (asked.methods or METHODS)}
+    scorer.complete({member for _, members in stacks.values() for member in members})
     cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
-    for (method, proxy), (name, members) in stacks_of(plan).items():
-        if asked.methods and method not in asked.methods:
-            continue
+    for (method, proxy), (name, members) in stacks.items():
         if proxy:
             _common.describe_proxy(connection, proxy)
         view = view_of(plan, method, proxy)
@@ -225,37 +236,54 @@ def compare(
 ) -> None:
     """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
 
-    Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one.
-    Stacks of texts alone are a set of hypotheses of their own, since they are measured on machines that have no
-    fingerprints, and so is all that has a tuned encoder, since training one takes hours.
+    Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one,
+    what is carried to a minimum with plain discriminants. They are several sets of hypotheses (:func:`sets_of`).
     Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
     """
     rows = _common.slice_of(release, "agent500", next(iter(plan.blocks), DEFAULT_PROXY), plan.view, roster, limit)
     prompts = len(rows.prompt_ids)
-    own, held = plan_pairs(connection, plan, roster, prompts)
-    kind = "readouts" if plan.blocks else "readouts-text"
-    if plan.blocks and plan.tuned:
-        kind, tuned = "readouts-tuned", (ENCODER, f"fused-{TUNED}", f"fused-text-{TUNED}")
-        own = [pair for pair in own if any(reader.partition("/")[0] in tuned for reader in pair)]
-    hypotheses = f"{kind}/{roster}"
-    if not own or not comparable(connection, hypotheses, roster, prompts):
-        return
-    pairs, others = with_stored(connection, hypotheses, roster, prompts, own)
-    held |= others
-    hits = {
-        reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
-        for reader, path in held.items()
-    }
-    with recorded(
-        connection,
-        stage="readouts",
-        command=_common.command_line(),
-        data_hash=release.manifest_hash,
-        seed=SEED,
-        details={"readers": sorted(held)},
-    ) as build:
-        frame = compare_endpoints(hits, pairs)
-        replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+    own, folders = plan_pairs(connection, plan, roster, prompts)
+    for kind, among in sets_of(plan, own).items():
+        hypotheses = f"{kind}/{roster}"
+        if not comparable(connection, hypotheses, roster, prompts):
+            continue
+        pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
+        held = {reader: folders[reader] for pair in among for reader in pair} | others
+        hits = {
+            reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
+            for reader, path in held.items()
+        }
+        with recorded(
+            connection,
+            stage="readouts",
+            command=_common.command_line(),
+            data_hash=release.manifest_hash,
+            seed=SEED,
+            details={"readers": sorted(held)},
+        ) as build:
+            frame = compare_endpoints(hits, pairs)
+            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+
+
+def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Pairs by the set of hypotheses that Holm's correction runs in: what can be measured on one machine together.
+
+    Stacks of texts alone are a set of their own, since they are measured on machines that have no fingerprints; so is
+    all that has a tuned encoder, since training one takes hours, and what is in no stack, the readouts of live
+    attribution and those carried to a minimum, since it needs the fingerprints of no other proxy.
+    """
+    out: dict[str, list[tuple[str, str]]] = {}
+    for pair in pairs:
+        methods = {reader.partition("/")[0] for reader in pair}
+        if not plan.blocks:
+            kind = "readouts-text"
+        elif plan.tuned:
+            kind = "readouts-tuned" if methods & {ENCODER, f"fused-{TUNED}", f"fused-text-{TUNED}"} else None
+        else:
+            kind = "readouts-alone" if methods & {*ALONE} else "readouts"
+        if kind:
+            out.setdefault(kind, []).append(pair)
+    return out
 
 
 def plan_pairs(
@@ -277,10 +305,13 @@ def plan_pairs(
     for reader in [reader for reader in held if reader not in papers]:
         print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
     pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
-    stacks = [reader for reader in held if reader.partition("/")[0] not in (LIVE, WORDED)]
+    stacks = [reader for reader in held if reader.partition("/")[0] not in ALONE]
     fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
+    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in held):
+        if method in SOLVED and (plain := f"lda-full/{rest}") in held:
+            pairs.append((f"{method}/{rest}", plain))
     return pairs, held | dict(papers.values())
 
 

@@ -1,4 +1,4 @@
-"""Networks of a fused readout: the member that takes longest to fit, kept model by model (stage readouts)."""
+"""Members of a fused readout that take minutes to fit, kept model by model (stage readouts)."""
 
 from __future__ import annotations
 
@@ -11,45 +11,39 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from backend.evaluations.readout_members import score_network
-from backend.evaluations.readouts import MODELS, training_folds
+from backend.evaluations.readout_members import LEAST, Load, score_alone
+from backend.evaluations.readouts import MODELS
 from backend.protocol import FOLDS
-from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
+from backend.readouts.discriminant import LinearReadout
+from backend.readouts.network import NetworkReadout
 from jobs._stages.kept_models import keep_model, model_file
 
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
-Load = Callable[[Ints], Floats]
 CHUNK = 2500
 
 
-def complete_networks(
+def complete_fits(
+    fit: Callable[[int], NetworkReadout | LinearReadout],
     loads: Mapping[str, Load],
-    trained: tuple[str, ...],
-    labels: Ints,
     folds: Ints,
-    classes: int,
     transfer: Mapping[str, tuple[Load, int]],
     out: Mapping[str, npt.NDArray[Any]],
-    settings: NetworkSettings,
     folder: Path,
     identity: str,
 ) -> float:
-    """Fit the networks of all models and fill in their scores; a model that is kept is not fitted again.
+    """Fit all models and fill in their scores; a model that is kept is not fitted again.
 
     Parameters
     ----------
+    fit : callable
+        Model number, of :data:`backend.evaluations.readouts.MODELS`, to the model fitted on its training folds.
     loads : mapping of condition to callable
         Rows of Agent500 as they look under every condition.
-    trained : tuple of str
-        Conditions that are training rows.
-    labels, folds : ndarray of shape (n,)
-    classes : int
+    folds : ndarray of shape (n,)
     transfer : mapping of condition to callable and number of rows
         Rows of another domain, scored by the outer models.
     out : mapping of condition to ndarray
         As for any member: (3, n, C), of another domain (5, n, C).
-    settings : NetworkSettings
     folder : Path
         Where finished models keep their scores.
     identity : str
@@ -60,25 +54,20 @@ def complete_networks(
     float
         Seconds of fitting, of kept models too.
     """
-    copies: list[npt.NDArray[np.float16]] = []
     seconds = 0.0
-    for model in tqdm(range(len(MODELS)), desc=f"Networks · {folder.parent.name}", unit="fit"):
+    for model in tqdm(range(len(MODELS)), desc=f"{folder.parent.name.capitalize()}", unit="fit"):
         path = folder / f"{model}.npz"
         asked = [*loads, *(transfer if model < FOLDS else ())]
         parts = kept_model(path, identity, asked)
         if parts is None or (model < FOLDS and not (folder / model_file(model)).exists()):
-            if not copies:
-                every = np.arange(len(labels))
-                copies = [_half(loads[length], every) for length in trained]
             started = time.perf_counter()
-            rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-            network = fit_network(copies, rows, labels, classes, settings, seed=model)
+            fitted = fit(model)
             took = time.perf_counter() - started
-            parts = _score(network, model, loads, folds, transfer if model < FOLDS else {})
+            parts = _score(fitted, model, loads, folds, transfer if model < FOLDS else {})
             parts["seconds"] = np.array(took)
             folder.mkdir(parents=True, exist_ok=True)
             if model < FOLDS:
-                keep_model(folder / model_file(model), network)
+                keep_model(folder / model_file(model), fitted)
             scratch = path.with_suffix(".partial.npz")
             np.savez(scratch, identity=np.array(identity), **parts)
             scratch.replace(path)
@@ -98,7 +87,7 @@ def complete_networks(
 
 
 def _score(
-    network: NetworkReadout,
+    fitted: NetworkReadout | LinearReadout,
     model: int,
     loads: Mapping[str, Load],
     folds: Ints,
@@ -106,22 +95,20 @@ def _score(
 ) -> dict[str, npt.NDArray[Any]]:
     parts: dict[str, npt.NDArray[Any]] = {}
     for condition, load in loads.items():
-        for slot, values in score_network(load, folds, model, network).items():
-            parts[f"{condition}/{slot}"] = values.astype(np.float16)
+        for slot, values in score_alone(load, folds, model, fitted).items():
+            parts[f"{condition}/{slot}"] = _kept(values)
     for condition, (load, rows) in transfer.items():
         chunks = [np.arange(low, min(low + CHUNK, rows)) for low in range(0, rows, CHUNK)]
-        parts[f"{condition}/0"] = np.concatenate([network.log_posterior(load(some)) for some in chunks]).astype(
-            np.float16
-        )
+        parts[f"{condition}/0"] = _kept(np.concatenate([fitted.log_posterior(load(some)) for some in chunks]))
     return parts
+
+
+def _kept(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
+    return np.maximum(values, LEAST).astype(np.float16)
 
 
 def _slot(fold: int, model: int) -> int:
     return 0 if model < FOLDS else (2 if model - FOLDS == fold else 1)
-
-
-def _half(load: Load, rows: Ints) -> npt.NDArray[np.float16]:
-    return np.concatenate([load(rows[low : low + CHUNK]).astype(np.float16) for low in range(0, len(rows), CHUNK)])
 
 
 def kept_model(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:

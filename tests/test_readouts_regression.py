@@ -1,0 +1,118 @@
+"""Regression at its minimum against scikit-learn's, and experts within families against regression with an offset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+
+from backend.probe import fit_probe, standardiser
+from backend.readouts.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
+from backend.readouts.regression import fit_experts, fit_regression, minimum
+
+CLASSES, WIDTH = 6, 9
+FAMILIES = np.array([0, 0, 0, 1, 1, 2])
+
+
+def clouds(seed: int = 0, n: int = 420):
+    """Siblings lie near each other; coordinates are of very different size."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(n) % CLASSES)
+    centres = 3 * rng.standard_normal((3, WIDTH))[FAMILIES] + 0.7 * rng.standard_normal((CLASSES, WIDTH))
+    rows = centres[labels] + rng.standard_normal((n, WIDTH))
+    return (rows * 10.0 ** np.linspace(-1, 1, WIDTH) + 5).astype(np.float32), labels
+
+
+def objective(rows, labels, readout, penalty):
+    """Mean cross-entropy and penalty, from the definition."""
+    _, scale = standardiser(rows)
+    loss = -np.mean([readout.log_posterior(row[None])[0, label] for row, label in zip(rows, labels, strict=True)])
+    return loss + penalty / 2 * ((readout.weight * scale[:, None]).astype(np.float64) ** 2).sum()
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 1e-2, 1.0])
+def test_regression_is_scikit_learn_s_at_the_same_penalty(penalty):
+    rows, labels = clouds()
+    mean, scale = standardiser(rows)
+    theirs = LogisticRegression(C=1 / (penalty * len(labels)), tol=1e-9, max_iter=10_000).fit(
+        (rows - mean) / scale, labels
+    )
+    ours = fit_regression(rows, labels, CLASSES, penalty)
+    np.testing.assert_allclose(ours.log_posterior(rows), theirs.predict_log_proba((rows - mean) / scale), atol=2e-3)
+
+
+def test_where_the_search_begins_does_not_matter_and_nothing_beside_it_is_lower():
+    rows, labels = clouds()
+    start = ShrinkageDiscriminant().fit(rows, labels).readout_
+    cold, warm = (fit_regression(rows, labels, CLASSES, 0.01, begin) for begin in (None, start))
+    np.testing.assert_allclose(warm.log_posterior(rows), cold.log_posterior(rows), atol=2e-3)
+    least = objective(rows, labels, cold, 0.01)
+    probe = fit_probe(rows, labels, CLASSES)
+    assert least < objective(rows, labels, start, 0.01)
+    assert least < -probe.log_posterior(rows)[np.arange(len(labels)), labels].mean()  # 40 steps are not the minimum
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        moved = type(cold)(cold.centre, cold.weight + 1e-3 * rng.standard_normal(cold.weight.shape), cold.bias)
+        assert objective(rows, labels, moved, 0.01) >= least - 1e-6
+
+
+def test_an_offset_is_added_to_the_scores():
+    rows, labels = clouds(1)
+    offset = np.random.default_rng(3).standard_normal((len(rows), CLASSES)).astype(np.float32)
+    mean, scale = standardiser(rows)
+    x = ((rows - mean) / scale).astype(np.float32)
+    nothing = np.zeros((WIDTH, CLASSES), np.float32), np.zeros(CLASSES, np.float32)
+    weight, bias = minimum(x, labels, 0.05, *nothing, offset)
+
+    def loss(flat):
+        scores = x @ flat.reshape(WIDTH, CLASSES) + bias + offset
+        return -log_softmax(scores, 1)[np.arange(len(labels)), labels].mean() + 0.025 * (flat**2).sum()
+
+    def nowhere(flat):
+        return np.zeros_like(flat)
+
+    assert check_grad(loss, nowhere, weight.ravel().astype(np.float64)) < 1e-3
+
+
+def test_experts_move_siblings_against_each_other_and_leave_the_mean_of_a_family():
+    rows, labels = clouds()
+    base = ShrinkageDiscriminant().fit(rows, labels).readout_
+    found = fit_experts(rows, labels, FAMILIES, base, 0.01)
+    before, after = base.scores(rows), found.scores(rows)
+    for family in range(3):
+        siblings = np.flatnonzero(family == FAMILIES)
+        np.testing.assert_allclose(after[:, siblings].mean(1), before[:, siblings].mean(1), atol=1e-2)
+    np.testing.assert_array_equal(after[:, 5], before[:, 5])  # an only child has no sibling to be told from
+    # Within a family it is regression on its own rows, with the discriminants' scores given.
+    siblings, own = np.array([0, 1, 2]), np.isin(labels, [0, 1, 2])
+    mean, scale = standardiser(rows)
+    x = ((rows[own] - mean) / scale).astype(np.float32)
+    nothing = np.zeros((WIDTH, 3), np.float32), np.zeros(3, np.float32)
+    weight, bias = minimum(x, labels[own], 0.01, *nothing, before[own][:, siblings])
+    slow = log_softmax(before[own][:, siblings] + x @ weight + bias, 1)
+    np.testing.assert_allclose(log_softmax(after[own][:, siblings], 1), slow, atol=2e-3)
+    truth = labels[own]
+    assert (
+        slow[np.arange(len(truth)), truth].mean()
+        > log_softmax(before[own][:, siblings], 1)[np.arange(len(truth)), truth].mean()
+    )
+
+
+def test_estimators_answer_as_the_functions_do():
+    rows, labels = clouds(2)
+    regression = RegressionClassifier(0.05).fit(rows, labels)
+    np.testing.assert_array_equal(
+        regression.predict_log_proba(rows), fit_regression(rows, labels, CLASSES, 0.05).log_posterior(rows)
+    )
+    experts = FamilyExperts(FAMILIES).fit(rows, labels)
+    assert (experts.predict(rows) == labels).mean() > 0.6
+    assert (regression.predict(rows) == labels).mean() > 0.6
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0])
+def test_without_a_penalty_there_is_no_one_minimum(penalty):
+    rows, labels = clouds()
+    with pytest.raises(ValueError, match="penalty must be above 0"):
+        fit_regression(rows, labels, CLASSES, penalty)
