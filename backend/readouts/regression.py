@@ -125,7 +125,7 @@ def minimum(
     given = None if offset is None else torch.from_numpy(offset)
     free = [torch.from_numpy(part.copy()).requires_grad_() for part in (weight, bias)]
     search = torch.optim.LBFGS(
-        free, max_iter=STEPS, tolerance_grad=FLAT, tolerance_change=1e-9, line_search_fn="strong_wolfe"
+        free, max_iter=STEPS, tolerance_grad=FLAT, tolerance_change=1e-7, line_search_fn="strong_wolfe"
     )
 
     def loss() -> torch.Tensor:
