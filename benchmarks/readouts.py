@@ -70,7 +70,7 @@ def trial(rows: Slice, blocks: Sequence[int], penalties: Sequence[float]) -> Non
     told("discriminants", plain, rows.prompt_folds, started)
     for penalty in penalties:
         started = time.perf_counter()
-        found = fit_regression(seen, truth, classes, penalty, discriminant)
+        found = fit_regression(seen, truth, classes, penalty)
         told(f"regression, penalty {penalty:g}", found.scores(asked), rows.prompt_folds, started)
     families = np.unique(rows.families, return_inverse=True)[1]
     for penalty in penalties:

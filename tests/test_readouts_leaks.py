@@ -66,7 +66,7 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
         base, seen = bank["lda"][model], (rows[train], labels[train])
         alone = {
             "network": network,
-            "regression": fit_regression(*seen, CLASSES, 0.01, base),
+            "regression": fit_regression(*seen, CLASSES, 0.01),
             "experts": fit_experts(*seen, FAMILIES, base, 0.01),
         }
         for name, readout in alone.items():

@@ -18,12 +18,12 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 STEPS = 500
 FLAT = 1e-5
-"""Largest entry of the gradient at which nothing moves any more."""
+"""Largest entry of the gradient at which the search ends."""
+STILL = 1e-6
+"""Change of the loss in a step at which it ends; what is left then is some 1e-4 of a loss of 2."""
 
 
-def fit_regression(
-    rows: Floats, labels: Ints, classes: int, penalty: float, start: LinearReadout | None = None
-) -> LinearReadout:
+def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
     """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum.
 
     Parameters
@@ -34,8 +34,6 @@ def fit_regression(
     classes : int
     penalty : float
         Above 0, so that there is one minimum.
-    start : LinearReadout, optional
-        Where to begin, at zero by default; it has to be fitted on the same rows, and only the time depends on it.
 
     Returns
     -------
@@ -47,13 +45,7 @@ def fit_regression(
         If the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
-    moved = (rows - mean) / scale
-    first = (
-        (np.zeros((rows.shape[1], classes), np.float32), np.zeros(classes, np.float32))
-        if start is None
-        else (start.weight * scale[:, None], start.bias + (mean - start.centre) @ start.weight)
-    )
-    weight, bias = minimum(moved, labels, penalty, *first)
+    weight, bias = minimum((rows - mean) / scale, labels, classes, penalty)
     return LinearReadout(mean, weight / scale[:, None], bias)
 
 
@@ -90,9 +82,8 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
         if len(siblings) < 2 or not len(own):
             continue
         moved = (rows[own] - mean) / scale
-        nothing = np.zeros((rows.shape[1], len(siblings)), np.float32), np.zeros(len(siblings), np.float32)
         offset = base.scores(rows[own])[:, siblings]
-        added, shift = minimum(moved, np.searchsorted(siblings, labels[own]), penalty, *nothing, offset)
+        added, shift = minimum(moved, np.searchsorted(siblings, labels[own]), len(siblings), penalty, offset)
         added /= scale[:, None]
         weight[:, siblings] += added
         bias[siblings] += shift + (base.centre - mean) @ added
@@ -100,32 +91,38 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
 
 
 def minimum(
-    rows: Floats, labels: Ints, penalty: float, weight: Floats, bias: Floats, offset: Floats | None = None
+    rows: Floats, labels: Ints, classes: int, penalty: float, offset: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Where the penalised loss of a softmax is least, by L-BFGS.
+    """Where the penalised loss of a softmax is least, by L-BFGS from zero.
+
+    The weights of discriminants are a worse place to begin: they are large where the rows hardly vary.
 
     Parameters
     ----------
     rows : ndarray of shape (n, D), float32
         Standardised.
     labels : ndarray of shape (n,)
+    classes : int
     penalty : float
-    weight, bias : ndarray of shape (D, C) and (C,), float32
-        Where to begin.
     offset : ndarray of shape (n, C), optional
         Added to the scores.
 
     Returns
     -------
     weight, bias : ndarray of shape (D, C) and (C,), float32
+
+    Raises
+    ------
+    ValueError
+        If the penalty is not above 0.
     """
     if penalty <= 0:
         raise ValueError(f"the penalty must be above 0, got {penalty}")
     x, y = torch.from_numpy(rows), torch.from_numpy(labels.astype(np.int64))
     given = None if offset is None else torch.from_numpy(offset)
-    free = [torch.from_numpy(part.copy()).requires_grad_() for part in (weight, bias)]
+    free = [torch.zeros(x.shape[1], classes, requires_grad=True), torch.zeros(classes, requires_grad=True)]
     search = torch.optim.LBFGS(
-        free, max_iter=STEPS, tolerance_grad=FLAT, tolerance_change=1e-7, line_search_fn="strong_wolfe"
+        free, max_iter=STEPS, tolerance_grad=FLAT, tolerance_change=STILL, line_search_fn="strong_wolfe"
     )
 
     def loss() -> torch.Tensor:

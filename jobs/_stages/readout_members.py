@@ -313,13 +313,13 @@ class Scorer:
         bases: dict[int, LinearReadout] = {}
 
         def fit(model: int) -> LinearReadout:
-            if not bases:
-                moments = fold_moments(load, width, self.labels, self.folds, self.classes)
-                bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
-            seen, base = self._seen(model), bases[model]
+            seen = self._seen(model)
             if part == EXPERTS:
-                return fit_experts(load(seen), self.labels[seen], families, base, self.plan.penalty)
-            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty, base)
+                if not bases:
+                    moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+                    bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
+                return fit_experts(load(seen), self.labels[seen], families, bases[model], self.plan.penalty)
+            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty)
 
         return fit
 
