@@ -22,9 +22,10 @@ import numpy as np
 from backend.audit.ecosystems import Ecosystem, Ecosystems
 from backend.audit.host import REMEDY, Host, Readiness
 from backend.audit.intake import Columns, Limits, inspect
+from backend.audit.preview import Preview
 from backend.audit.progress import ENDED, Job, Snapshot
 from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, MissingError, Preview, Upload, Uploads
+from backend.audit.uploads import LIFETIME, BusyError, MissingError, Upload, Uploads
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
