@@ -19,11 +19,17 @@ LISTED = 10
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
-    """``--response-column`` and the like."""
+    """``--response-column`` and the like, and ``--encoding``."""
     for role in ROLES:
         more = "" if role == "response" else "; none for no column"
         told = f"column of the {role} (dots reach inside{more})"
         parser.add_argument(f"--{role}-column", metavar="COLUMN", help=told)
+    add_encoding(parser)
+
+
+def add_encoding(parser: argparse._ActionsContainer) -> None:
+    """``--encoding``."""
+    parser.add_argument("--encoding", metavar="NAME", help="of the text, such as cp1251 (default: recognised)")
 
 
 def columns_of(arguments: argparse.Namespace) -> Columns:

@@ -104,6 +104,7 @@ def _attributed(arguments: argparse.Namespace) -> int:
         case=arguments.case,
         question=arguments.question,
         columns=columns,
+        encoding=arguments.encoding,
         keep_duplicates=arguments.keep_duplicates,
         show=arguments.keep_text,
         against=arguments.against,
@@ -115,7 +116,7 @@ def _attributed(arguments: argparse.Namespace) -> int:
     checked(enrolment, settings)
     others = others_of(enrolment, settings, find_enrolment)
     with opened(arguments.traces) as stream:
-        layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
+        layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
         describe(layout)
         say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         models = Models.on(arguments.device)

@@ -68,11 +68,11 @@ def _compared(arguments: argparse.Namespace) -> int:
     _files.spare(written, [*files, *enrolled, *enrolments().values()])
     _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment)
-    settings = of_windows(enrolment.name, columns_of(arguments))
+    settings = of_windows(enrolment.name, columns_of(arguments), arguments.encoding)
     with ExitStack() as held:
         streams = [held.enter_context(opened(path)) for path in files]
         layouts = [
-            inspect(stream, path.name, settings.columns, COMMAND_LINE)
+            inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
             for stream, path in zip(streams, files, strict=True)
         ]
         totals = []
@@ -86,7 +86,7 @@ def _compared(arguments: argparse.Namespace) -> int:
             _read(stream, layout, attributor, settings, total)
             for stream, layout, total in zip(streams, layouts, totals, strict=True)
         ]
-    told = drift_answer(read, enrolment, settings.columns, portable(command_line()))
+    told = drift_answer(read, enrolment, settings, portable(command_line()))
     _answer(told, read)
     for path in written:
         _files.write(path, json.dumps(told, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

@@ -21,6 +21,7 @@ from backend.audit.labelled import read_labelled
 from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
 from jobs import _common
+from jobs._audit import add_encoding
 from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
@@ -54,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     file = parser.add_argument_group("labelled traces")
     for role in ("label", "response", "prompt"):
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
+    add_encoding(file)
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
     file.add_argument(
         "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
@@ -126,7 +128,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
-    found = read_labelled(arguments.traces, columns, _families(arguments.families))
+    found = read_labelled(arguments.traces, columns, _families(arguments.families), encoding=arguments.encoding)
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")

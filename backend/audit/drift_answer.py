@@ -20,8 +20,8 @@ from backend.audit.chain import digest
 from backend.audit.companions import drift_rows
 from backend.audit.drift_words import LEVEL, UNPAIRED, expected, sentence, verdict
 from backend.audit.enrolment import Enrolment
-from backend.audit.intake import Columns
 from backend.audit.matched import expected_power
+from backend.audit.settings import Settings, of_windows
 from backend.audit.windows import compare
 from backend.errors import AtlasError
 
@@ -58,7 +58,7 @@ class Window:
 
 
 def drift_answer(
-    read: Sequence[Window], enrolment: Enrolment, columns: Columns | None = None, command: str | None = None
+    read: Sequence[Window], enrolment: Enrolment, settings: Settings | None = None, command: str | None = None
 ) -> dict[str, Any]:
     """Compare two windows, or the halves of one in the order of arrival, and say what the comparison is worth.
 
@@ -67,8 +67,8 @@ def drift_answer(
     read : sequence of Window, length 1 or 2
         The earlier one first; read with the same enrolment.
     enrolment : Enrolment
-    columns : Columns, optional
-        What a person mapped.
+    settings : Settings, optional
+        How the windows were read, from :func:`backend.audit.settings.of_windows`.
     command : str, optional
         By default the one that gives this answer.
 
@@ -88,6 +88,7 @@ def drift_answer(
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
+    asked = settings or of_windows(enrolment.name)
     before, after = read if len(read) == 2 else _halves(read[0])
     test = asdict(compare(before.fingerprints, after.fingerprints, (before.prompts, after.prompts), enrolment))
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
@@ -105,10 +106,11 @@ def drift_answer(
         "windows": [_window(window) for window in (before, after)],
         "reading": _reading(before.report, enrolment),
         "settings": {
-            "columns": asdict(columns or Columns()),
+            "columns": asdict(asked.columns),
+            "encoding": asked.encoding,
             "keep_duplicates": read[0].report["input"]["selection"]["keep_duplicates"],
         },
-        "command": command or _command(read, enrolment, columns or Columns()),
+        "command": command or _command(read, enrolment, asked),
     }
     answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return answer | {"sha256": digest(answer)}
@@ -150,10 +152,11 @@ def _told(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _command(read: Sequence[Window], enrolment: Enrolment, columns: Columns) -> str:
+def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
     words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
     words += ["--enrolment", enrolment.name]
-    for role, column in asdict(columns).items():
+    for role, column in asdict(settings.columns).items():
         words += [] if column is None else [f"--{role}-column", str(column)]
+    words += [] if settings.encoding is None else ["--encoding", settings.encoding]
     return shlex.join(words)

@@ -70,12 +70,18 @@ class Preview:
     labels: tuple[str, ...]
 
 
-def preview(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Preview:
+def preview(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Preview:
     """Read a file whole and say what is in it.
 
     Parameters
     ----------
-    stream, name, columns, limits
+    stream, name, columns, limits, encoding
         See :func:`backend.audit.intake.inspect`.
 
     Returns
@@ -87,7 +93,7 @@ def preview(stream: BinaryIO, name: str, columns: Columns | None = None, limits:
     AtlasError
         As :func:`backend.audit.intake.receive`.
     """
-    intake = receive(stream, name, columns, limits)
+    intake = receive(stream, name, columns, limits, encoding)
     layout, traces = intake.layout, intake.traces
     return Preview(
         name=layout.name,

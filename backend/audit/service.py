@@ -128,7 +128,7 @@ class Service(Checks):
         enrolment = self._same(held)
         from backend.audit.engine import trace_at
 
-        trace = trace_at(path, upload.name, held.settings.columns, self.limits, report["traces"][row - 1])
+        trace = trace_at(path, upload.name, held.settings, self.limits, report["traces"][row - 1])
         first, second = source or report["results"]["subject"], rival or report["results"]["rival"]
         try:
             return self._host.worker.ask(
@@ -202,8 +202,8 @@ class Service(Checks):
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
                 fingerprints = kept["fingerprints"]
             with path.open("rb") as stream:
-                layout = inspect(stream, upload.name, job.settings.columns, self.limits)
+                layout = inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
                 prompts = prompts_of(stream, layout, self.limits, report["traces"])
             read.append(Window(report, fingerprints, prompts))
             held.append(job)
-        return drift_answer(read, self._same(held[0]), held[0].settings.columns)
+        return drift_answer(read, self._same(held[0]), held[0].settings)

@@ -154,7 +154,7 @@ class Uploads:
                 pass
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
-    def preview(self, session: str, key: str, columns: Columns | None = None) -> Preview:
+    def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """Read a file whole and say what is in it.
 
         Raises
@@ -164,7 +164,7 @@ class Uploads:
         """
         upload, path = self.get(session, key)
         with _PARSERS:
-            return preview(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits)
+            return preview(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits, encoding)
 
     def discard(self, session: str, key: str) -> None:
         """Delete one file of a session."""
