@@ -16,6 +16,9 @@ from backend.errors import AtlasError
 ROLES = ("response", "prompt", "time", "label", "name")
 LISTED = 10
 """Places of a file that are named one by one."""
+KEPT = "what is done is kept"
+NOTHING_KEPT = "Stopped. Nothing is kept; the same command starts again."
+"""Said after a second Ctrl-C by verbs that write at their end only."""
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
@@ -86,15 +89,23 @@ def left_out(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 
 @contextmanager
-def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """A first Ctrl-C ends the work after the batch that runs, a second one at once."""
+def stop_on_interrupt(say: Callable[[str], None], kept: str = KEPT) -> Iterator[Callable[[], bool]]:
+    """A first Ctrl-C ends the work after the batch that runs, a second one at once.
+
+    Parameters
+    ----------
+    say : callable
+        Receives a sentence at the first one.
+    kept : str
+        What becomes of the work that is done.
+    """
     asked: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        say("Stopping after this batch; what is done is kept.")
+        say(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.")
 
     before = signal.signal(signal.SIGINT, handle)
     try:

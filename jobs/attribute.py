@@ -31,8 +31,20 @@ from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
 from backend.store.builds import portable
 from jobs import _files
-from jobs._audit import add_columns, add_device, columns_of, describe, left_out, plain_errors, say, stop_on_interrupt
+from jobs._audit import (
+    NOTHING_KEPT,
+    add_columns,
+    add_device,
+    columns_of,
+    describe,
+    left_out,
+    plain_errors,
+    say,
+    stop_on_interrupt,
+)
 from jobs._common import command_line
+
+STOPPED = NOTHING_KEPT
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,9 @@ from backend.audit.loaded import Models
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.verification import alterations, compared, read_report
 from backend.errors import AtlasError
-from jobs._audit import add_device, add_encoding, plain_errors, say
+from jobs._audit import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
+
+STOPPED = NOTHING_KEPT
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

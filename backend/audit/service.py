@@ -174,6 +174,8 @@ class Service(Checks):
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
         """Test whether two windows of traces differ, out of the fingerprints of jobs that kept them.
 
+        Of jobs that somebody cancelled, what they have read is compared.
+
         Parameters
         ----------
         session, before : str
@@ -188,14 +190,19 @@ class Service(Checks):
         Raises
         ------
         AtlasError
-            MissingError; or a window is too short; or the jobs were read by different ecosystems.
+            MissingError; StoppedError where too little was read before a cancel; or a window is too short; or the
+            jobs were read by different ecosystems.
         """
         from backend.audit.drift_answer import Window, drift_answer
-        from backend.audit.windows import prompts_of
+        from backend.audit.windows import enough_read, prompts_of
 
-        held, read = [], []
-        for name in (before, after) if after else (before,):
-            job, report = self._job(session, name), self.report(session, name)
+        names = (before, after) if after else (before,)
+        held = [self._job(session, name) for name in names]
+        if any(job.state == "cancelled" for job in held):
+            enough_read([(job.done, job.total) for job in held])
+        read = []
+        for name, job in zip(names, held, strict=True):
+            report = self.report(session, name)
             upload, path = self.uploads.get(session, job.key)
             with np.load(self._place(session, name, "npz"), allow_pickle=False) as kept:
                 if "fingerprints" not in kept:
@@ -204,6 +211,5 @@ class Service(Checks):
             with path.open("rb") as stream:
                 layout = inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
                 prompts = prompts_of(stream, layout, self.limits, report["traces"])
-            read.append(Window(report, fingerprints, prompts))
-            held.append(job)
+            read.append(Window(report, fingerprints, prompts, job.total))
         return drift_answer(read, self._same(held[0]), held[0].settings)

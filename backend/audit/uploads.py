@@ -44,6 +44,10 @@ class BusyError(AtlasError):
     """More at a time than the server does."""
 
 
+class StoppedError(AtlasError):
+    """Somebody cancelled before there was enough for an answer."""
+
+
 @dataclass(frozen=True)
 class Upload:
     """A file that was received.
