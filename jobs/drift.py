@@ -3,7 +3,8 @@
 BEFORE and AFTER are files as python -m jobs attribute reads them, best with the same prompts: the test cannot tell
 another model from other questions. One file alone is split into its first and its second half, in the order of arrival.
 No enrolled source is asked for; an enrolment says by which proxy, and at which of its blocks, traces are read.
-Ctrl-C compares what was read of both windows, where it is enough. --json FILE holds the hashes of files, traces and enrolment, the seed and the settings, and no text.
+Ctrl-C compares what was read of both windows, where it is enough. --json FILE holds the hashes of files, traces and
+enrolment, the seed and the settings, and no text.
 """
 
 from __future__ import annotations
