@@ -11,6 +11,7 @@ from typing import Any
 
 from backend.audit.intake import Columns, Layout
 from backend.audit.intake.model import visible
+from backend.audit.preview import Preview
 from backend.errors import AtlasError
 
 ROLES = ("response", "prompt", "time", "label", "name")
@@ -59,10 +60,11 @@ def say(text: str) -> None:
     print(visible(text))
 
 
-def describe(layout: Layout) -> None:
+def describe(file: Layout | Preview) -> None:
     """Say what a file was found to be."""
-    told = ", ".join(f"{role} from '{column}'" for role, column in layout.columns.named().items())
-    say(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
+    told = [file.kind, *(["gzip"] if file.packed else []), file.encoding or "binary"]
+    told += [f"{role} from '{column}'" for role, column in file.columns.named().items()]
+    say(f"{file.name}: {', '.join(told)}")
 
 
 def left_out(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
