@@ -12,6 +12,9 @@ from pathlib import Path
 import jobs
 from backend.errors import AtlasError
 
+STOPPED = "Stopped. Finished work is kept; the same command continues."
+"""Said after Ctrl-C, unless a verb has a sentence of its own under this name."""
+
 
 def verbs() -> list[str]:
     """Verbs, which are the modules of this package."""
@@ -21,7 +24,8 @@ def verbs() -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Run one verb.
 
-    Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``; its docstring is its help.
+    Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``; its docstring is its help. It may
+    have a sentence ``STOPPED`` for Ctrl-C.
     """
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
@@ -34,13 +38,14 @@ def main(argv: list[str] | None = None) -> int:
         else:
             chosen.add_parser(verb, help=_summary(verb))
     parsed = parser.parse_args(arguments)
+    verb = importlib.import_module(f"jobs.{parsed.verb}")
     try:
-        return int(importlib.import_module(f"jobs.{parsed.verb}").run(parsed))
+        return int(verb.run(parsed))
     except AtlasError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Stopped. Finished work is kept; the same command continues.", file=sys.stderr)
+        print(getattr(verb, "STOPPED", STOPPED), file=sys.stderr)
         return 130
 
 

@@ -11,19 +11,29 @@ from typing import Any
 
 from backend.audit.intake import Columns, Layout
 from backend.audit.intake.model import visible
+from backend.audit.preview import Preview
 from backend.errors import AtlasError
 
 ROLES = ("response", "prompt", "time", "label", "name")
 LISTED = 10
 """Places of a file that are named one by one."""
+KEPT = "what is done is kept"
+NOTHING_KEPT = "Stopped. Nothing is kept; the same command starts again."
+"""Said after a second Ctrl-C by verbs that write at their end only."""
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
-    """``--response-column`` and the like."""
+    """``--response-column`` and the like, and ``--encoding``."""
     for role in ROLES:
         more = "" if role == "response" else "; none for no column"
         told = f"column of the {role} (dots reach inside{more})"
         parser.add_argument(f"--{role}-column", metavar="COLUMN", help=told)
+    add_encoding(parser)
+
+
+def add_encoding(parser: argparse._ActionsContainer) -> None:
+    """``--encoding``."""
+    parser.add_argument("--encoding", metavar="NAME", help="of the text, such as cp1251 (default: recognised)")
 
 
 def columns_of(arguments: argparse.Namespace) -> Columns:
@@ -50,10 +60,11 @@ def say(text: str) -> None:
     print(visible(text))
 
 
-def describe(layout: Layout) -> None:
+def describe(file: Layout | Preview) -> None:
     """Say what a file was found to be."""
-    told = ", ".join(f"{role} from '{column}'" for role, column in layout.columns.named().items())
-    say(f"{layout.name}: {layout.kind}, {layout.encoding or 'binary'}{', ' if told else ''}{told}")
+    told = [file.kind, *(["gzip"] if file.packed else []), file.encoding or "binary"]
+    told += [f"{role} from '{column}'" for role, column in file.columns.named().items()]
+    say(f"{file.name}: {', '.join(told)}")
 
 
 def left_out(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
@@ -80,15 +91,23 @@ def left_out(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 
 @contextmanager
-def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """A first Ctrl-C ends the work after the batch that runs, a second one at once."""
+def stop_on_interrupt(say: Callable[[str], None], kept: str = KEPT) -> Iterator[Callable[[], bool]]:
+    """A first Ctrl-C ends the work after the batch that runs, a second one at once.
+
+    Parameters
+    ----------
+    say : callable
+        Receives a sentence at the first one.
+    kept : str
+        What becomes of the work that is done.
+    """
     asked: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        say("Stopping after this batch; what is done is kept.")
+        say(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.")
 
     before = signal.signal(signal.SIGINT, handle)
     try:

@@ -31,8 +31,20 @@ from backend.audit.settings import STOP_LEVEL, Settings
 from backend.errors import AtlasError
 from backend.store.builds import portable
 from jobs import _files
-from jobs._audit import add_columns, add_device, columns_of, describe, left_out, plain_errors, say, stop_on_interrupt
+from jobs._audit import (
+    NOTHING_KEPT,
+    add_columns,
+    add_device,
+    columns_of,
+    describe,
+    left_out,
+    plain_errors,
+    say,
+    stop_on_interrupt,
+)
 from jobs._common import command_line
+
+STOPPED = NOTHING_KEPT
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +116,7 @@ def _attributed(arguments: argparse.Namespace) -> int:
         case=arguments.case,
         question=arguments.question,
         columns=columns,
+        encoding=arguments.encoding,
         keep_duplicates=arguments.keep_duplicates,
         show=arguments.keep_text,
         against=arguments.against,
@@ -115,7 +128,7 @@ def _attributed(arguments: argparse.Namespace) -> int:
     checked(enrolment, settings)
     others = others_of(enrolment, settings, find_enrolment)
     with opened(arguments.traces) as stream:
-        layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE)
+        layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
         describe(layout)
         say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         models = Models.on(arguments.device)

@@ -3,7 +3,8 @@
 BEFORE and AFTER are files as python -m jobs attribute reads them, best with the same prompts: the test cannot tell
 another model from other questions. One file alone is split into its first and its second half, in the order of arrival.
 No enrolled source is asked for; an enrolment says by which proxy, and at which of its blocks, traces are read.
---json FILE holds the hashes of files, traces and enrolment, the seed and the settings, and no text.
+Ctrl-C compares what was read of both windows, where it is enough. --json FILE holds the hashes of files, traces and
+enrolment, the seed and the settings, and no text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,11 +28,24 @@ from backend.audit.intake import COMMAND_LINE, Layout, inspect
 from backend.audit.loaded import Models
 from backend.audit.selection import counted, selection_of
 from backend.audit.settings import Settings, of_windows
-from backend.audit.windows import long_enough, prompts_of
+from backend.audit.windows import enough_read, long_enough, prompts_of
 from backend.store.builds import portable
 from jobs import _files
-from jobs._audit import add_columns, add_device, columns_of, describe, left_out, plain_errors, say
+from jobs._audit import (
+    NOTHING_KEPT,
+    add_columns,
+    add_device,
+    columns_of,
+    describe,
+    left_out,
+    plain_errors,
+    say,
+    stop_on_interrupt,
+)
 from jobs._common import command_line
+
+STOPPED = NOTHING_KEPT
+COMPARED = "what was read of both windows is compared where it is enough"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +83,11 @@ def _compared(arguments: argparse.Namespace) -> int:
     _files.spare(written, [*files, *enrolled, *enrolments().values()])
     _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment)
-    settings = of_windows(enrolment.name, columns_of(arguments))
+    settings = of_windows(enrolment.name, columns_of(arguments), arguments.encoding)
     with ExitStack() as held:
         streams = [held.enter_context(opened(path)) for path in files]
         layouts = [
-            inspect(stream, path.name, settings.columns, COMMAND_LINE)
+            inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
             for stream, path in zip(streams, files, strict=True)
         ]
         totals = []
@@ -82,11 +97,14 @@ def _compared(arguments: argparse.Namespace) -> int:
         long_enough(totals, [path.name for path in files])
         say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
         attributor = Models.on(arguments.device).attributor(enrolment)
-        read = [
-            _read(stream, layout, attributor, settings, total)
-            for stream, layout, total in zip(streams, layouts, totals, strict=True)
-        ]
-    told = drift_answer(read, enrolment, settings.columns, portable(command_line()))
+        read: list[Window] = []
+        with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr), COMPARED) as stopped:
+            for stream, layout, total in zip(streams, layouts, totals, strict=True):
+                if not stopped():
+                    read.append(_read(stream, layout, attributor, settings, total, stopped))
+    if stopped():
+        enough_read([*(window.read for window in read), *((0, total) for total in totals[len(read) :])])
+    told = drift_answer(read, enrolment, settings, portable(command_line()))
     _answer(told, read)
     for path in written:
         _files.write(path, json.dumps(told, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
@@ -94,14 +112,30 @@ def _compared(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(stream: BinaryIO, layout: Layout, attributor: Attributor, settings: Settings, total: int) -> Window:
+def _read(
+    stream: BinaryIO,
+    layout: Layout,
+    attributor: Attributor,
+    settings: Settings,
+    total: int,
+    stopped: Callable[[], bool],
+) -> Window:
     def progress(step: Progress) -> None:
         print(f"  {step.done:,} of {total:,} traces, {step.seconds:.1f} s", file=sys.stderr, flush=True)
 
-    found = audit(stream, layout, attributor, settings, progress=progress, total=total, keep_fingerprints=True)
+    found = audit(
+        stream,
+        layout,
+        attributor,
+        settings,
+        progress=progress,
+        cancelled=stopped,
+        total=total,
+        keep_fingerprints=True,
+    )
     assert found.scored.fingerprints is not None
     prompts = prompts_of(stream, layout, COMMAND_LINE, found.report["traces"])
-    return Window(found.report, found.scored.fingerprints, prompts)
+    return Window(found.report, found.scored.fingerprints, prompts, total)
 
 
 def _answer(told: dict[str, Any], read: list[Window]) -> None:

@@ -2,7 +2,8 @@
 
 TRACES is JSONL, CSV, Parquet or a chat log with a column that says whom a response is from; what python -m jobs collect
 writes is one. The enrolment is one file in enrolments/ of the data folder; it holds numbers, names and hashes, and no
-text. An ecosystem also gets rows in the work database, and stands in the header after python -m jobs publish.
+text. An ecosystem also gets rows in the work database, which is published, so that it stands in the header of the
+atlas; of several in a row, all but the last can do without (--no-publish).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from backend.audit.intake import Columns
 from backend.audit.labelled import read_labelled
 from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
-from jobs import _common
+from jobs import _common, publish
+from jobs._audit import add_encoding
 from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
@@ -54,10 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     file = parser.add_argument_group("labelled traces")
     for role in ("label", "response", "prompt"):
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
+    add_encoding(file)
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
     file.add_argument(
         "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
     )
+    file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
     _common.add_limit(parser)
     _common.add_release(parser)
     _common.add_work(parser)
@@ -94,7 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
                 )
                 _write(made, folder)
     else:
-        _ecosystem(arguments, folder)
+        made = _ecosystem(arguments, folder)
+        if arguments.no_publish:
+            print("It stands in the header of the atlas after: python -m jobs publish")
+        else:
+            _publish(made.name, _common.work_path(arguments), folder.parent)
     return 0
 
 
@@ -114,7 +123,7 @@ def _check_found_again(proxy: str) -> None:
         )
 
 
-def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
+def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     if not arguments.name:
         raise AtlasError("The ecosystem has no name", "Give --name NAME")
     check_name(arguments.name)
@@ -126,7 +135,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
-    found = read_labelled(arguments.traces, columns, _families(arguments.families))
+    found = read_labelled(arguments.traces, columns, _families(arguments.families), encoding=arguments.encoding)
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
@@ -145,7 +154,31 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> None:
     for row in best[best["condition"].eq("clean")].sort_values("k").itertuples():
         print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on prompts that were held out ({row.n:,} groups)")
     _write(made, folder)
-    print("It stands in the header of the atlas after: python -m jobs publish")
+    return made
+
+
+def _publish(name: str, work: Path, data: Path) -> None:
+    """Publish the rows of an ecosystem whose file is written.
+
+    Raises
+    ------
+    AtlasError
+        If something that is served would be gone, or the folder cannot be written.
+    """
+    by_hand = shlex.join(["python", "-m", "jobs", "publish", "--work", str(work), "--to", str(data)])
+    if loss := publish.lost(work, data):
+        raise AtlasError(
+            f"The enrolment {name} is written, and its ecosystem not published. {loss}",
+            "Move that work database away and enrol again without --work, which begins with what is served and reads "
+            f"nothing twice; or take them out: {by_hand} --replace",
+        )
+    try:
+        publish.put_out(work, data)
+    except AtlasError as error:
+        raise AtlasError(
+            f"The enrolment {name} is written, and its ecosystem not published. {error.problem}",
+            f"{error.remedy}. Then run: {by_hand}",
+        ) from error
 
 
 def _families(path: Path | None) -> Mapping[str, str] | None:

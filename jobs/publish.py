@@ -29,13 +29,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Publish and say what was published."""
     work, data = _common.work_path(arguments), arguments.to or default_data_folder()
-    if work.exists() and not arguments.replace and (gone := taken_out(work, data)):
-        more = f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
+    if not arguments.replace and (loss := lost(work, data)):
         raise AtlasError(
-            f"What is served in {data} has been measured, and {work} lacks it: {', '.join(gone[:SHOWN])}{more}",
+            loss,
             "Move that work database away (a job begins the next one with what is served), publish to another folder "
             "with --to, or give --replace to take them out",
         )
-    path = publish(work, data, prune=arguments.prune)
-    print(f"Published {path} ({path.stat().st_size / 1e6:.1f} MB).")
+    put_out(work, data, prune=arguments.prune)
     return 0
+
+
+def lost(work: Path, data: Path) -> str | None:
+    """What a publication would take out of a data folder, in a sentence; None where it is nothing."""
+    gone = taken_out(work, data) if work.exists() else []
+    more = f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
+    told = f"What is served in {data} has been measured, and {work} lacks it: {', '.join(gone[:SHOWN])}{more}"
+    return told if gone else None
+
+
+def put_out(work: Path, data: Path, *, prune: bool = False) -> None:
+    """Publish a work database into a data folder, and say so."""
+    path = publish(work, data, prune=prune)
+    print(f"Published {path} ({path.stat().st_size / 1e6:.1f} MB).")

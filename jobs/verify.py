@@ -20,7 +20,9 @@ from backend.audit.loaded import Models
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.verification import alterations, compared, read_report
 from backend.errors import AtlasError
-from jobs._audit import add_device, plain_errors, say
+from jobs._audit import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
+
+STOPPED = NOTHING_KEPT
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
     parser.add_argument("--enrolment", type=Path, metavar="FILE", help="enrolment file (default: found by its sha256)")
+    add_encoding(parser)
     add_device(parser)
 
 
@@ -50,7 +53,7 @@ def _checked(arguments: argparse.Namespace) -> int:
         raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
     if arguments.traces is None:
         return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
-    enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device)
+    enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device, arguments.encoding)
     told = compared(report, again.report, enrolment, again.scored.mean)
     for note in told.notes:
         say(note)
@@ -62,7 +65,11 @@ def _checked(arguments: argparse.Namespace) -> int:
 
 
 def recomputed(
-    report: Mapping[str, Any], traces: Path, enrolment_file: Path | None = None, device: str = "auto"
+    report: Mapping[str, Any],
+    traces: Path,
+    enrolment_file: Path | None = None,
+    device: str = "auto",
+    encoding: str | None = None,
 ) -> tuple[Enrolment, Inquiry]:
     """The same audit once more, from the traces.
 
@@ -72,6 +79,8 @@ def recomputed(
     traces : Path
     enrolment_file : Path, optional
     device : str
+    encoding : str, optional
+        Of the traces; by default as the report has it, or recognised in another file.
 
     Returns
     -------
@@ -91,8 +100,8 @@ def recomputed(
     enrolment = _enrolment(report, here, enrolment_file)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
     with opened(traces) as stream:
-        settings = fitting(settings, stream, traces.name, COMMAND_LINE)
-        layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE)
+        settings = fitting(settings, report["input"].get("sha256"), stream, traces.name, COMMAND_LINE, encoding)
+        layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE, settings.encoding)
         models = Models.on(device)
         attributor, *others = (
             models.attributor(one) for one in (enrolment, *(here[sha256] for sha256 in settings.also))

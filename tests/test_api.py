@@ -310,9 +310,35 @@ def test_drift_later_and_cancelled(client: FlaskClient) -> None:
         assert client.get(where).get_json()["state"] == "queued"
         told = client.delete(where).get_json()
         assert (told["state"], told["answer"]) == ("cancelled", None)
+        assert "0 of 12 traces of the first window" in told["problem"]["detail"]
         assert client.delete(where).status_code == 204
     finally:
         gate.set()
+
+
+def test_a_cancelled_comparison_keeps_what_was_read(client: FlaskClient) -> None:
+    service: Service = client.application.extensions["attribution"]
+    for before, enough in ((12, True), (3_000, False)):
+        body = {"before": traces_of("plain", before), "after": traces_of("shout", 3_000)}
+        answer = client.post("/api/drift", json=body)
+        assert answer.status_code == 202  # more than 200 traces are not waited for
+        where = answer.headers["Location"]
+        session, *jobs = answer.get_json()["job"].split(".")
+        service.wait(session, jobs[1 if enough else 0], 300, after=0)
+        told = client.delete(where).get_json()
+        assert told["state"] == "cancelled"
+        assert 0 < told["done"] < told["total"]
+        if enough:
+            assert (told["answer"]["verdict"], told["problem"]) == ("DIFFERENT", None)
+            assert (
+                f"12 of 12 traces of the first window and {told['done'] - 12:,} of 3,000" in told["answer"]["notes"][0]
+            )
+        else:
+            assert told["answer"] is None
+            assert told["problem"]["status"] == 409
+            assert f"{told['done']:,} of 3,000 traces of the first window and 0 of 3,000" in told["problem"]["detail"]
+        assert (client.get(where).get_json()["answer"] is not None) == enough
+        assert client.delete(where).status_code == 204
 
 
 def test_drift_of_what_makes_no_sense(client: FlaskClient) -> None:

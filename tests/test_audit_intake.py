@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from backend.audit.intake import COMMAND_LINE, Columns, Intake, Limits, Problem, inspect, receive, trace_hash, walk
 from backend.audit.intake.chat import ChatError, is_chat, turns
 from backend.audit.intake.columns import as_text, look_up, recognise
+from backend.audit.intake.decoding import codec_of, encoding_given
 from backend.audit.intake.model import is_remark, short, visible, whole
 from backend.audit.intake.pages import Page, chunks_of, pages_of
 from backend.audit.intake.table import read_table
@@ -432,6 +433,79 @@ def test_what_spreadsheets_write_keeps_its_quotation_marks() -> None:
     # A byte that stands for nothing there leaves the older guess, in which every byte is a character.
     intake = read(b"prompt,response\nq,caf\xe9 \x81\n", "x.csv")
     assert said(intake) == [("q", "café \x81")] and "Latin-1" in intake.layout.encoding
+
+
+CODECS = (
+    "utf-8",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-be",
+    "cp1251",
+    "koi8-r",
+    "cp037",
+    "gb18030",
+    "shift_jis",
+    "iso2022_jp",
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(CODECS), st.text(max_size=60), st.text(max_size=60), st.booleans())
+def test_text_is_read_in_the_encoding_that_is_named(codec: str, prompt: str, response: str, packed: bool) -> None:
+    line = json.dumps({"prompt": prompt, "response": response}, ensure_ascii=False)
+    try:
+        data = f"{line}\n".encode(codec)
+        assume(data.decode(codec) == f"{line}\n")
+    except UnicodeError:
+        line = json.dumps({"prompt": prompt, "response": response})
+        data = line.encode(codec)
+    intake = read(gzip.compress(data) if packed else data, "x.jsonl", encoding=codec)
+    assert said(intake) == [(whole(prompt), whole(response))]
+    assert encoding_given(intake.layout.encoding) == intake.layout.codec == codec_of(codec)
+    assert not any("guess" in note for note in intake.notes)
+
+
+def test_a_named_encoding_overrules_a_guess() -> None:
+    data = "prompt,response\nкак,так\n".encode("cp1251")
+    guessed = read(data, "x.csv")
+    assert said(guessed) != [("как", "так")] and encoding_given(guessed.layout.encoding) is None
+    assert any("--encoding NAME" in note for note in guessed.notes)
+    assert said(read(data, "x.csv", encoding="Windows-1251")) == [("как", "так")]
+    table = parquet({"prompt": ["как"], "response": ["так"]})  # it says itself how it is written
+    assert said(read(table, encoding="cp1251")) == [("как", "так")]
+
+
+def test_an_encoding_that_does_not_fit_is_refused() -> None:
+    data = '{"response": "café"}'.encode("latin-1")
+    with pytest.raises(AtlasError, match="cannot be read as utf-8 at byte 18"):
+        read(data, encoding="utf-8")
+    with pytest.raises(AtlasError, match="cannot be read as utf-16"):
+        read(data, encoding="utf-16")
+    with pytest.raises(AtlasError, match="Excel"):
+        read(b"PK\x03\x04rest", encoding="latin-1")
+
+
+@pytest.mark.parametrize(
+    "name", ["klingon", "", "hex", "rot13", "zlib", "punycode", "IDNA", "unicode_escape", "utf7", "undefined", "a\0b",
+             "\ud800", "é" * 99, "../x", "locale"],
+)  # fmt: skip
+def test_what_is_no_encoding(name: str) -> None:
+    for data in (b'{"response": "a"}', parquet({"response": ["a"]})):
+        with pytest.raises(AtlasError, match="There is no encoding") as caught:
+            read(data, encoding=name)
+        str(caught.value).encode()
+        assert len(str(caught.value)) < 300
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from(CODECS) | st.text(max_size=12))
+def test_any_bytes_in_any_encoding(data: bytes, name: str) -> None:
+    try:
+        intake = receive(io.BytesIO(data), "x", limits=SMALL, encoding=name)
+    except AtlasError as error:
+        str(error).encode()
+    else:
+        assert all(trace.sha256 == trace_hash(trace.prompt, trace.response) for trace in intake.traces)
 
 
 def test_gzip_is_unpacked_and_a_bomb_is_not() -> None:

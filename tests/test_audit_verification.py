@@ -139,7 +139,7 @@ def run(
 ) -> Inquiry:  # fmt: skip
     others = [Invented(FURTHER)] if asked.also else []
     stream = io.BytesIO(content)
-    layout = inspect(stream, "t.jsonl", asked.columns, limits)
+    layout = inspect(stream, "t.jsonl", asked.columns, limits, asked.encoding)
     return audit(  # type: ignore[arg-type]
         stream, layout, Invented(ENROLMENT, **how), asked, selection, limits=limits, version="v", command="attribute",
         others=others,
@@ -154,11 +154,14 @@ def report() -> Report:
     return run(ASKED).report
 
 
-def verified(report: Report, content: bytes = FILE, limits: Limits = COMMAND_LINE) -> Comparison:
+def verified(
+    report: Report, content: bytes = FILE, limits: Limits = COMMAND_LINE, encoding: str | None = None
+) -> Comparison:
     """As the page and the verb verify."""
     known = {FURTHER.sha256: FURTHER.name}
-    asked = fitting(settings_of(report, ENROLMENT.name, known.get), io.BytesIO(content), "t.jsonl", limits)
-    sha256 = inspect(io.BytesIO(content), "t.jsonl", asked.columns, limits).sha256
+    own = settings_of(report, ENROLMENT.name, known.get)
+    asked = fitting(own, report["input"].get("sha256"), io.BytesIO(content), "t.jsonl", limits, encoding)
+    sha256 = inspect(io.BytesIO(content), "t.jsonl", asked.columns, limits, asked.encoding).sha256
     again = run(asked, content, selection_for(report, sha256, limits), limits)
     return compared(report, again.report, ENROLMENT, again.scored.mean)
 
@@ -302,6 +305,22 @@ def test_other_files_with_the_same_traces(report: Report) -> None:
     assert "not the one of the report" in found.notes[0]
     assert "15 were scored, 1 repeat an earlier one, and 1 are not in the report" in found.notes[1]
     assert any("are not the" in sentence for sentence in verified(report, "\n".join(LINES[1:-2]).encode()).found)
+
+
+def test_a_file_whose_encoding_was_named() -> None:
+    text = FILE.decode().replace("long enough", "довольно долго")
+    lines = [json.dumps(json.loads(one), ensure_ascii=False) for one in text.split("\n") if one != "{broken"]
+    content = "\n".join(lines).encode("cp1251")
+    told = run(replace(ASKED, encoding="windows-1251"), content).report
+    assert told["input"]["encoding"] == "cp1251 (as given)"
+    assert verified(told, content).found == ()
+    # What the report's own file was decoded with says nothing of another one.
+    assert verified(told, "\n".join(lines).encode()).found == ()
+    assert verified(told, "\n".join(lines).encode("utf-16-le")).found == ()
+    assert verified(told, "\n".join(lines).encode("koi8-r"), encoding="koi8-r").found == ()
+    with pytest.raises(AtlasError, match="No trace"):
+        verified(told, "\n".join(lines[:GOOD]).encode("koi8-r"))
+    assert verified(changed(told, at("input.encoding", "koi8-r (as given)")), content).found
 
 
 @pytest.mark.parametrize("most", [None, GOOD])

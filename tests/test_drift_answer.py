@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import backend.audit.loaded
 from atlas.pages.attribute import windows
@@ -23,10 +26,12 @@ from backend.audit.matched import validation_arrays
 from backend.audit.progress import ENDED
 from backend.audit.service import Service
 from backend.audit.settings import Settings, of_windows
+from backend.audit.uploads import StoppedError
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from jobs.__main__ import main
 from tests.served_api import HASH, lines_of, tiny_enrolment, tiny_reader
+from tests.test_service import Gate
 
 ANN = "session-of-ann-0001"
 PATIENCE = 300
@@ -219,6 +224,156 @@ def test_what_cannot_be_compared_is_refused_in_words(
     assert all(service.wait(ANN, one.job, PATIENCE).state in ENDED for one in service.jobs(ANN))
 
 
+class Interrupting:
+    """A proxy at one of whose batches somebody presses Ctrl-C, once or more often."""
+
+    def __init__(self, reader: Reader, at: int, times: int = 1) -> None:
+        self._reader, self._left, self._times = reader, at, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def read(self, *arguments: Any) -> Any:
+        self._left -= 1
+        for _ in range(self._times if not self._left else 0):
+            signal.raise_signal(signal.SIGINT)
+        return self._reader.read(*arguments)
+
+
+def long_windows(folder: Path, count: int = 40) -> list[Path]:
+    paths = [folder / f"long-{style}.jsonl" for style in ("plain", "shout")]
+    for path, style in zip(paths, ("plain", "shout"), strict=True):
+        path.write_bytes(lines_of(style, count))
+    return paths
+
+
+def test_ctrl_c_compares_what_was_read(
+    folder: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Batches have 8, 24 and 64 traces, so that the fourth is the first one of the second window."""
+    before, after = long_windows(folder)
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: Interrupting(reader, 4))
+    told = by_verb(folder, before, after)
+    said = capsys.readouterr()
+    assert "Stopping after this batch; what was read of both windows is compared" in said.err
+    assert (told["verdict"], told["paired"], told["before"], told["after"]) == ("DIFFERENT", True, 8, 8)
+    assert [(len(window["traces"]), window["total"]) for window in told["windows"]] == [(40, 40), (8, 40)]
+    assert told["notes"] == [
+        "This was stopped when 40 of 40 traces of the first window and 8 of 40 of the second were read.",
+        "Of the 40 traces of the first window 8 that answer prompts of both were compared.",
+    ]
+    for note in told["notes"]:
+        assert note in said.out
+    # The halves of one file part where they would have; the second batch ends at 32 of its 40 traces.
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: Interrupting(reader, 2))
+    halves = by_verb(folder, before)
+    assert (halves["before"], halves["after"]) == (20, 12)
+    assert [window["total"] for window in halves["windows"]] == [20, 20]
+    assert [window["traces"][0]["place"] for window in halves["windows"]] == [1, 21]
+    assert halves["notes"][0].startswith("This was stopped when 20 of 20 traces of the first window and 12 of 20 of")
+
+
+@pytest.mark.parametrize(
+    ("names", "batch", "read"),
+    [(2, 1, ("8 of 40", "0 of 40")), (2, 3, ("40 of 40", "0 of 40")), (1, 1, ("8 of 20", "0 of 20"))],
+)
+def test_ctrl_c_before_there_is_enough_says_what_was_read(
+    folder: Path,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    names: int,
+    batch: int,
+    read: tuple[str, str],
+) -> None:
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: Interrupting(reader, batch))
+    out = folder / "drift.json"
+    assert main(["drift", *map(str, long_windows(folder)[:names]), "--json", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"stopped when {read[0]} traces of the first window and {read[1]} of the second were read" in said
+    assert "5 traces of each window" in said
+    assert not out.exists()
+
+
+def test_ctrl_c_twice_keeps_nothing_and_says_so(
+    folder: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: Interrupting(reader, 4, times=2))
+    assert main(["drift", *map(str, long_windows(folder))]) == 130
+    said = capsys.readouterr().err
+    assert said.count("Stopping after this batch") == 1
+    assert said.endswith("Stopped. Nothing is kept; the same command starts again.\n")
+
+
+def test_a_service_compares_what_was_read_before_a_cancel(folder: Path, reader: Reader) -> None:
+    gate = Gate(reader)
+    service = Service(folder / "data", folder / "cache", load=lambda proxy: (gate, HASH))  # type: ignore[arg-type, return-value]
+    keys = [service.upload(ANN, path.name, path.read_bytes()).key for path in long_windows(folder)]
+    try:
+        for batches, read in ((1, "8 of 40 traces of the first window and 0 of 40"), (4, None)):
+            jobs = service.start_windows(ANN, keys, of_windows("tiny"))
+            for batch in range(1, batches + 1):
+                assert gate.entered.acquire(timeout=PATIENCE)
+                if batch == batches:
+                    for job in jobs:
+                        service.cancel(ANN, job)
+                gate.open.release()
+            assert [service.wait(ANN, job, PATIENCE).state for job in jobs][-1] == "cancelled"
+            if read is not None:
+                with pytest.raises(StoppedError, match=read):
+                    service.drift(ANN, *jobs)
+                continue
+            told = service.drift(ANN, *jobs)
+            assert (told["verdict"], told["before"], told["after"]) == ("DIFFERENT", 8, 8)
+            assert "40 of 40 traces of the first window and 8 of 40 of the second" in told["notes"][0]
+            alone = service.start_windows(ANN, keys[:1], of_windows("tiny"))
+            assert service.cancel(ANN, alone[0]).state in ("queued", "running", "cancelled")
+            gate.open.release()
+            service.wait(ANN, alone[0], PATIENCE)
+            with pytest.raises(StoppedError, match="0 of 20 of the second"):
+                service.drift(ANN, *alone)
+    finally:
+        for _ in range(100):
+            gate.open.release()
+
+
+def window_of(enrolment: Enrolment, prompts: list[str], total: int, seed: int = 0) -> Window:
+    rng = np.random.default_rng(seed)
+    method = {"reader": "r", "proxy": "tiny", "view": "ur", "engine": "e", "code_version": "v"}
+    told = {
+        "method": method | {"enrolment_sha256": enrolment.sha256},
+        "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
+        "traces": [{"place": i, "turn": 0, "sha256": "0"} for i in range(len(prompts))],
+    }
+    return Window(told, rng.normal(size=(len(prompts), 2 * enrolment.hidden_size)).astype(np.float16), prompts, total)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_what_was_read_of_windows_is_compared_where_it_is_enough(enrolment: Enrolment, data: st.DataObject) -> None:
+    """By an obvious count; prompts may be absent, repeated, and shared or not."""
+    prompts = st.sampled_from(["", *"abcdefghijkl"])
+    read = [data.draw(st.lists(prompts, max_size=14)) for _ in range(2)]
+    totals = [len(held) + data.draw(st.integers(0, 3)) for held in read]
+    windows = [
+        window_of(enrolment, held, total, seed) for seed, (held, total) in enumerate(zip(read, totals, strict=True))
+    ]
+    stopped = any(total > len(held) for held, total in zip(read, totals, strict=True))
+    if min(map(len, read)) < 5:
+        with pytest.raises(StoppedError if stopped else AtlasError):
+            drift_answer(windows, enrolment)
+        return
+    told = drift_answer(windows, enrolment)
+    shared = {prompt for prompt in read[0] if prompt and prompt in read[1]}
+    once = all(held.count(prompt) == 1 for prompt in shared for held in read)
+    if stopped and once and len(shared) >= 6:
+        assert (told["paired"], told["before"], told["after"]) == (True, len(shared), len(shared))
+    else:
+        assert (told["before"], told["after"]) == (len(read[0]), len(read[1]))
+    assert any("stopped" in note for note in told["notes"]) == stopped
+    assert [window["total"] for window in told["windows"]] == totals
+
+
 def test_windows_of_other_ecosystems_are_not_compared(folder: Path, service: Service, enrolment: Enrolment) -> None:
     save_enrolment(replace(enrolment, name="other", attachments={}), folder / "data" / "enrolments" / "other.npz")
     paths = [folder / f"{name}.jsonl" for name in ("before", "after")]
@@ -237,16 +392,9 @@ def test_windows_of_other_ecosystems_are_not_compared(folder: Path, service: Ser
 
 
 def test_long_windows_say_how_many_were_compared(enrolment: Enrolment) -> None:
-    rng, many = np.random.default_rng(0), 1_100
-    method = {"reader": "r", "proxy": "tiny", "view": "ur", "engine": "e", "code_version": "v"}
-    told = {
-        "method": method | {"enrolment_sha256": enrolment.sha256},
-        "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
-        "traces": [{"place": i, "turn": 0, "sha256": "0"} for i in range(many)],
-    }
-    rows = rng.normal(size=(many, 2 * enrolment.hidden_size)).astype(np.float16)
-    few = Window({**told, "traces": told["traces"][:6]}, rows[:6], [""] * 6)
-    found = drift_answer([Window(told, rows, [""] * many), few], enrolment)
+    many = 1_100
+    windows = [window_of(enrolment, [""] * count, count) for count in (many, 6)]
+    found = drift_answer(windows, enrolment)
     assert (found["before"], found["after"], len(found["windows"][0]["traces"])) == (1_000, 6, many)
     assert found["notes"][1:] == ["Of the 1,100 traces of the first window 1,000 in even steps were compared."]
     assert found["command"] == "python -m jobs drift t.jsonl t.jsonl --enrolment tiny"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pandas as pd
 import pytest
 
 import jobs.enroll
+import jobs.publish
 from backend.audit.attributor import Attributor
 from backend.audit.case import find
 from backend.audit.companions import companions_of
@@ -26,10 +29,11 @@ from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.store import queries
 from backend.store.audit_queries import validation
-from backend.store.database import open_work, publish
+from backend.store.database import Generation, open_work, publish
 from backend.traces import Trace
 from jobs.__main__ import main
 from jobs._labelled import evened, slug
+from tests.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 STYLES = {
@@ -112,7 +116,9 @@ def test_an_ecosystem_stands_in_file_and_store(enroll: Run, tmp_path: Path, caps
         checked = validation(connection, reader, "acme")
         assert set(checked["part"]) == {"calibration", "unknown", "stop", "drift"}
         assert len(validation_of(made)) == len(checked)
-    publish(work, tmp_path / "data")
+    with contextlib.closing(Generation.open(tmp_path / "data").cursor()) as cursor:
+        assert queries.rosters(cursor)["roster"].tolist() == ["acme"]
+        assert len(queries.neighbors(cursor, reader, "acme", "acme")) == 12
     traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
     scored = Attributor(Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False), made, "f" * 64).score(traces)
     findings = find(scored, made, "shout", companions=companions_of(made))
@@ -124,6 +130,72 @@ def test_an_ecosystem_stands_in_file_and_store(enroll: Run, tmp_path: Path, caps
     assert told is not None
     assert (told["condition"], told["traces"], told["groups"]) == ("clean", 1, 48)
     assert {row["part"] for row in told["rows"]} == {"calibration", "unknown", "stop", "drift"}
+
+
+def served(data: Path) -> list[str]:
+    """Rosters of the generation that is served."""
+    with contextlib.closing(Generation.open(data).cursor()) as cursor:
+        rosters: list[str] = queries.rosters(cursor)["roster"].tolist()
+    return rosters
+
+
+def test_several_in_a_row_are_published_with_the_last(
+    enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert enroll(lines(), "--layer", "1", "--no-publish", name="first") == 0
+    assert "in the header of the atlas after: python -m jobs publish" in capsys.readouterr().out
+    assert not list((tmp_path / "data").glob("atlas-*"))
+    assert enroll(lines(), "--layer", "1", name="second") == 0
+    assert "Published " in capsys.readouterr().out
+    assert sorted(served(tmp_path / "data")) == ["first", "second"]
+
+
+def test_nothing_that_is_served_is_lost_to_an_ecosystem(
+    enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    publish(measure(tmp_path / "elsewhere.duckdb", "shipped", "2-way"), data)
+    own = tmp_path / "own.duckdb"
+    assert enroll(lines(), "--layer", "1", "--work", str(own)) == 2
+    said = capsys.readouterr()
+    assert "The enrolment acme-tiny-ur is written, and its ecosystem not published." in said.err
+    assert "own.duckdb lacks it: shipped/r on 2-way" in said.err
+    assert "Written: acme-tiny-ur.npz" in said.out
+    assert (data / "enrolments" / "acme-tiny-ur.npz").exists()
+    assert served(data) == ["2-way"]
+    # Both remedies: a work database that begins with what is served, and the command that takes it out.
+    assert enroll(lines(), "--layer", "1") == 0
+    assert sorted(served(data)) == ["2-way", "acme"]
+    command = shlex.split(said.err.partition("or take them out: ")[2].strip().rstrip("."))
+    assert command[:3] == ["python", "-m", "jobs"]
+    assert main(command[3:]) == 0
+    assert served(data) == ["acme"]
+
+
+def test_a_folder_that_cannot_be_published_to(
+    enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise AtlasError("The atlas cannot be published", "Check the free space")
+
+    monkeypatch.setattr(jobs.publish, "publish", full)
+    assert enroll(lines(), "--layer", "1") == 2
+    said = capsys.readouterr().err
+    assert "The enrolment acme-tiny-ur is written, and its ecosystem not published. The atlas cannot be" in said
+    assert "Check the free space. Then run: python -m jobs publish --work " in said
+    assert (tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz").exists()
+
+
+def test_labelled_traces_in_a_named_encoding(enroll: Run, tmp_path: Path) -> None:
+    path = tmp_path / "labelled.csv"
+    rows = [f"источник-{s};вопрос {i};{text.format(i=i)}" for s, text in (("а", "стоп {i}"), ("б", "Ещё раз {i}!"))
+            for i in range(12)]  # fmt: skip
+    path.write_bytes("\n".join(["source;prompt;response", *rows]).encode("cp1251"))
+    asked = ["enroll", str(path), "--name", "acme", "--layer", "1", "--encoding", "cp1251"]
+    assert main(asked) == 0
+    made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
+    assert made.sources == ("источник-а", "источник-б")
+    assert main([*asked[:-1], "klingon"]) == 2
 
 
 def test_enrolling_again_replaces_and_does_not_read_again(enroll: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What programs ask: attribution, drift, sources, neighbours, evaluations, and whether the atlas is well."""
+"""What programs ask: attribution, drift, previews, sources, neighbours, evaluations, and whether the atlas is well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, drift, health, numbers, openapi, problems, sites
+from atlas.api import access, attribution, drift, health, numbers, openapi, preview, problems, sites
 from atlas.api.access import authorised
 from atlas.data import Questions
 from backend.audit.service import Service
@@ -36,6 +36,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     waiters = threading.BoundedSemaphore(attribution.WAITERS)
     attribution.add(routes, service, waiters)
     drift.add(routes, service, waiters)
+    preview.add(routes, service)
     numbers.add(routes, asked, service)
     openapi.add(routes)
     access.add(routes)

@@ -18,7 +18,7 @@ from atlas.api.requests import received_windows
 from backend.audit.progress import ENDED, Snapshot
 from backend.audit.service import Service
 from backend.audit.sessions import SHORT
-from backend.audit.uploads import MissingError
+from backend.audit.uploads import MissingError, StoppedError
 from backend.errors import AtlasError
 
 
@@ -47,7 +47,7 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
             if not waits or _state(now) not in ENDED:
                 left.pop_all()
                 return accepted(_progress(session, now) | {"answer": None}, "drift")
-            if (wrong := next((one for one in now if one.state in ("failed", "cancelled")), None)) is not None:
+            if (wrong := next((one for one in now if one.state == "failed"), None)) is not None:
                 raise failure(wrong)
             return jsonify(_progress(session, now) | {"answer": service.drift(session, *jobs)})
 
@@ -68,11 +68,12 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
 
 
 def _state(now: Sequence[Snapshot]) -> str:
-    """State of a comparison: windows that were not both read are not compared."""
+    """State of a comparison: one that was cancelled has ended when both of its windows have."""
     states = {one.state for one in now}
-    for state in ("failed", "cancelled"):
-        if state in states:
-            return state
+    if "failed" in states:
+        return "failed"
+    if "cancelled" in states and states <= set(ENDED):
+        return "cancelled"
     return states.pop() if len(states) == 1 else "running"
 
 
@@ -92,11 +93,13 @@ def _progress(session: str, now: Sequence[Snapshot]) -> dict[str, Any]:
 
 def _told(service: Service, session: str, now: Sequence[Snapshot]) -> dict[str, Any]:
     told = _progress(session, now) | {"answer": None}
-    if told["state"] == "done":
+    if told["state"] in ("done", "cancelled"):
         try:
             told["answer"] = service.drift(session, *(one.job for one in now))
         except MissingError:
             raise
+        except StoppedError as error:
+            told["problem"] = document(refused(error))
         except AtlasError as error:
             told |= {"state": "failed", "problem": document(refused(error))}
     return told

@@ -15,6 +15,7 @@ from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows
 from atlas.state import LONGEST_NAME
 from backend import __version__
 from backend.audit.drift_words import ALIKE, DIFFERENT
+from backend.audit.intake.formats import UNITS
 
 Schema = dict[str, Any]
 
@@ -69,13 +70,7 @@ def _paths() -> Schema:
                 "operationId": "attribute",
                 "summary": "Weigh whether traces come from a claimed source, another enrolled one, or none",
                 "parameters": [_later()],
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        JSON: _schema("Traces"),
-                        FORM: _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}},
-                    },
-                },
+                "requestBody": _traces(),
                 "responses": {
                     "200": {
                         "description": "The evidence, or a stream of it",
@@ -84,6 +79,17 @@ def _paths() -> Schema:
                     "202": _answer("A job to ask about", "Job")
                     | {"headers": {"Location": {"schema": {"type": "string"}}}},
                     **_wrong(400, 401, 413, 415, 422, 429, 500, 503),
+                },
+            }
+        },
+        "/api/preview": {
+            "post": {
+                "operationId": "preview",
+                "summary": "What a file of traces is, and every place of it that gives no trace; nothing is scored",
+                "requestBody": _traces(),
+                "responses": {
+                    "200": _answer("What it is", "Preview"),
+                    **_wrong(400, 401, 413, 415, 422, 429, 500),
                 },
             }
         },
@@ -143,9 +149,9 @@ def _paths() -> Schema:
             "get": _get("comparison", "How far a comparison is", "Comparison", 401, 404, 500),
             "delete": {
                 "operationId": "dropComparison",
-                "summary": "Cancel a comparison; delete one that has ended",
+                "summary": "Cancel a comparison, comparing what was read; delete one that has ended",
                 "responses": {
-                    "200": _answer("It was cancelled", "Comparison"),
+                    "200": _answer("What was read, compared where it is enough", "Comparison"),
                     "204": {"description": "Deleted"},
                     **_wrong(401, 404, 500),
                 },
@@ -243,6 +249,24 @@ def _answers() -> dict[str, Schema]:
             ),
             problem={"anyOf": [problem, {"type": "null"}]},
             report={"type": ["object", "null"]},
+        ),
+        "Preview": _object(
+            name=text,
+            kind={"enum": list(UNITS)},
+            unit={"enum": sorted(set(UNITS.values()))},
+            encoding=text,
+            sha256=text,
+            packed={"type": "boolean"},
+            size=count,
+            fields=_list(text),
+            columns=_object(response=maybe, prompt=maybe, time=maybe, label=maybe, name=maybe),
+            mapped={"type": "boolean"},
+            traces=count,
+            problems=_list(_object(place=count, column=maybe, reason=text)),
+            duplicates=_list(_object(place=count, first=count)),
+            notes=_list(text),
+            rows=_list(_object(place=count, prompt=text, response=text, time=maybe, label=maybe, name=maybe)),
+            labels=_list(text),
         ),
         "Comparison": _object(
             job=text,
@@ -351,7 +375,9 @@ def _drift() -> Schema:
         power={"anyOf": [power, {"type": "null"}]},
         validation=_list({"type": "object"}),
         windows=_list(
-            _object(name=text, part={"type": ["string", "null"]}, file={"type": "object"}, traces=_list(trace))
+            _object(
+                name=text, part={"type": ["string", "null"]}, total=count, file={"type": "object"}, traces=_list(trace)
+            )
         ),
         reading={"type": "object"},
         settings={"type": "object"},
@@ -391,6 +417,12 @@ def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
 def _wrong(*statuses: int) -> Schema:
     """Problems of a route, and that of a request from another site, which each may answer."""
     return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, 403})}
+
+
+def _traces() -> Schema:
+    """A body with traces, or a file of them."""
+    form = _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}}
+    return {"required": True, "content": {JSON: _schema("Traces"), FORM: form}}
 
 
 def _later() -> Schema:

@@ -12,7 +12,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from backend.audit.uploads import BusyError, MissingError, TooLargeError
+from backend.audit.uploads import BusyError, MissingError, StoppedError, TooLargeError
 from backend.errors import AtlasError
 
 PREFIX = "/api"
@@ -23,6 +23,7 @@ _REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
     (MissingError, HTTPStatus.NOT_FOUND),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
+    (StoppedError, HTTPStatus.CONFLICT),
 )
 
 

@@ -87,7 +87,7 @@ class Choices(BaseModel):
         Field(max_length=MOST_ALSO, description="Further ecosystems that read the traces: what hangs on the reader."),
     ] = []
 
-    def settings(self, columns: Columns) -> Settings:
+    def settings(self, columns: Columns, encoding: str | None = None) -> Settings:
         """The same for the audit."""
         return Settings(
             enrolment=self.enrolment,
@@ -97,6 +97,7 @@ class Choices(BaseModel):
             case=self.case,
             question=self.question,
             columns=columns,
+            encoding=encoding,
             keep_duplicates=self.keep_duplicates,
             show=self.keep_text,
             against=self.against,
@@ -125,10 +126,16 @@ class Mapped(BaseModel):
     name: Name | None = None
 
 
+Encoding = Annotated[
+    str | None, Field(min_length=1, max_length=40, description="Of the text, such as cp1251; by default recognised.")
+]
+
+
 class Form(Choices):
     """Form fields beside a file; those of :data:`IN_JSON` hold JSON."""
 
     columns: Annotated[Mapped, Field(description="Columns of the file, by default recognised.")] = Mapped()
+    encoding: Encoding = None
 
 
 class Windows(BaseModel):
@@ -148,6 +155,7 @@ class WindowsForm(BaseModel):
 
     enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
     columns: Annotated[Mapped, Field(description="Columns of the files, by default recognised.")] = Mapped()
+    encoding: Encoding = None
 
 
 class Token(BaseModel):
@@ -176,7 +184,7 @@ def received(request: Request) -> tuple[str, bytes, Settings]:
         return "traces.jsonl", _lines(body.traces), body.settings(Columns())
     ((name, content),) = _files(request, ("file",), ("file",))
     form = checked(Form, _fields(request), strict=False)
-    return name, content, form.settings(Columns(**form.columns.model_dump()))
+    return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
 
 
 def received_windows(request: Request) -> tuple[list[File], Settings]:
@@ -193,7 +201,7 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
         return [(name, _lines(traces)) for name, traces in windows.items() if traces], of_windows(body.enrolment)
     files = _files(request, ("before",), ("before", "after"))
     form = checked(WindowsForm, _fields(request), strict=False)
-    return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()))
+    return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
 
 
 def _lines(traces: Sequence[Trace]) -> bytes:

@@ -135,8 +135,9 @@ class Checks(Sessions):
             )
         upload, path = self.uploads.get(session, traces)
         with path.open("rb") as stream:
-            settings = fitting(settings_of(report, names[wanted], names.get), stream, upload.name, self.limits)
-            sha256 = inspect(stream, upload.name, settings.columns, self.limits).sha256
+            settings, own = settings_of(report, names[wanted], names.get), report["input"].get("sha256")
+            settings = fitting(settings, own, stream, upload.name, self.limits)
+            sha256 = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding).sha256
         select = functools.partial(selection_for, report, sha256, self.limits)
         return self.start(session, traces, settings, select=select)
 

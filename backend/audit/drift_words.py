@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LEVEL = 0.05
@@ -60,6 +60,20 @@ def expected(power: Mapping[str, Any] | None) -> str:
         return UNMEASURED
     shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
     return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
+
+
+def so_far(read: Sequence[tuple[int, int]]) -> str:
+    """How much was read of both windows, as a part of a sentence.
+
+    Parameters
+    ----------
+    read : sequence of (int, int), length 2
+        Traces of a window that were read, and that it has.
+    """
+    (first, of_first), (second, of_second) = read
+    return (
+        f"{first:,} of {of_first:,} traces of the first window and {second:,} of {of_second:,} of the second were read"
+    )
 
 
 def named(window: Mapping[str, Any]) -> str:

@@ -12,10 +12,11 @@ from backend.audit.attributor import Attributor, Progress
 from backend.audit.case import source_number
 from backend.audit.enrolment import Enrolment
 from backend.audit.inquiry import Inquiry, audit, checked
-from backend.audit.intake import Columns, Layout, Limits, Problem, inspect, walk
+from backend.audit.intake import Layout, Limits, Problem, inspect, walk
 from backend.audit.loaded import Loaded, Models
 from backend.audit.progress import Job, Running
 from backend.audit.report import heat_map
+from backend.audit.settings import Settings
 from backend.audit.tokens import token_evidence
 from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
@@ -99,7 +100,7 @@ class Engine:
         with path.open("rb") as stream:
             return audit(
                 stream,
-                inspect(stream, name, job.settings.columns, self.limits),
+                inspect(stream, name, job.settings.columns, self.limits, job.settings.encoding),
                 attributor,
                 job.settings,
                 None if job.select is None else job.select(),
@@ -124,7 +125,7 @@ class Engine:
         return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}
 
 
-def trace_at(path: Path, name: str, columns: Columns, limits: Limits, entry: Mapping[str, Any]) -> Trace:
+def trace_at(path: Path, name: str, settings: Settings, limits: Limits, entry: Mapping[str, Any]) -> Trace:
     """The trace of a file that a report lists.
 
     Raises
@@ -133,7 +134,7 @@ def trace_at(path: Path, name: str, columns: Columns, limits: Limits, entry: Map
         If the file does not hold it.
     """
     with path.open("rb") as stream:
-        layout: Layout = inspect(stream, name, columns, limits)
+        layout: Layout = inspect(stream, name, settings.columns, limits, settings.encoding)
         for found in walk(stream, layout, limits):
             if isinstance(found, Problem):
                 continue

@@ -276,6 +276,7 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
         ("--prior", "report.json" if settings.prior else None),
         ("--prior-statement", settings.prior_statement),
         *((f"--{role}-column", column) for role, column in asdict(settings.columns).items()),
+        ("--encoding", settings.encoding),
         ("--keep-text", settings.show or None),
         ("--against", settings.against),
         ("--orders", settings.orders if settings.orders != ORDERS else None),

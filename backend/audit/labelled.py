@@ -79,7 +79,11 @@ class Labelled:
 
 
 def read_labelled(
-    path: Path, columns: Columns | None = None, families: Mapping[str, str] | None = None, limits: Limits = COMMAND_LINE
+    path: Path,
+    columns: Columns | None = None,
+    families: Mapping[str, str] | None = None,
+    limits: Limits = COMMAND_LINE,
+    encoding: str | None = None,
 ) -> Labelled:
     """Read a file whose traces say whom they are from.
 
@@ -91,6 +95,8 @@ def read_labelled(
         What a person mapped; the rest is recognised.
     families : mapping of source to family, optional
     limits : Limits
+    encoding : str, optional
+        Of the file; by default it is recognised.
 
     Returns
     -------
@@ -102,7 +108,7 @@ def read_labelled(
         If the file cannot be read, or :func:`labelled` refuses what is in it.
     """
     with opened(path) as stream:
-        intake = receive(stream, path.name, columns, limits)
+        intake = receive(stream, path.name, columns, limits, encoding)
     notes = []
     if intake.problems:
         first = intake.problems[0]

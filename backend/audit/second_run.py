@@ -16,6 +16,7 @@ from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
 from backend.audit.inquiry import checked, weighed
 from backend.audit.intake import Columns, Limits, Received, inspect
+from backend.audit.intake.decoding import encoding_given
 from backend.audit.intake.model import short, visible
 from backend.audit.outcome import reader_row, results_of
 from backend.audit.report import log_posteriors_of, trace_rows
@@ -59,6 +60,7 @@ def settings_of(
             keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
             # A response column that was recognised is recognised again: naming it would switch chat logs off.
             columns=columns if report["input"]["mapped"] else replace(columns, response=None),
+            encoding=encoding_given(str(report["input"].get("encoding"))),
             show=len(shown),
             against=str(shown[0]["rival"]) if shown else None,
             orders=int(results["spread"]["orders"]),
@@ -86,13 +88,28 @@ def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
     return weights
 
 
-def fitting(settings: Settings, stream: BinaryIO, name: str, limits: Limits) -> Settings:
-    """The settings for a file that may hold the same traces in other columns: what is not there is recognised anew."""
+def fitting(
+    settings: Settings, sha256: Any, stream: BinaryIO, name: str, limits: Limits, encoding: str | None = None
+) -> Settings:
+    """The settings for a file that may hold the same traces in another way: what does not fit it is recognised anew.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the report.
+    sha256 : str
+        Of the report's own file, as it says; what that was decoded with says nothing of another one.
+    stream, name, limits
+        See :func:`backend.audit.intake.inspect`.
+    encoding : str, optional
+        Of the file that is here, where a person names it.
+    """
+    given = settings if encoding is None else replace(settings, encoding=encoding)
     try:
-        inspect(stream, name, settings.columns, limits)
+        layout = inspect(stream, name, given.columns, limits, given.encoding)
     except AtlasError:
-        return replace(settings, columns=Columns())
-    return settings
+        return replace(given, columns=Columns(), encoding=encoding)
+    return given if encoding is not None or layout.sha256 == sha256 else replace(given, encoding=None)
 
 
 def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Selection:

@@ -128,7 +128,7 @@ class Service(Checks):
         enrolment = self._same(held)
         from backend.audit.engine import trace_at
 
-        trace = trace_at(path, upload.name, held.settings.columns, self.limits, report["traces"][row - 1])
+        trace = trace_at(path, upload.name, held.settings, self.limits, report["traces"][row - 1])
         first, second = source or report["results"]["subject"], rival or report["results"]["rival"]
         try:
             return self._host.worker.ask(
@@ -174,6 +174,8 @@ class Service(Checks):
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
         """Test whether two windows of traces differ, out of the fingerprints of jobs that kept them.
 
+        Of jobs that somebody cancelled, what they have read is compared.
+
         Parameters
         ----------
         session, before : str
@@ -188,22 +190,26 @@ class Service(Checks):
         Raises
         ------
         AtlasError
-            MissingError; or a window is too short; or the jobs were read by different ecosystems.
+            MissingError; StoppedError where too little was read before a cancel; or a window is too short; or the
+            jobs were read by different ecosystems.
         """
         from backend.audit.drift_answer import Window, drift_answer
-        from backend.audit.windows import prompts_of
+        from backend.audit.windows import enough_read, prompts_of
 
-        held, read = [], []
-        for name in (before, after) if after else (before,):
-            job, report = self._job(session, name), self.report(session, name)
+        names = (before, after) if after else (before,)
+        held = [self._job(session, name) for name in names]
+        if any(job.state == "cancelled" for job in held):
+            enough_read([(job.done, job.total) for job in held])
+        read = []
+        for name, job in zip(names, held, strict=True):
+            report = self.report(session, name)
             upload, path = self.uploads.get(session, job.key)
             with np.load(self._place(session, name, "npz"), allow_pickle=False) as kept:
                 if "fingerprints" not in kept:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
                 fingerprints = kept["fingerprints"]
             with path.open("rb") as stream:
-                layout = inspect(stream, upload.name, job.settings.columns, self.limits)
+                layout = inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
                 prompts = prompts_of(stream, layout, self.limits, report["traces"])
-            read.append(Window(report, fingerprints, prompts))
-            held.append(job)
-        return drift_answer(read, self._same(held[0]), held[0].settings.columns)
+            read.append(Window(report, fingerprints, prompts, job.total))
+        return drift_answer(read, self._same(held[0]), held[0].settings)

@@ -22,9 +22,10 @@ import numpy as np
 from backend.audit.ecosystems import Ecosystem, Ecosystems
 from backend.audit.host import REMEDY, Host, Readiness
 from backend.audit.intake import Columns, Limits, inspect
+from backend.audit.preview import Preview
 from backend.audit.progress import ENDED, Job, Snapshot
 from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, MissingError, Preview, Upload, Uploads
+from backend.audit.uploads import LIFETIME, BusyError, MissingError, Upload, Uploads
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Sessions:
         """
         return self.uploads.add(session, name, content)
 
-    def inspect(self, session: str, key: str, columns: Columns | None = None) -> Preview:
+    def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """What a file is, with every bad place; nothing is scored.
 
         Raises
@@ -114,7 +115,7 @@ class Sessions:
         AtlasError
             MissingError, or if no trace can be read out of it.
         """
-        return self.uploads.preview(session, key, columns)
+        return self.uploads.preview(session, key, columns, encoding)
 
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class Sessions:
         checked(enrolment, settings)
         others = others_of(enrolment, settings, self._ecosystems.enrolment)
         with path.open("rb") as stream:
-            layout = inspect(stream, upload.name, settings.columns, self.limits)
+            layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
             selection = selection_of(settings, self.limits) if select is None else select()
             total = counted(stream, layout, selection, self.limits)
         job = Job(

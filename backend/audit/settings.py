@@ -36,6 +36,8 @@ class Settings:
         By default made from the claim.
     columns : Columns
         What a person mapped; the rest is recognised.
+    encoding : str or None
+        Of the file, as a person names it; None where it is recognised.
     keep_duplicates : bool
         Count traces that repeat an earlier one word for word.
     show : int
@@ -57,6 +59,7 @@ class Settings:
     case: str = "Untitled case"
     question: str | None = None
     columns: Columns = field(default_factory=Columns)
+    encoding: str | None = None
     keep_duplicates: bool = False
     show: int = 0
     against: str | None = None
@@ -78,7 +81,7 @@ class Settings:
         return self.prior_statement or ("As given." if self.prior else EVEN_PRIOR)
 
 
-def of_windows(enrolment: str | None, columns: Columns | None = None) -> Settings:
+def of_windows(enrolment: str | None, columns: Columns | None = None, encoding: str | None = None) -> Settings:
     """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
 
     Parameters
@@ -86,7 +89,14 @@ def of_windows(enrolment: str | None, columns: Columns | None = None) -> Setting
     enrolment : str or None
     columns : Columns, optional
         What a person mapped.
+    encoding : str, optional
+        Of the files.
     """
     return Settings(
-        enrolment=enrolment, case="Two windows", columns=columns or Columns(), keep_duplicates=True, orders=20
+        enrolment=enrolment,
+        case="Two windows",
+        columns=columns or Columns(),
+        encoding=encoding,
+        keep_duplicates=True,
+        orders=20,
     )

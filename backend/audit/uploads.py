@@ -16,18 +16,14 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from backend.audit.intake import Columns, Limits, receive
+from backend.audit.intake import Columns, Limits
 from backend.audit.intake.model import short
+from backend.audit.preview import Preview, preview
 from backend.errors import AtlasError
 
 LIFETIME = 24 * 3600
 """Seconds after which a file is deleted, whatever happens."""
-ROWS = 20
-"""Traces that a preview shows."""
-SHOWN = 400
-"""Characters of a text that a preview shows."""
 SESSION_BYTES = 250_000_000
 """Bytes that one session may hold at a time."""
 ALL_BYTES = 20 * SESSION_BYTES
@@ -46,6 +42,10 @@ class TooLargeError(AtlasError):
 
 class BusyError(AtlasError):
     """More at a time than the server does."""
+
+
+class StoppedError(AtlasError):
+    """Somebody cancelled before there was enough for an answer."""
 
 
 @dataclass(frozen=True)
@@ -71,51 +71,6 @@ class Upload:
     size: int
     enrolment: str | None = None
     label: str | None = None
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a file is, and every place of it that gives no trace.
-
-    Attributes
-    ----------
-    upload : Upload
-    kind, unit, encoding : str
-        See :class:`backend.audit.intake.Layout`.
-    packed : bool
-    fields : tuple of str
-        Columns of the file.
-    columns : Columns
-        Which of them means what, as recognised or mapped.
-    mapped : bool
-        Whether a person named the response column.
-    traces : int
-    problems : tuple of dict
-        place, column, reason of every bad place.
-    duplicates : tuple of dict
-        place of a trace that repeats an earlier one, and first, the place of that one.
-    notes : tuple of str
-        Sentences a person should read before anything runs.
-    rows : tuple of dict
-        The first traces: place, prompt and response (cut), time, label, name.
-    labels : tuple of str
-        Sources that the file itself names, the first 50.
-    """
-
-    upload: Upload
-    kind: str
-    unit: str
-    encoding: str
-    packed: bool
-    fields: tuple[str, ...]
-    columns: Columns
-    mapped: bool
-    traces: int
-    problems: tuple[dict[str, Any], ...]
-    duplicates: tuple[dict[str, int], ...]
-    notes: tuple[str, ...]
-    rows: tuple[dict[str, Any], ...]
-    labels: tuple[str, ...]
 
 
 class Uploads:
@@ -203,7 +158,7 @@ class Uploads:
                 pass
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
-    def preview(self, session: str, key: str, columns: Columns | None = None) -> Preview:
+    def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """Read a file whole and say what is in it.
 
         Raises
@@ -213,36 +168,7 @@ class Uploads:
         """
         upload, path = self.get(session, key)
         with _PARSERS:
-            intake = receive(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits)
-        layout, traces = intake.layout, intake.traces
-        return Preview(
-            upload=upload,
-            kind=layout.kind,
-            unit=layout.unit,
-            encoding=layout.encoding,
-            packed=layout.packed,
-            fields=layout.fields,
-            columns=layout.columns,
-            mapped=layout.mapped,
-            traces=len(traces),
-            problems=tuple(asdict(problem) for problem in intake.problems),
-            duplicates=tuple(
-                {"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()
-            ),
-            notes=intake.notes,
-            rows=tuple(
-                {
-                    "place": trace.place,
-                    "prompt": short(trace.prompt, SHOWN),
-                    "response": short(trace.response, SHOWN),
-                    "time": trace.time,
-                    "label": trace.label,
-                    "name": trace.name,
-                }
-                for trace in traces[:ROWS]
-            ),
-            labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:50],
-        )
+            return preview(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits, encoding)
 
     def discard(self, session: str, key: str) -> None:
         """Delete one file of a session."""

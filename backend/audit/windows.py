@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.audit.drift import FEWEST_PAIRED, DriftTest, Method, drift_test
+from backend.audit.drift_words import so_far
 from backend.audit.enrolment import WHOLE, Enrolment
 from backend.audit.intake import Layout, Limits, Problem, walk
+from backend.audit.uploads import StoppedError
 from backend.errors import AtlasError
 
 Floating = npt.NDArray[np.floating]
@@ -87,6 +89,24 @@ def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.
     return np.array([place[prompt] for prompt in before], dtype=np.intp)
 
 
+def in_common(before: Sequence[str], after: Sequence[str]) -> tuple[list[int], list[int]] | None:
+    """Rows of two windows that answer the same prompts.
+
+    Parameters
+    ----------
+    before, after : sequence of str
+        Prompts.
+
+    Returns
+    -------
+    two lists of int, of one length, or None
+        None where the windows have too few prompts in common for a paired test, or answer one of them twice.
+    """
+    both = set(before) & set(after) - {""}
+    first, second = ([i for i, prompt in enumerate(prompts) if prompt in both] for prompts in (before, after))
+    return (first, second) if FEWEST_PAIRED <= len(both) == len(first) == len(second) else None
+
+
 def compare(
     before: Floating,
     after: Floating,
@@ -135,14 +155,55 @@ def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
     AtlasError
         If a window has fewer than :data:`FEWEST` traces.
     """
-    sizes = tuple(counts) if len(counts) == 2 else (counts[0] // 2, counts[0] - counts[0] // 2)
-    for number, (name, size) in enumerate(zip(("first", "second"), sizes, strict=True)):
+    sizes = of_both([(count, count) for count in counts])
+    for number, (name, (size, _)) in enumerate(zip(("first", "second"), sizes, strict=True)):
         if size < FEWEST:
             where = f" ({files[min(number, len(files) - 1)]})" if files else ""
             raise AtlasError(
                 f"The {name} window has {size} trace{'s' if size != 1 else ''}{where}",
                 f"Give at least {FEWEST} traces in each window",
             )
+
+
+def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """How much was read of both windows, which may be the halves of one file.
+
+    Parameters
+    ----------
+    read : sequence of (int, int), length 1 or 2
+        Traces of a file that were read, in its order, and that it has.
+
+    Returns
+    -------
+    list of (int, int), length 2
+        The same of the windows. Where the halves part does not depend on how much was read.
+    """
+    if len(read) == 2:
+        return list(read)
+    ((done, total),) = read
+    middle = total // 2
+    return [(min(done, middle), middle), (max(done - middle, 0), total - middle)]
+
+
+def enough_read(read: Sequence[tuple[int, int]]) -> None:
+    """Refuse to compare what was read when somebody stopped, where it is too little.
+
+    Parameters
+    ----------
+    read : sequence of (int, int), length 1 or 2
+        See :func:`of_both`.
+
+    Raises
+    ------
+    StoppedError
+        If fewer than :data:`FEWEST` traces of a window were read.
+    """
+    windows = of_both(read)
+    if min(done for done, _ in windows) < FEWEST:
+        raise StoppedError(
+            f"The comparison was stopped when {so_far(windows)}",
+            f"Start it again; {FEWEST} traces of each window are the least that can be compared",
+        )
 
 
 def thinned(window: Floating) -> Floating:

@@ -436,3 +436,23 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
     assert f"out of {SAMPLES}" in browser.text("#figure-power .sentence")
+
+
+def test_cancelled_windows_are_compared_as_far_as_they_were_read(browser: Browser, tmp_path: Path) -> None:
+    records = sample_records()
+    traces = records.traces[:12]
+    opened(browser, "&mode=two")
+    browser.until("return !document.querySelector('#attr-two').hidden")
+    few = file_of(tmp_path, "few.jsonl", [trace.response for trace in traces], [trace.prompt for trace in traces])
+    many = file_of(tmp_path, "many.jsonl", [f"{trace.response} ({i})" for i, trace in enumerate(records.traces)] * 2)
+    for side, path in (("before", few), ("after", many)):
+        given(browser, path, f"#win-{side}")
+        browser.until("return document.querySelector(arguments[0] + ' .preview-facts') !== null", f"#win-{side}-head")
+    browser.until("return !document.querySelector('#win-go').disabled")
+    browser.click("#win-go")
+    # Beyond the 12 of the first window, so that the second one has begun.
+    browser.until("return parseInt(document.querySelector('#win-words').innerText) > 12")
+    browser.click("#win-cancel")
+    browser.until("return document.querySelector('#win-verdict') !== null")
+    assert "stopped when 12 of 12 traces of the first window and" in browser.text("#win-result .flag")
+    browser.until("return !document.querySelector('#win-go').disabled")

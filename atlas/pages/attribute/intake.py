@@ -15,7 +15,8 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.pages.attribute import parts, visitor
 from backend.audit.intake import Columns
-from backend.audit.uploads import Preview, Upload
+from backend.audit.preview import Preview
+from backend.audit.uploads import Upload
 from backend.errors import AtlasError
 
 ROLES = {
@@ -187,7 +188,7 @@ def head(preview: Preview) -> Component:
     facts: list[Any] = [
         html.Span(
             [
-                html.Strong(preview.upload.name, className="long", dir="auto"),
+                html.Strong(preview.name, className="long", dir="auto"),
                 f" · {kind}"
                 + (", gzip" if preview.packed else "")
                 + (f", {preview.encoding}" if preview.encoding else ""),

@@ -7,7 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -17,7 +17,7 @@ from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.pages.attribute import intake, parts, question, visitor
 from atlas.theme import Theme
 from backend.audit.drift_words import DIFFERENT, LEVEL, named
-from backend.audit.progress import Snapshot
+from backend.audit.progress import ENDED
 from backend.audit.settings import of_windows
 from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
@@ -88,7 +88,7 @@ def page() -> Component:
                             ),
                         ],
                     ),
-                    parts.progress("win"),
+                    parts.progress("win", html.Span(id="win-cancel-said", className="hint", role="status")),
                 ],
             ),
             html.Div(id="win-result", **{"aria-live": "polite"}),
@@ -301,6 +301,7 @@ def _testing(app: Dash) -> None:
         Output("win-jobs", "data"),
         Output("win-problem", "children"),
         Output("win-tick", "disabled"),
+        Output("win-cancel-said", "children"),
         Input("win-go", "n_clicks"),
         State("win-before-upload", "data"),
         State("win-after-upload", "data"),
@@ -311,7 +312,7 @@ def _testing(app: Dash) -> None:
         clicks: int | None, before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None
     ) -> Any:
         if not clicks or not before or REFUSED in (before, after):
-            return no_update, no_update, no_update
+            return (no_update,) * 4
         try:
             one = question.ecosystem(ecosystem)
             if one is None:
@@ -319,8 +320,8 @@ def _testing(app: Dash) -> None:
             keys = [upload["key"] for upload in (before, after) if upload]
             jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name))
         except AtlasError as error:
-            return None, visitor.said(error), True
-        return jobs, None, False
+            return None, visitor.said(error), True, None
+        return jobs, None, False, None
 
     @app.callback(
         Output("win-progress", "hidden"),
@@ -331,29 +332,44 @@ def _testing(app: Dash) -> None:
         Output("win-jobs", "data", allow_duplicate=True),
         Output("win-problem", "children", allow_duplicate=True),
         Input("win-tick", "n_intervals"),
-        Input("win-cancel", "n_clicks"),
         State("win-jobs", "data"),
         prevent_initial_call=True,
     )
-    def tick(_ticks: int | None, _cancel: int | None, jobs: list[str] | None) -> Any:
+    def tick(_ticks: int | None, jobs: list[str] | None) -> Any:
         if not jobs:
             return True, None, parts.NOTHING, True, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         try:
-            if ctx.triggered_id == "win-cancel":
-                for job in jobs:
-                    service.cancel(key, job)
             seen = [service.progress(key, job) for job in jobs]
         except MissingError as error:
             return True, None, parts.NOTHING, True, None, None, visitor.said(error)
-        wrong = next((one for one in seen if one.state in ("failed", "cancelled")), None)
+        wrong = next((one for one in seen if one.state == "failed"), None)
         if wrong is not None:
-            return True, None, parts.NOTHING, True, None, None, visitor.said(_why(wrong))
+            why = AtlasError(
+                wrong.problem or "The comparison failed", wrong.remedy or "Press the button to start again"
+            )
+            return True, None, parts.NOTHING, True, None, None, visitor.said(why)
         done, total = sum(one.done for one in seen), sum(one.total for one in seen)
-        if all(one.state == "done" for one in seen):
+        if all(one.state in ENDED for one in seen):
             return True, None, parts.NOTHING, True, jobs, None, None
         words = f"{done:,} of {total:,} traces read." if done else "Waiting for the proxy."
         return False, words, parts.bar(done, total), False, no_update, no_update, None
+
+    @app.callback(
+        Output("win-cancel-said", "children", allow_duplicate=True),
+        Input("win-cancel", "n_clicks"),
+        State("win-jobs", "data"),
+        prevent_initial_call=True,
+    )
+    def cancel(clicks: int | None, jobs: list[str] | None) -> Any:
+        if not clicks or not jobs:
+            return no_update
+        try:
+            for job in jobs:
+                visitor.service().cancel(visitor.session(), job)
+        except AtlasError as error:
+            return str(error)
+        return "Stopping after this batch; what has been read is compared where it is enough."
 
     @app.callback(
         Output("win-result", "children"),
@@ -373,9 +389,3 @@ def _testing(app: Dash) -> None:
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
         rows = power(questions(), report["method"]["reader"], roster, test["validation"])
         return answer(test, rows, theme or "dark")
-
-
-def _why(snapshot: Snapshot) -> AtlasError:
-    return AtlasError(
-        snapshot.problem or "The comparison was cancelled", snapshot.remedy or "Press the button to start again"
-    )

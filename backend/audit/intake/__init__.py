@@ -51,7 +51,13 @@ _SHOWN = 500
 """Columns that are listed; of further ones only those that have the name of a role."""
 
 
-def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Layout:
+def inspect(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Layout:
     """Find out what a file is and which column is the response.
 
     Parameters
@@ -63,6 +69,8 @@ def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits:
     columns : Columns, optional
         What a person mapped; the rest is recognised.
     limits : Limits, optional
+    encoding : str, optional
+        That a person named; by default it is recognised.
 
     Returns
     -------
@@ -71,10 +79,10 @@ def inspect(stream: BinaryIO, name: str, columns: Columns | None = None, limits:
     Raises
     ------
     AtlasError
-        If it is empty, too large, of no known kind, or a mapped column does not exist.
+        If it is empty, too large, of no known kind or not in that encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
-    arrived = arrive(stream, limits)
+    arrived = arrive(stream, limits, encoding)
     kind, delimiter = kind_of(stream, arrived, name, limits)
     layout = Layout(
         name=short(name, 200),
@@ -121,12 +129,18 @@ def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iter
             yield found
 
 
-def receive(stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits | None = None) -> Intake:
+def receive(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Intake:
     """Read a file: its traces, every bad place, duplicates and notes.
 
     Parameters
     ----------
-    stream, name, columns, limits
+    stream, name, columns, limits, encoding
         See :func:`inspect`.
 
     Returns
@@ -139,7 +153,7 @@ def receive(stream: BinaryIO, name: str, columns: Columns | None = None, limits:
         As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     limits = limits or Limits()
-    layout = inspect(stream, name, columns, limits)
+    layout = inspect(stream, name, columns, limits, encoding)
     traces: list[Received] = []
     problems: list[Problem] = []
     characters = 0
@@ -165,7 +179,10 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     """Sentences a person should read before anything runs."""
     notes = []
     if "guess" in layout.encoding:
-        notes.append(f"The encoding is {layout.encoding}. Check that accented letters look right.")
+        notes.append(
+            f"The encoding is {layout.encoding}. Check that accented letters look right; if not, name it: "
+            "--encoding NAME, or save the file as UTF-8."
+        )
     if duplicates:
         repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
         notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from backend.audit.intake.model import Limits
+from backend.audit.intake.model import Limits, short
 from backend.errors import AtlasError
 
 PIECE = 1 << 20
@@ -36,6 +36,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
+_UNFIT = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
+"""Codecs that Python has for text and that are no character sets; some take the square of a file's length."""
+_GIVEN = " (as given)"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a\0"))
 
 
@@ -50,7 +53,39 @@ class Arrived:
     encoding: str
 
 
-def arrive(stream: BinaryIO, limits: Limits) -> Arrived:
+def codec_of(encoding: str) -> str:
+    """Python's name of a character encoding.
+
+    Parameters
+    ----------
+    encoding : str
+        As a person names it.
+
+    Raises
+    ------
+    AtlasError
+        If there is none of that name.
+    """
+    try:
+        codec = codecs.lookup(encoding).name
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses what turns no bytes into text, such as hex
+    except (LookupError, ValueError):
+        codec = None
+    if codec is None or codec in _UNFIT:
+        raise AtlasError(
+            f"There is no encoding '{short(encoding)}'",
+            "Name one such as utf-8, utf-16-le, cp1252, cp1251, latin-1, gb18030, big5 or shift_jis, or leave it out "
+            "to have it recognised",
+        )
+    return codec
+
+
+def encoding_given(words: str) -> str | None:
+    """The encoding that a person named, out of what a layout or a report says of it; None where it was recognised."""
+    return words.removesuffix(_GIVEN) if words.endswith(_GIVEN) else None
+
+
+def arrive(stream: BinaryIO, limits: Limits, encoding: str | None = None) -> Arrived:
     """Walk through a file once.
 
     Parameters
@@ -58,6 +93,8 @@ def arrive(stream: BinaryIO, limits: Limits) -> Arrived:
     stream : binary file
         Must be seekable.
     limits : Limits
+    encoding : str, optional
+        In place of the one that would be recognised; of Parquet, which says what it is, none is needed.
 
     Returns
     -------
@@ -66,8 +103,9 @@ def arrive(stream: BinaryIO, limits: Limits) -> Arrived:
     Raises
     ------
     AtlasError
-        If it is empty, too large, packed wrongly, or no text and no Parquet.
+        If it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown or another one.
     """
+    codec = None if encoding is None else codec_of(encoding)
     digest, size = hashlib.sha256(), 0
     stream.seek(0)
     while piece := stream.read(PIECE):
@@ -94,8 +132,8 @@ def arrive(stream: BinaryIO, limits: Limits) -> Arrived:
                 raise AtlasError("The file is a Parquet file inside a gzip file", "Unpack it first")
             return Arrived(size, digest.hexdigest(), False, "", "")
         inner.seek(0)
-        codec, encoding = _encoding(inner, head, limits)
-    return Arrived(size, digest.hexdigest(), packed, codec, encoding)
+        found = _recognised(inner, head, limits) if codec is None else _given(inner, codec, limits)
+    return Arrived(size, digest.hexdigest(), packed, *found)
 
 
 @contextlib.contextmanager
@@ -132,7 +170,18 @@ def too_large(limits: Limits) -> AtlasError:
     )
 
 
-def _encoding(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
+def _given(inner: BinaryIO, codec: str, limits: Limits) -> tuple[str, str]:
+    try:
+        _decode(inner, codec, limits)
+    except UnicodeError as error:
+        raise AtlasError(
+            f"The file cannot be read as {codec}{_where(error)}",
+            "Name another encoding, or none to have it recognised",
+        ) from error
+    return codec, f"{codec}{_GIVEN}"
+
+
+def _recognised(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
     for mark, codec, words in _MARKS:
         if head.startswith(mark):
             _check(inner, codec, words, limits)
@@ -162,8 +211,11 @@ def _check(inner: BinaryIO, codec: str, words: str, limits: Limits) -> None:
     try:
         _decode(inner, codec, limits)
     except UnicodeError as error:
-        place = f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
-        raise AtlasError(f"The file says that it is {words}, and is not{place}", "Save it as UTF-8") from error
+        raise AtlasError(f"The file says that it is {words}, and is not{_where(error)}", "Save it as UTF-8") from error
+
+
+def _where(error: UnicodeError) -> str:
+    return f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
 
 
 def _decode(inner: BinaryIO, codec: str, limits: Limits) -> None:

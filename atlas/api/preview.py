@@ -1,0 +1,25 @@
+"""``/api/preview``: what a file of traces is, before anything is scored."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+
+from flask import Blueprint, Response, jsonify, request
+
+from atlas.api.requests import received
+from backend.audit.service import Service
+
+
+def add(routes: Blueprint, service: Service) -> None:
+    """Add the route; it takes the body of ``POST /api/attribute``, and leaves nothing behind."""
+
+    @routes.post("/preview")
+    def preview() -> Response:
+        session = secrets.token_hex(16)
+        name, content, settings = received(request)
+        try:
+            key = service.upload(session, name, content).key
+            return jsonify(asdict(service.inspect(session, key, settings.columns, settings.encoding)))
+        finally:
+            service.forget(session)

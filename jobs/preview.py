@@ -1,0 +1,80 @@
+"""Preview traces: what a file is, which columns were recognised, and every place of it that gives no trace.
+
+TRACES is a file as python -m jobs attribute reads it; nothing is scored, and no proxy is loaded. --json FILE writes
+what the page shows and POST /api/preview answers, with the beginnings of the first 20 traces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from backend.audit.files import opened
+from backend.audit.intake import COMMAND_LINE
+from backend.audit.preview import Preview, preview
+from jobs import _files
+from jobs._audit import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
+
+STOPPED = NOTHING_KEPT
+FIRST = 5
+"""Traces of which a line is printed."""
+WIDTH = 60
+"""Characters of a prompt or a response in it."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    parser.add_argument("traces", type=Path, metavar="TRACES")
+    add_columns(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all of it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, print what is there and write it.
+
+    Raises
+    ------
+    AtlasError
+        If the file cannot be read, or holds no trace.
+    """
+    written = [arguments.json] if arguments.json else []
+    with plain_errors():
+        _files.spare(written, [arguments.traces])
+        _files.writable(written)
+        with opened(arguments.traces) as stream:
+            found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
+        describe(found)
+        for line in _lines(found):
+            say(line)
+        for path in written:
+            _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
+            say(f"Written: {path}.")
+    return 0
+
+
+def _lines(found: Preview) -> Iterator[str]:
+    """What the page shows, in lines."""
+    if found.fields:
+        yield f"  columns: {', '.join(found.fields)}"
+    counts = (("trace", found.traces), (f"bad {found.unit}", len(found.problems)), ("duplicate", len(found.duplicates)))
+    yield ", ".join(f"{many:,} {what}{'s' if many != 1 else ''}" for what, many in counts)
+    yield from found.notes
+    for problem in found.problems:
+        column = f", {problem['column']}" if problem["column"] else ""
+        yield f"  {found.unit} {problem['place']:,}{column}: {problem['reason']}"
+    for again in found.duplicates:
+        yield f"  {found.unit} {again['place']:,}: repeats {found.unit} {again['first']:,}"
+    if found.labels:
+        yield f"The file names as sources: {', '.join(found.labels)}"
+    yield f"The first of {found.traces:,} traces:" if found.traces > FIRST else "Its traces:"
+    for row in found.rows[:FIRST]:
+        yield f"  {found.unit} {row['place']:,}: {_cut(row['prompt'])} → {_cut(row['response'])}"
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text, in one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= WIDTH else f"{flat[: WIDTH - 1]}…"
