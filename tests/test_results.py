@@ -82,6 +82,9 @@ def work(tmp_path_factory):
                 row = {"subject": subject, "reference": reference, "measure": measure, "difference": 0.012}
                 rows = pd.DataFrame([{**row, **tested}])
                 replace_rows(connection, "comparisons", rows, {"hypotheses": hypotheses, "measure": measure}, ours)
+            for subject, p_value in (("MMLU-Pro", 0.0561), ("GPQA-Diamond", 0.0009)):
+                row = {"reference": "accuracy@1/ur", "statistic": "pearson", "value": 0.695, "p_value": p_value, "n": 8}
+                replace_rows(connection, "correlations", pd.DataFrame([row]), {"subject": subject}, ours)
             blocks = pd.DataFrame({"outer_fold": pd.array([0, None], dtype="Int64"), "layer": [18, 18]})
             for method in ("temporal-mean", "dct-q2"):
                 reader = write_reader(connection, method=method, name=method, proxy="smollm2-135m", view="ur")
@@ -189,6 +192,14 @@ def test_conditions_stand_beside_ours(text):
     assert re.search(r"\| 5\.28\S* \| \+3\.80<sup>", row)
     (head,) = lines_with(section(text, "Position pooling"), "K=1 paper")
     assert "K=1 smollm2-135m" in head
+
+
+def test_our_correlations_have_their_p_values_too(text):
+    (row,) = lines_with(section(text, "Capability of the proxy"), "| K=1 |")
+    assert row.count("| .695 (p .056)<sup>") == 2  # the paper's and ours
+    assert ".695 (p .001)<sup>" in row
+    (empty,) = lines_with(section(text, "Capability of the proxy"), "| K=100 |")
+    assert empty.count("(p ") == 3  # the paper's alone
 
 
 def test_comparisons_stand_side_by_side(text):

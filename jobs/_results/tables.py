@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import duckdb
 
@@ -81,7 +81,9 @@ def _beside(book: Book, table: Table) -> Iterator[str]:
                 form = printed.get((name, column))
                 number = _our_number(book, table, row, column, proxy) if row is not None else None
                 missing = missing or (number is None and form is not None)
-                cells.append(_shown(book, number, form.text if form else ".000", signed=bool(row and row.minus)))
+                parts = _beside_parts(book, table, name, column, proxy, printed)
+                shape = form.text if form else ".000"
+                cells.append(_shown(book, number, shape, signed=bool(row and row.minus), parts=parts))
         yield line(cells)
     if missing:
         yield ""
@@ -114,6 +116,19 @@ def _row_with(table: Table, name: str, column: str) -> Row | None:
 def _question(table: Table, row: Row, column: str, *, ours: bool) -> Cell | None:
     cell = row.cell if row.cell is not None else table.columns.get(column)
     return row.at(cell, column, ours=ours) if cell is not None else None
+
+
+def _beside_parts(
+    book: Book, table: Table, name: str, column: str, proxy: str | None, printed: dict[tuple[str, str], Printed]
+) -> dict[str, str]:
+    """What qualifies one of our numbers, where the paper qualifies its own."""
+    parts = {}
+    for ending in ENDINGS:
+        form, row = printed.get((name, column + ending)), _row_with(table, name, column + ending)
+        found = _our_number(book, table, row, column + ending, proxy) if form and row else None
+        if form and found:
+            parts[ending] = like(found.value, form.text)
+    return parts
 
 
 def _our_number(book: Book, table: Table, row: Row, column: str, proxy: str | None) -> Number | None:
@@ -149,16 +164,13 @@ def _our_cells(book: Book, table: Table, row: Row, reader: str, forms: dict[str,
     for column in _base(table.columns):
         cell = _question(table, row, column, ours=True)
         number = book.number(cell, reader) if cell is not None else None
-        text = _shown(book, None if number is None else Number(number.value, ()), forms[column])
-        if number is not None:
-            parts = {}
-            for ending in ENDINGS:
-                part = _question(table, row, column + ending, ours=True)
-                found = book.number(part, reader) if part is not None else None
-                if found is not None:
-                    parts[ending] = like(found.value, forms[column + ending])
-            text += _qualified(parts) + book.cite(number.builds)
-        out.append(text)
+        parts = {}
+        for ending in ENDINGS:
+            part = _question(table, row, column + ending, ours=True)
+            found = book.number(part, reader) if part is not None else None
+            if found is not None:
+                parts[ending] = like(found.value, forms[column + ending])
+        out.append(_shown(book, number, forms[column], parts=parts))
     return out
 
 
@@ -202,18 +214,20 @@ def command_for(table: Table, ours: str) -> str:
     return f"{EVALUATE} {stages} --method {method}"
 
 
-def _qualified(parts: dict[str, str]) -> str:
+def _qualified(parts: Mapping[str, str]) -> str:
     text = f" ± {parts[' std']}" if " std" in parts else ""
     if " low" in parts and " high" in parts:
         text += f" [{parts[' low']}, {parts[' high']}]"
     return text + (f" (p {parts[' p']})" if " p" in parts else "")
 
 
-def _shown(book: Book, number: Number | None, form: str, *, signed: bool = False) -> str:
+def _shown(
+    book: Book, number: Number | None, form: str, *, signed: bool = False, parts: Mapping[str, str] | None = None
+) -> str:
     if number is None:
         return ABSENT
     text = plain(number.value, 2) if signed else like(number.value, form)
-    return ("+" if signed and number.value > 0 else "") + text + book.cite(number.builds)
+    return ("+" if signed and number.value > 0 else "") + text + _qualified(parts or {}) + book.cite(number.builds)
 
 
 def _base(columns: Iterable[str]) -> list[str]:
