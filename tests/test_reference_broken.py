@@ -45,7 +45,7 @@ DNA = {
     "clustering_ari": NAN,
     "math_n_fingerprints": 4,
     "math_classification_accuracy": 0.25,
-    "per_class_f1": {"one": 0.5, "two": 1.0},
+    "per_class_f1": {"one": 0.5, "two": NAN},
 }
 
 
@@ -62,8 +62,9 @@ def test_bare_nan_is_no_number(tmp_path):
     assert frame.loc[("agent500", "fold", "accuracy"), "std"] == 0.1
     assert into.readers["dna/bge-large/r"].proxy_name == "BGE-large-en-v1.5"
     ledger = results.ledger()
-    assert ledger.left == {"per_class_f1": 2}
-    assert ledger.numbers == ledger.taken + 2
+    assert not ledger.left
+    assert ledger.numbers == ledger.taken
+    assert into.frame("source_f1").set_index("source")["f1"].to_dict() == {"one": 0.5}
 
 
 SPLITS = {"split_type": "family_disjoint_leave_two_out"}

@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from backend.reference import LEFT, UNREAD, Results, collect
@@ -174,13 +176,47 @@ def test_every_pair_scan_and_fold_is_there(collected):
     scans = [r for r in collected.rows["layer_scores"].values() if r["reader"] == f"reader-paper/{QWEN}/ur"]
     assert {r["layer"] for r in scans} == set(range(33))
     assert len(scans) == 33 * 5
+    best = [r for r in scans if r["layer"] == 18]
+    assert np.mean([r["accuracy"] for r in best]) == pytest.approx(0.50414)
+    assert np.mean([r["macro_f1"] for r in best]) == pytest.approx(0.5030890431906777)
     splits = [
         r for r in collected.rows["relationship_metrics"].values() if r["protocol"] == "family" and r["split"] == 35
     ]
     assert len(splits) == 4 * 3 * 5
     ratios = [r for r in collected.rows["variance_ratios"].values() if r["fold"] is None]
     assert len(ratios) == 8 * 2 * 3
+    parts = [r["source_variance"] + r["prompt_variance"] + r["residual_variance"] for r in ratios]
+    assert np.mean(parts) == pytest.approx(1, abs=0.01)  # standardised coordinates, on other prompts
     assert collected.differing == []
+
+
+def test_f1_of_sources_is_what_macro_f1_is_the_mean_of(held, collected):
+    rows = pd.DataFrame(list(collected.rows["source_f1"].values()))
+    assert len(rows) == 3 * 6 * 100
+    for (reader, k), part in rows.groupby(["reader", "k"]):
+        whole = held.value(attribution(F1, k, "pooled"), (reader,))
+        assert (len(part), part["f1"].mean()) == (100, pytest.approx(whole, abs=1e-12))
+
+
+def test_small_results_have_their_places(collected):
+    found = {
+        name: pd.DataFrame(list(collected.rows[name].values())) for name in ("pair_ranks", "family_purity", "costs")
+    }
+    ranks = found["pair_ranks"].set_index(["source", "neighbor", "reader"])
+    assert len(ranks) == 4 * 8
+    qwen = ranks.loc[("ds_distill_qwen_32b", "qwq_32b", f"reader-paper/{QWEN}/r")]
+    assert (qwen["rank"], qwen["back"], qwen["cosine"]) == (4, 3, pytest.approx(1 - 0.020122494173552274))
+    purity = found["family_purity"]
+    np.testing.assert_allclose(purity["null_mean"], purity["expectation"], atol=0.003)
+    exits = found["costs"][found["costs"]["measure"].str.startswith("early_exit_error")]
+    assert (len(exits), exits["value"].abs().max()) == (2 * 8, 0)
+    bge = {
+        r["metric"]: (r["value"], r["std"])
+        for r in collected.rows["attribution_metrics"].values()
+        if r["reader"] == "dna-finetuned/bge-large/r" and "variance" in r["metric"] and r["fold"] is None
+    }
+    assert bge["source_variance"] == pytest.approx((0.7898779742410443, 0.010500895042141935))
+    assert set(bge) == {"source_variance", "prompt_variance", "residual_variance"}
 
 
 def test_nothing_is_left_unseen(results, collected, release):

@@ -21,8 +21,9 @@ CONTENTS = {
 TABLES = {
     "attribution_metrics": "accuracy, macro-F1, NLL, ECE and more, by reader, budget, condition, seed and fold",
     "source_accuracy": "accuracy of every source at every budget, and what it is taken for",
+    "source_f1": "F1 of every source at every budget, as the released files have it",
     "confusion": "confusion counts",
-    "layer_scores": "inner validation accuracy of every block",
+    "layer_scores": "inner validation accuracy of every block; macro-F1 too where it is published",
     "layer_selection": "the blocks that were chosen",
     "neighbors": "every pair of sources: rank, cosine, percentile",
     "signatures": "mean fingerprints of the sources",
@@ -49,6 +50,7 @@ TABLES = {
     "joint_projections": "both domains on one map",
     "mixture_weights": "weights of learned mixtures over time",
     "projection_quality": "how far maps can be trusted",
+    "pair_ranks": "published ranks of the candidate pairs",
     "prompt_stability": "the geometry of parts of the prompts",
     "proxies": "proxy models",
     "reader_agreement": "how far readers see the same geometry",

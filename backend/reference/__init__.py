@@ -4,10 +4,9 @@ They stand for the eight proxies of the paper that need a GPU and a model hub, a
 computed again; every row carries the file that it came from, and what the store keeps of it is marked *published*.
 One module reads one family of results.
 
-Not taken, because the schema has no place for it: F1 of every source (frozen DNA), macro-F1 of every block (layer
-scans), residual variances, spreads of the variances, variances of fine-tuned embeddings, and the distances of the four
-candidate pairs (their ranks enter as the counts and medians of the paper's table). :mod:`backend.reference.left` names
-these, and the settings, sizes and training logs that stay in the files; ``python -m jobs reference`` counts them.
+Every result is taken: F1 of every source (frozen DNA, 1,800 rows) and the ranks of the four candidate pairs have tables
+of their own. What follows from numbers that were taken stays in the files, and so do settings, sizes and training logs;
+:mod:`backend.reference.left` names them, and ``python -m jobs reference`` counts them.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
     relationships.read_disjoint,
     relationships.read_tests,
     geometry.read_original_space,
+    geometry.read_candidates,
     geometry.read_projections,
     geometry.read_domains,
     cost.read_costs,

@@ -41,7 +41,7 @@ def read_clean(results: Results, into: Collected) -> None:
 
 
 def read_scans(results: Results, into: Collected) -> None:
-    """Accuracy of every block, and the block that the release chose."""
+    """Accuracy and macro-F1 of every block, and the block that the release chose."""
     for file in results.files("reader/layer_scan/*.json"):
         held = results.json(file)
         proxy = held.text("method_tag")
@@ -55,7 +55,7 @@ def read_scans(results: Results, into: Collected) -> None:
                 for part in block["fold_metrics"].parts():
                     fold = int(part.required("fold"))
                     where = {**about, "outer_fold": fold, "inner_fold": fold, "layer": layer}
-                    into.add("layer_scores", file, **where, accuracy=part.required("accuracy"))
+                    into.add("layer_scores", file, **where, **{m: part.required(m) for m in ("accuracy", "macro_f1")})
             best = int(held["best_layers"].required(scan))
             into.add("layer_selection", file, **about, outer_fold=None, layer=best)
 

@@ -3,6 +3,7 @@
 Files ``baselines`` and ``statistics/fold_variation``: the paper's Dynamic 100-Way Attribution and its appendix. The
 release fine-tuned two encoders twice; the paper's table is the second run (``controlled_length.json``), the first one
 stays beside it as ``dna-finetuned-first``. LLMmap groups inside the folds, all others over all folds at once.
+What a fine-tuned embedding varies with has no spectral block, so that it stands beside the accuracies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from backend.reference.attribution import condition_of
 from backend.reference.files import Node, Results
-from backend.reference.rows import ENCODERS, METRICS, Collected, add_budgets, add_ensemble, add_folds
+from backend.reference.rows import ENCODERS, METRICS, ROSTER, Collected, add_budgets, add_ensemble, add_folds
 
 DEBERTA, LLMMAP, RANDOM = "published-deberta", "published-llmmap", "published-random"
 FROZEN, FINETUNED, FIRST_RUN = "dna", "dna-finetuned", "dna-finetuned-first"
@@ -22,6 +23,7 @@ GEOMETRY = {
     "clustering_nmi": "clustering_nmi",
     "clustering_ami": "clustering_ami",
 }
+VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
 
 
 def read_random(results: Results, into: Collected) -> None:
@@ -111,6 +113,10 @@ def read_dna(results: Results, into: Collected) -> None:
             into.metric(
                 file, reader, held.number(name), held.required("n_fp_geom"), metric=metric, reduction="pooled", **about
             )
+        for source, _ in held["per_class_f1"].items():
+            f1 = held["per_class_f1"].number(source)
+            if f1 is not None:
+                into.add("source_f1", file, reader=reader, roster=ROSTER, source=source, f1=f1, **about)
         math = {"benchmark": "math100", "condition": "clean", "k": k, "reduction": "pooled"}
         count = held.required("math_n_fingerprints")
         for name, metric in METRICS.items():
@@ -128,11 +134,14 @@ def read_finetuned(results: Results, into: Collected) -> None:
         repeated = False
         for file in second:
             held = results.json(file)
-            repeated = "agent500" in held
-            _evaluations(held, into, into.reader(FINETUNED, encoder, "r"))
+            repeated, reader = "agent500" in held, into.reader(FINETUNED, encoder, "r")
+            _evaluations(held, into, reader)
+            _variances(held, into, reader)
         method = FIRST_RUN if repeated else FINETUNED
         for file in results.files(f"baselines/dna_finetuned/{encoder}/aggregate.json"):
-            _evaluations(results.json(file), into, into.reader(method, encoder, "r"))
+            held, reader = results.json(file), into.reader(method, encoder, "r")
+            _evaluations(held, into, reader)
+            _variances(held, into, reader)
         for file in results.files(f"statistics/fold_variation/finetuned_{encoder}.json"):
             held, reader = results.json(file), into.reader(FINETUNED, encoder, "r")
             add_folds(into, reader, held["agent500"], benchmark="agent500")
@@ -162,6 +171,26 @@ def _evaluations(held: Node, into: Collected, reader: str) -> None:
         benchmark, condition = condition_of(name)
         by_seed, across = shifted["metrics_by_grouping_seed"], shifted["metrics_across_grouping_seeds"]
         add_budgets(into, reader, by_seed, across, benchmark=benchmark, condition=condition)
+
+
+def _variances(held: Node, into: Collected, reader: str) -> None:
+    """What standardised embeddings of held-out prompts vary with, fold by fold; their ratio and their means."""
+    if "source_prompt_variance" not in held:
+        return
+    found, total = held["source_prompt_variance"], 0.0
+    about = {"benchmark": "agent500", "condition": "clean", "k": 1, "reduction": "fold"}
+    for part in found["folds"].parts():
+        fold, metrics = int(part.required("fold")), part["metrics"]
+        n = metrics.required("n_samples")
+        total += n
+        for metric in (*VARIANCES, "source_prompt_ratio"):
+            into.metric(held.file, reader, metrics.required(metric), n, metric=metric, fold=fold, **about)
+    mean = found["summary"]
+    for metric in VARIANCES:
+        std = mean.required(f"{metric}_std")
+        into.metric(held.file, reader, mean.required(f"{metric}_mean"), total, metric=metric, std=std, **about)
+    ratio, std = (mean.required(f"source_prompt_ratio_fold_{name}") for name in ("mean", "std"))
+    into.metric(held.file, reader, ratio, total, metric="source_prompt_ratio", std=std, **about)
 
 
 def _math(held: Node, into: Collected, reader: str) -> None:

@@ -78,6 +78,7 @@ def read_variance(results: Results, into: Collected) -> None:
                     fold=int(fold.required("fold")),
                     source_variance=part.required("source_variance"),
                     prompt_variance=part.required("prompt_variance"),
+                    residual_variance=part.required("residual_variance"),
                     ratio=part.required("source_prompt_ratio"),
                 )
             mean = held["summary"][config]
@@ -88,6 +89,7 @@ def read_variance(results: Results, into: Collected) -> None:
                 fold=None,
                 source_variance=mean.required("source_variance_mean"),
                 prompt_variance=mean.required("prompt_variance_mean"),
+                residual_variance=mean.required("residual_variance_mean"),
                 ratio=mean.required("source_prompt_ratio_fold_mean"),
             )
 

@@ -20,6 +20,8 @@ MEASURES = {
     "loaded_checkpoint_parameters": ("loaded_parameters", "parameters"),
     "batch_size": ("batch_size", "responses"),
 }
+EXITS = {"max_absolute_error": "early_exit_error_max", "mean_absolute_error": "early_exit_error_mean"}
+"""How far states of the pass that ends at the block lie from those of the whole pass."""
 TIMING = {"median_ms_per_response": ("latency_ms", "ms"), "median_responses_per_second": ("responses_per_s", "1/s")}
 
 
@@ -41,6 +43,9 @@ def read_costs(results: Results, into: Collected) -> None:
             for name, (measure, unit) in TIMING.items():
                 value = held["timing"].required(name)
                 into.add("costs", file, **about, measure=f"{measure}{ending}", value=value, unit=unit)
+        for name, measure in EXITS.items() if "early_exit_validation" in held else ():
+            value = held["early_exit_validation"].required(name)
+            into.add("costs", file, **about, measure=measure, value=value, unit="1")
         if "median_seconds" in held:
             value = held.required("median_seconds")
             into.add("costs", file, **about, measure="fit_seconds", value=value, unit="s")

@@ -222,6 +222,6 @@ def _places(value: Any, where: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _name(place: tuple[Any, ...]) -> str:
-    """The innermost name on the way to a number; of names that are sources or families, the one above them."""
+    """The innermost name on the way to a number; of names that are families, the one above them."""
     names = [step for step in place if isinstance(step, str)]
-    return next((name for name in names if name in ("per_class_f1", "family_counts")), names[-1] if names else "")
+    return "family_counts" if "family_counts" in names else names[-1] if names else ""

@@ -1,8 +1,8 @@
 """Published geometry: purity, agreement, stability, projections, and the same source in two domains.
 
 Files ``geometry``: the paper's Model-Signature Geometry and Cross-Domain Model-Signature Geometry. Ranks of the four
-candidate pairs have no table of their own, because ``neighbors`` asks for the share of all pairs that are less
-similar; the counts and medians that the paper's table prints are derived from them.
+candidate pairs are no rows of ``neighbors``, which asks for all pairs and their percentiles; the counts and medians
+that the paper's table prints are derived from them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_original_space(results: Results, into: Collected) -> None:
     """Family purity, agreement of proxies, stability over prompt subsets, and the blocks that served."""
     for file in results.files(f"{FOLDER}/neighbor_purity.csv"):
         counts = _counts(results)
-        columns = ("proxy", "k", "purity", "ci_low", "ci_high", "analytic_chance", "p_value")
+        columns = ("proxy", "k", "purity", "ci_low", "ci_high", "analytic_chance", "permutation_null_mean", "p_value")
         for row in _rows(results.table(file, (*columns, "holm_p_value_main_k1_k5"))):
             into.add(
                 "family_purity",
@@ -51,6 +51,7 @@ def read_original_space(results: Results, into: Collected) -> None:
                 k=int(row["k"]),
                 purity=row["purity"],
                 expectation=row["analytic_chance"],
+                null_mean=row["permutation_null_mean"],
                 p_value=row["p_value"],
                 low=row["ci_low"],
                 high=row["ci_high"],
@@ -74,6 +75,23 @@ def read_original_space(results: Results, into: Collected) -> None:
         for proxy, part in results.json(file)["proxy_metadata"].items():
             served: dict[str, Any] = {"reader": into.reader(READER, proxy, "r"), "roster": ROSTER, "outer_fold": None}
             into.add("layer_selection", file, **served, layer=int(part.required("layer")))
+
+
+def read_candidates(results: Results, into: Collected) -> None:
+    """How every proxy ranks the sources of the four candidate pairs for each other."""
+    columns = ("proxy", "left_label", "right_label", "left_to_right_rank", "right_to_left_rank", "cosine_distance")
+    for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):
+        for row in _rows(results.table(file, columns)):
+            into.add(
+                "pair_ranks",
+                file,
+                **_at(into, str(row["proxy"])),
+                source=row["left_label"],
+                neighbor=row["right_label"],
+                rank=int(row["left_to_right_rank"]),
+                back=int(row["right_to_left_rank"]),
+                cosine=1 - row["cosine_distance"],
+            )
 
 
 def read_projections(results: Results, into: Collected) -> None:
