@@ -7,6 +7,7 @@ from sklearn.metrics import f1_score
 from backend.evaluations.attribution import attribution_frames, out_of_fold
 from backend.probe import fit_probe
 from backend.protocol import fold_of_prompts
+from tests.twins import decisions
 
 SOURCES, PROMPTS = 6, 50
 NAMES = [f"source{i}" for i in range(SOURCES)]
@@ -42,22 +43,6 @@ def test_noise_in_the_test_fold_changes_no_other_score(world):
     np.testing.assert_array_equal(clean[folds == 3], again[3].log_posterior(features[folds == 3]))
 
 
-def slow_accuracy(log_posteriors, prompt_folds, k, seed, fold):
-    """Groups and decisions one at a time, in plain Python."""
-    rng = np.random.default_rng(seed + 100 + 7919 * k + 31 * fold)
-    truth, predicted = [], []
-    for source in range(SOURCES):
-        rows = np.array([source * PROMPTS + p for p in range(PROMPTS) if prompt_folds[p] == fold])
-        rng.shuffle(rows)
-        for start in range(0, len(rows) - k + 1, k):
-            total = np.zeros(SOURCES)
-            for row in rows[start : start + k]:
-                total += log_posteriors[row]
-            truth.append(source)
-            predicted.append(int(total.argmax()))
-    return truth, predicted
-
-
 def test_frames_equal_the_slow_evaluation(world):
     features, labels, folds, prompt_folds = world
     log_posteriors, _ = out_of_fold(lambda _: features, dict.fromkeys(range(5), 1), labels, folds, SOURCES)
@@ -66,7 +51,7 @@ def test_frames_equal_the_slow_evaluation(world):
     metrics = frames.metrics.set_index(["k", "reduction", "metric"]).sort_index()
     for k in (1, 5, 10):
         outcomes = {
-            (seed, fold): slow_accuracy(log_posteriors, prompt_folds, k, seed, fold)
+            (seed, fold): decisions(log_posteriors, k, seed, prompt_folds, fold)
             for seed in (42, 43, 44)
             for fold in range(5)
         }

@@ -14,19 +14,7 @@ from backend.audit.enrolment import Enrolment
 from backend.audit.power import drift_frame, held_kinds, pairs_of_kind
 from backend.audit.windows import compare
 from backend.errors import AtlasError
-
-
-def slow_statistic(before: np.ndarray, after: np.ndarray, method: str) -> float:
-    pooled = np.concatenate([before, after])
-    squares = [((a - b) ** 2).sum() for i, a in enumerate(pooled) for b in pooled[i + 1 :]]
-
-    def mean(xs: np.ndarray, ys: np.ndarray) -> float:
-        if method == "energy":
-            return float(np.mean([[np.linalg.norm(x - y) for y in ys] for x in xs]))
-        return float(np.mean([[np.exp(-((x - y) ** 2).sum() / (2 * np.median(squares))) for y in ys] for x in xs]))
-
-    sign = 1 if method == "mmd" else -1
-    return sign * (mean(before, before) + mean(after, after) - 2 * mean(before, after))
+from tests.twins import two_samples
 
 
 @pytest.mark.parametrize("method", ["energy", "mmd"])
@@ -34,11 +22,11 @@ def test_statistic_and_p_value_equal_slow_loops(method):
     rng = np.random.default_rng(0)
     before, after = rng.normal(size=(5, 3)), rng.normal(0.7, 1, size=(4, 3))
     test = drift_test(before, after, method, permutations=60, seed=8)
-    assert test.statistic == pytest.approx(slow_statistic(before, after, method), abs=1e-9)
+    assert test.statistic == pytest.approx(two_samples(before, after, method), abs=1e-9)
     pooled, weights = np.concatenate([before, after]), np.r_[np.full(5, 1 / 5), np.full(4, -1 / 4)]
     extreme = 0
     for row in np.random.default_rng(8).permuted(np.broadcast_to(weights, (60, 9)), axis=1):
-        extreme += slow_statistic(pooled[row > 0], pooled[row < 0], method) >= test.statistic - 1e-9
+        extreme += two_samples(pooled[row > 0], pooled[row < 0], method) >= test.statistic - 1e-9
     assert test.p_value == pytest.approx((1 + extreme) / 61)
 
 
@@ -58,7 +46,7 @@ def swapped(before: np.ndarray, after: np.ndarray, drawn: Iterable[tuple[int, ..
     for signs in drawn:
         stays = np.array(signs)[:, None] > 0
         one, two = np.where(stays, before, after), np.where(stays, after, before)
-        extreme += slow_statistic(one, two, "energy") >= observed - 1e-9
+        extreme += two_samples(one, two, "energy") >= observed - 1e-9
     return extreme
 
 

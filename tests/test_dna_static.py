@@ -10,17 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.baselines.dna import distances, dna_vectors
-
-
-def naive(embeddings: np.ndarray, components: int, seed: int) -> np.ndarray:
-    matrix = np.random.default_rng(seed).standard_normal((embeddings[0].size, components))
-    return np.stack([model.astype(np.float64).flatten() @ matrix for model in embeddings]) / np.sqrt(components)
+from tests import twins
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5), st.integers(1, 200))
 def test_blocks_of_any_size_equal_the_whole_matrix(models, prompts, width, block_values):
     embeddings = np.random.default_rng(0).normal(size=(models, prompts, width)).astype(np.float16)
-    expected = naive(embeddings, 16, seed=7)
+    expected = twins.dna(embeddings, 16, seed=7)
     np.testing.assert_allclose(dna_vectors(embeddings, 16, 7, block_values), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -28,7 +24,7 @@ def test_defaults_are_those_of_the_paper_and_distances_are_kept_on_the_whole():
     rng = np.random.default_rng(1)
     embeddings = rng.normal(size=(6, 40, 24)).astype(np.float32)
     vectors = dna_vectors(embeddings)
-    np.testing.assert_allclose(vectors, naive(embeddings, 128, seed=42), rtol=1e-9)
+    np.testing.assert_allclose(vectors, twins.dna(embeddings, 128, seed=42), rtol=1e-9)
     flat = embeddings.reshape(6, -1).astype(np.float64)
     before, after = distances(flat), distances(vectors)
     off = ~np.eye(6, dtype=bool)

@@ -23,14 +23,7 @@ from backend.geometry.purity import (
 )
 from backend.release import Release
 from backend.statistics import holm
-
-
-def slow_hits(order: np.ndarray, families: list[str], k: int, min_members: int) -> int:
-    count = 0
-    for source, family in enumerate(families):
-        if families.count(family) >= min_members:
-            count += sum(families[other] == family for other in order[source][:k])
-    return count
+from tests.twins import family_hits, permuted_family_hits
 
 
 def invented(seed: int = 0) -> tuple[np.ndarray, list[str]]:
@@ -67,7 +60,7 @@ def test_against_the_slow_version() -> None:
     frame = family_purity(order, families, settings=PuritySettings(permutations=10))
     assert frame["k"].tolist() == [1, 3, 5, 10]
     for k, purity in zip(frame["k"], frame["purity"], strict=True):
-        assert purity == pytest.approx(slow_hits(order, families, k, 5) / (k * eligible.sum()))
+        assert purity == pytest.approx(family_hits(order, families, k, 5) / (k * eligible.sum()))
     assert frame["sources"][0] == sum(families.count(f) >= 5 for f in families)
 
 
@@ -88,16 +81,8 @@ def test_permutations_against_relabelling_one_by_one(shuffle: str) -> None:
     order, families = invented()
     settings = PuritySettings(permutations=300, shuffle=shuffle)  # type: ignore[arg-type]
     fast = permuted_hits(order, families, (1, 5), settings)
-    names = np.array(families)
     moving = np.flatnonzero(eligible_sources(families)) if shuffle == "eligible" else np.arange(30)
-    rng = np.random.default_rng(settings.seed)
-    for low in (0, 250):  # the random stream is drawn in rounds of 250
-        rows = rng.permuted(np.tile(moving, (min(250, 300 - low), 1)), axis=1)
-        for i, row in enumerate(rows):
-            labels = names.copy()
-            labels[moving] = names[row]
-            expected = [slow_hits(order, labels.tolist(), k, 5) for k in (1, 5)]
-            assert fast[low + i].tolist() == expected
+    assert fast.tolist() == list(permuted_family_hits(order, families, (1, 5), moving, 300, settings.seed, 5))
 
 
 def test_p_value_is_that_of_all_labellings() -> None:
@@ -105,8 +90,8 @@ def test_p_value_is_that_of_all_labellings() -> None:
     places = np.array([0.0, 1.0, 2.2, 10.0, 11.0, 12.2])
     order = neighbor_order(-np.abs(places[:, None] - places[None, :]))
     families = ["a", "a", "a", "b", "b", "b"]
-    observed = slow_hits(order, families, 2, 3)
-    every = [slow_hits(order, [families[i] for i in p], 2, 3) for p in permutations(range(6))]
+    observed = family_hits(order, families, 2, 3)
+    every = [family_hits(order, [families[i] for i in p], 2, 3) for p in permutations(range(6))]
     exact = np.mean(np.array(every) >= observed)
     frame = family_purity(order, families, (2,), PuritySettings(min_members=3, permutations=20_000))
     assert frame["p_value"][0] == pytest.approx(exact, abs=0.01)
@@ -190,13 +175,13 @@ def test_both_ways_of_permuting_by_hand() -> None:
     places = np.array([0.0, 1.0, 5.0, 6.1, 20.0])
     order = neighbor_order(-np.abs(places[:, None] - places[None, :]))
     families = ["a", "a", "b", "b", "c"]
-    observed = slow_hits(order, families, 1, 2)
+    observed = family_hits(order, families, 1, 2)
     assert observed == 4
     for shuffle, moving, exact in (("eligible", 4, 1 / 3), ("all", 5, 1 / 15)):
         every = []
         for p in permutations(range(moving)):
             labels = [families[i] for i in p] + families[moving:]
-            every.append(slow_hits(order, labels, 1, 2))
+            every.append(family_hits(order, labels, 1, 2))
         assert np.mean(np.array(every) >= observed) == pytest.approx(exact)
         settings = PuritySettings(min_members=2, permutations=20_000, shuffle=shuffle)  # type: ignore[arg-type]
         frame = family_purity(order, families, (1,), settings)

@@ -9,6 +9,7 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.geometry.signatures import cosine_similarity, signature_frame, signatures, source_means, unit_rows
+from tests import twins
 
 SOURCES, PROMPTS, D = 4, 7, 3
 
@@ -19,25 +20,12 @@ def features() -> np.ndarray:
     return rng.normal(1.0, 2.0, (SOURCES * PROMPTS, 2 * D)).astype(np.float16)
 
 
-def slow_signature(rows: np.ndarray) -> np.ndarray:
-    total = [0.0] * (2 * D)
-    for row in rows:
-        for i, value in enumerate(row):
-            total[i] += float(value)
-    mean = [value / len(rows) for value in total]
-    out = []
-    for block in (mean[:D], mean[D:]):
-        norm = sum(v * v for v in block) ** 0.5
-        out += [v / norm for v in block]
-    return np.array(out)
-
-
 def test_signatures_follow_the_definition(features: np.ndarray, tmp_path: Path) -> None:
     features.tofile(tmp_path / "block.f16")
     mapped = np.memmap(tmp_path / "block.f16", dtype=np.float16, mode="r").reshape(-1, 2 * D)
     found = signatures(source_means(mapped, sources=SOURCES, prompts=PROMPTS)[0])
     for source in range(SOURCES):
-        expected = slow_signature(features[source * PROMPTS : (source + 1) * PROMPTS])
+        expected = twins.signature(features[source * PROMPTS : (source + 1) * PROMPTS])
         np.testing.assert_allclose(found[source], expected, atol=1e-12)
     assert found.dtype == np.float64
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), np.sqrt(2.0))

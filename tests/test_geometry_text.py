@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from backend.errors import AtlasError
 from backend.geometry.signatures import cosine_similarity
 from backend.geometry.text import CHARACTERS, TextSettings, TextSpace
+from tests.twins import tf_idf
 
 HABITS = ("Certainly! the {a} and the {b}.", "- {a}\n- {b}\n", "{a};{b};{a};", "WELL, {a} {b}?")
 WORDS = ("queue", "backup", "sensor", "price", "mail", "index", "login", "cache")
@@ -22,26 +19,9 @@ def texts(n: int = 48) -> list[str]:
     return [HABITS[i % 4].format(a=rng.choice(WORDS), b=rng.choice(WORDS)) for i in range(n)]
 
 
-def slow_rows(corpus: list[str]) -> np.ndarray:
-    """TF-IDF of words and pairs of words in loops, rows of length one."""
-    grams = []
-    for text in corpus:
-        words = re.findall(r"\w+|[^\w\s]|\n+", text)
-        grams.append(Counter(words + [f"{a} {b}" for a, b in pairwise(words)]))
-    vocabulary = sorted(set().union(*grams))
-    documents = Counter(gram for counts in grams for gram in counts)
-    rows = np.zeros((len(corpus), len(vocabulary)))
-    for i, counts in enumerate(grams):
-        for gram, count in counts.items():
-            idf = np.log((1 + len(corpus)) / (1 + documents[gram])) + 1
-            rows[i, vocabulary.index(gram)] = (1 + np.log(count)) * idf
-        rows[i] /= np.linalg.norm(rows[i])
-    return rows
-
-
 def test_with_all_axes_the_cosines_are_those_of_tf_idf() -> None:
     corpus = texts(30)
-    rows = slow_rows(corpus)
+    rows = tf_idf(corpus)
     space = TextSpace(corpus, TextSettings(components=29, seed=1, buckets=2**16))
     assert space.fitted.shape == (30, 29)
     np.testing.assert_allclose(space.fitted @ space.fitted.T, rows @ rows.T, atol=2e-2)

@@ -16,6 +16,7 @@ from backend.proxies.reader import Reader, Readout
 from backend.spectral import POSITIONS, position_weights, stride_positions, uniform_positions
 from backend.traces import Trace
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
+from tests.twins import positions
 
 TRACES = [
     Trace("How do I restart the queue?", "Certainly! First stop the service, then start it again."),
@@ -25,14 +26,10 @@ TRACES = [
 ]
 
 
-def slow_positions(length: int, count: int) -> list[int]:
-    return [int(np.floor(m * (length - 1) / (count - 1) + 0.5 + 1e-9)) for m in range(count)]
-
-
 @given(st.integers(1, 1024), st.sampled_from([16, 32, 64]))
 def test_uniform_positions_run_evenly_from_the_first_token_to_the_last(length, count):
     tokens = uniform_positions(length, count)
-    assert tokens.tolist() == slow_positions(length, count)
+    assert tokens.tolist() == positions(length, count)
     assert (tokens[0], tokens[-1]) == (0, length - 1)
     if length >= count:
         assert len(set(tokens.tolist())) == count
@@ -51,11 +48,11 @@ def test_weights_are_means_over_sampled_tokens_of_the_span(spans):
     np.testing.assert_allclose(weights.sum(2), 1, rtol=1e-5)
     for i, (start, length) in enumerate(spans):
         expected = np.zeros_like(weights[i])
-        for m, t in enumerate(slow_positions(length, 16)):
+        for m, t in enumerate(positions(length, 16)):
             expected[m, start + t] = 1
         for row, tokens in (
-            (16, slow_positions(length, 32)),
-            (17, slow_positions(length, 64)),
+            (16, positions(length, 32)),
+            (17, positions(length, 64)),
             (18, list(range(length - 1, -1, -4))),
             (19, list(range(length - 1, -1, -4))[:32]),
         ):
@@ -82,9 +79,9 @@ def test_reader_keeps_states_at_relative_positions_and_means_over_more(causal):
         for layer in (2, 3):
             states = hidden[layer][0, e.start : e.stop].numpy()
             got = found[layer, "positions"][i].reshape(20, -1)
-            sampled = states[slow_positions(len(states), POSITIONS)]
+            sampled = states[positions(len(states), POSITIONS)]
             np.testing.assert_allclose(got[:16], sampled, rtol=3e-3, atol=3e-3)
-            means = [states[slow_positions(len(states), m)].mean(0) for m in (32, 64)]
+            means = [states[positions(len(states), m)].mean(0) for m in (32, 64)]
             means += [states[::-1][::4].mean(0), states[::-1][::4][:32].mean(0)]
             np.testing.assert_allclose(got[16:], means, rtol=3e-3, atol=3e-3)
         np.testing.assert_array_equal(found[3, "positions"][i].reshape(20, -1)[15], found[3, "temporal"][i][9 * 32 :])

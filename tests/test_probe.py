@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 from backend.probe import STD_FLOOR, ProbeSettings, fit_probe, standardiser
+from tests.twins import probe_by_autograd
 
 
 def clusters(n=300, d=12, classes=4, seed=0):
@@ -14,27 +14,10 @@ def clusters(n=300, d=12, classes=4, seed=0):
     return (centres[labels] + rng.normal(size=(n, d)) * 3 + 5).astype(np.float32), labels
 
 
-def torch_reference(x, y, classes):
-    mean, std = x.mean(0), np.maximum(x.std(0), 1e-6)
-    z = torch.tensor((x - mean) / std)
-    weight = torch.zeros(x.shape[1], classes, requires_grad=True)
-    bias = torch.zeros(classes, requires_grad=True)
-    optimiser = torch.optim.Adam([weight, bias], lr=1e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=100, eta_min=1e-5)
-    for _ in range(40):
-        optimiser.zero_grad()
-        loss = torch.nn.functional.cross_entropy(z @ weight + bias, torch.tensor(y))
-        loss = loss + weight.square().sum() / (2 * len(y))
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-    return weight.detach().numpy(), bias.detach().numpy()
-
-
 def test_probe_equals_torch_adam_with_cosine_schedule():
     x, y = clusters()
     probe = fit_probe(x, y, 4)
-    weight, bias = torch_reference(x, y, 4)
+    weight, bias = probe_by_autograd(x, y, 4)
     np.testing.assert_allclose(probe.weight, weight, atol=2e-5)
     np.testing.assert_allclose(probe.bias, bias, atol=2e-5)
 

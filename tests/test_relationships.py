@@ -30,36 +30,10 @@ from jobs.__main__ import main as run_job
 from jobs._bench import task_of
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny
+from tests.twins import cosine_table
 
 TEST_KEY = ["subject", "reference", "protocol", "measure"]
 SPLITS = [PairSplit(n, np.arange(0, 30), np.arange(30, 40)) for n in (0, 1)]
-
-
-def loop_cosines(fingerprints: np.ndarray, components: int = 128) -> dict[str, np.ndarray]:
-    """One pair and one prompt at a time."""
-    models, prompts, width = fingerprints.shape
-    half = width // 2
-    matrix = np.random.default_rng(42).standard_normal((half, components)) / np.sqrt(components)
-    views = {
-        "dc": lambda z: z[:half],
-        "ac": lambda z: z[half:],
-        "concat": lambda z: z,
-        "grp128-dc": lambda z: z[:half] @ matrix,
-        "grp128-ac": lambda z: z[half:] @ matrix,
-    }
-    out = {}
-    for name, view in views.items():
-        table = np.zeros((models, models))
-        for a in range(models):
-            for b in range(models):
-                cosines = []
-                for p in range(prompts):
-                    x, y = (view(fingerprints[m, p].astype(np.float64)) for m in (a, b))
-                    product = np.linalg.norm(x) * np.linalg.norm(y)
-                    cosines.append(float(x @ y / product) if product > 1e-12 else 0.0)
-                table[a, b] = np.mean(cosines)
-        out[name] = table
-    return out
 
 
 def test_cosines_equal_a_loop_and_states_without_change_count_as_zero():
@@ -67,7 +41,7 @@ def test_cosines_equal_a_loop_and_states_without_change_count_as_zero():
     fingerprints = rng.normal(size=(4, 5, 12)).astype(np.float16)
     fingerprints[1, 2, 6:] = 0  # a response of one token has no AC
     fingerprints[2, :, 6:] = 0
-    found, expected = aligned_cosines(fingerprints), loop_cosines(fingerprints)
+    found, expected = aligned_cosines(fingerprints), cosine_table(fingerprints)
     assert set(found) == set(expected) == {name for names in READER_READOUTS.values() for name in names}
     for name, table in expected.items():
         np.testing.assert_allclose(found[name], table, rtol=1e-9, atol=1e-12)
@@ -86,7 +60,7 @@ def test_cosines_of_real_responses_equal_a_loop(release, smollm2):
     traces = [records.traces[records.sources.index(m) * prompts + p] for m in wanted for p in range(3)]
     read = smollm2.read(smollm2.encode(traces, "ur", max_tokens=192), [12], Readout())
     fingerprints = read[12, "full"].reshape(3, 3, -1)
-    found, expected = aligned_cosines(fingerprints), loop_cosines(fingerprints)
+    found, expected = aligned_cosines(fingerprints), cosine_table(fingerprints)
     for name, table in expected.items():
         np.testing.assert_allclose(found[name], table, rtol=1e-7, atol=1e-9)
     assert 0.3 < found["dc"][0, 1] < 1
@@ -350,7 +324,7 @@ def test_job_reads_fingerprints_of_bench_a_and_compares_readouts(job, capsys):
     models = rows_of("SELECT model FROM relationship_models")["model"].tolist()
     names = [f"Org{i // 2}/{'parent' if i % 2 == 0 else 'child'}{i // 2}" for i in range(8)]
     assert sorted(models) == sorted(names)
-    table = loop_cosines(fingerprints)["ac"]
+    table = cosine_table(fingerprints)["ac"]
     expected = [table[names.index(a), names.index(b)] for a, b in zip(held["model_a"], held["model_b"], strict=True)]
     np.testing.assert_allclose(held["value"], expected, rtol=1e-9)
     tests = rows_of("SELECT * FROM comparisons")

@@ -20,6 +20,7 @@ from jobs._stages import Asked, statistics
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import KeptReader
 from tests.fake_release import fake_release
+from tests.twins import bootstrap, clusters, sign_flips
 
 
 def test_holm_by_hand():
@@ -131,29 +132,12 @@ def prompt_folds():
     return fold_of_prompts([f"p{i:02d}" for i in range(PROMPTS)])
 
 
-def naive_clusters(log_posteriors, prompt_folds, k):
-    """Right answers and groups of every (fold, source), group by group."""
-    hits, sizes = {}, {}
-    for seed in (42, 43, 44):
-        for fold in range(5):
-            rng = np.random.default_rng(seed + 100 + 7919 * k + 31 * fold)
-            for source in range(SOURCES):
-                rows = np.array([source * PROMPTS + p for p in range(PROMPTS) if prompt_folds[p] == fold])
-                rng.shuffle(rows)
-                for start in range(0, len(rows) - k + 1, k):
-                    total = log_posteriors[rows[start : start + k]].astype(np.float64).sum(0)
-                    sizes[fold, source] = sizes.get((fold, source), 0) + 1
-                    hits[fold, source] = hits.get((fold, source), 0) + int(total.argmax() == source)
-    order = [(fold, source) for fold in range(5) for source in range(SOURCES)]
-    return [hits[c] for c in order], [sizes[c] for c in order]
-
-
 def test_clusters_are_counted_as_the_slow_version_counts(prompt_folds):
     log_posteriors = leaning(0.7)
     got = cluster_hits(log_posteriors, prompt_folds)
     assert list(got) == [1, 5]  # a fold holds six prompts
     for k, (hits, sizes) in got.items():
-        slow_hits, slow_sizes = naive_clusters(log_posteriors, prompt_folds, k)
+        slow_hits, slow_sizes = clusters(log_posteriors, prompt_folds, k)
         assert hits.tolist() == slow_hits
         assert sizes.tolist() == slow_sizes
 
@@ -166,19 +150,12 @@ def test_comparison_of_end_points_equals_the_slow_version(prompt_folds):
     assert set(frame["n"]) == {5 * SOURCES}
     np.testing.assert_allclose(frame["p_holm"], holm(frame["p_value"]))
     for i, (subject, k) in enumerate([("b", 1), ("b", 5), ("c", 1), ("c", 5)]):
-        subject_hits, sizes = naive_clusters(posteriors[subject], prompt_folds, k)
-        reference_hits, _ = naive_clusters(posteriors["a"], prompt_folds, k)
+        subject_hits, sizes = clusters(posteriors[subject], prompt_folds, k)
+        reference_hits, _ = clusters(posteriors["a"], prompt_folds, k)
         gap = np.subtract(subject_hits, reference_hits)
         assert frame["difference"][i] == pytest.approx(gap.sum() / np.sum(sizes))
-        stream, ratios = np.random.default_rng(3), []
-        for _ in range(200):
-            drawn = stream.integers(0, len(gap), size=len(gap))
-            ratios.append(sum(gap[c] for c in drawn) / sum(sizes[c] for c in drawn))
-        assert frame["low"][i] == pytest.approx(np.quantile(ratios, 0.025))
-        assert frame["high"][i] == pytest.approx(np.quantile(ratios, 0.975))
-        stream = np.random.default_rng(3)
-        flipped = [abs(sum(gap * (stream.integers(0, 2, size=len(gap)) * 2 - 1))) for _ in range(300)]
-        assert frame["p_value"][i] == pytest.approx((1 + sum(f >= abs(gap.sum()) for f in flipped)) / 301)
+        np.testing.assert_allclose((frame["low"][i], frame["high"][i]), bootstrap(gap, sizes, 200, seed=3))
+        assert frame["p_value"][i] == pytest.approx(sign_flips(gap, 300, seed=3))
     assert frame["difference"][2:].tolist() == [0.0, 0.0]
     assert frame["p_value"][2:].tolist() == [1.0, 1.0]
     assert frame["p_holm"][0] < 0.05
@@ -189,14 +166,10 @@ def test_intervals_of_accuracies_equal_the_slow_version(prompt_folds):
     log_posteriors = leaning(0.7)
     frame = accuracy_intervals(cluster_hits(log_posteriors, prompt_folds), replicates=150, seed=8)
     for k in (1, 5):
-        hits, sizes = naive_clusters(log_posteriors, prompt_folds, k)
-        stream, ratios = np.random.default_rng(8), []
-        for _ in range(150):
-            drawn = stream.integers(0, len(hits), size=len(hits))
-            ratios.append(sum(hits[c] for c in drawn) / sum(sizes[c] for c in drawn))
-        for metric, share in (("accuracy_low", 0.025), ("accuracy_high", 0.975)):
+        hits, sizes = clusters(log_posteriors, prompt_folds, k)
+        for metric, end in zip(("accuracy_low", "accuracy_high"), bootstrap(hits, sizes, 150, seed=8), strict=True):
             row = frame[(frame["k"] == k) & (frame["metric"] == metric)]
-            assert row["value"].tolist() == pytest.approx([np.quantile(ratios, share)])
+            assert row["value"].tolist() == pytest.approx([end])
             assert row["n"].tolist() == [20]
 
 
@@ -307,9 +280,9 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         names = ("endpoints/50-way", "reader-paper/other/ur", "reader-paper/invented/ur")
         assert [row[:4] for row in rows] == [(*names, "accuracy@1"), (*names, "accuracy@5")]
         folds = fold_of_prompts(release.prompts("agent500")["sample_id"].tolist())
-        gaps = [np.sum(naive_clusters(scores["other"], folds, k)[0]) for k in (1, 5)]
-        gaps = np.subtract(gaps, [np.sum(naive_clusters(scores["invented"], folds, k)[0]) for k in (1, 5)])
-        sizes = [np.sum(naive_clusters(scores["other"], folds, k)[1]) for k in (1, 5)]
+        gaps = [np.sum(clusters(scores["other"], folds, k)[0]) for k in (1, 5)]
+        gaps = np.subtract(gaps, [np.sum(clusters(scores["invented"], folds, k)[0]) for k in (1, 5)])
+        sizes = [np.sum(clusters(scores["other"], folds, k)[1]) for k in (1, 5)]
         np.testing.assert_allclose([row[4] for row in rows], gaps / sizes)
         assert connection.execute("SELECT count(*) FROM capability_scores WHERE score > 1").fetchone() == (16,)
         found = connection.execute("SELECT subject, reference, statistic, n FROM correlations ORDER BY ALL").fetchall()

@@ -31,6 +31,7 @@ from jobs._stages import Asked, attribution, stress
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import measured_readers
 from tests.fake_release import fake_release
+from tests.twins import decisions, posterior_of
 
 SOURCES, PROMPTS = 5, 20
 NAMES = [f"source{i}" for i in range(SOURCES)]
@@ -60,30 +61,6 @@ def scored():
     return (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype(np.float32)
 
 
-def naive_posterior(probe, row):
-    logits = [
-        sum((row[i] - probe.mean[i]) / probe.scale[i] * probe.weight[i, c] for i in range(6)) + probe.bias[c]
-        for c in range(SOURCES)
-    ]
-    return np.array(logits) - np.log(np.sum(np.exp(logits)))
-
-
-def naive_outcomes(log_posteriors, k, seed):
-    """Groups over all folds, one at a time: the stream has no fold in it."""
-    rng = np.random.default_rng(seed + 100 + 7919 * k)
-    truth, predicted = [], []
-    for source in range(SOURCES):
-        rows = np.arange(source * PROMPTS, (source + 1) * PROMPTS)
-        rng.shuffle(rows)
-        for start in range(0, PROMPTS - k + 1, k):
-            total = np.zeros(SOURCES)
-            for row in rows[start : start + k]:
-                total += log_posteriors[row]
-            truth.append(source)
-            predicted.append(int(total.argmax()))
-    return np.array(truth), np.array(predicted)
-
-
 def value(frame, **where):
     for name, wanted in where.items():
         frame = frame[frame[name].isna() if wanted is None else frame[name] == wanted]
@@ -102,7 +79,7 @@ def test_a_shortened_row_is_scored_by_the_model_that_never_saw_its_prompt(probes
         for prompt in range(PROMPTS):
             fold = prompt_folds[prompt]
             row = rows[layers[fold]][source * PROMPTS + prompt].astype(np.float64)
-            np.testing.assert_allclose(got[source * PROMPTS + prompt], naive_posterior(probes[fold], row), atol=1e-4)
+            np.testing.assert_allclose(got[source * PROMPTS + prompt], posterior_of(probes[fold], row), atol=1e-4)
 
 
 def test_every_fold_model_scores_every_row_of_the_other_domain(probes):
@@ -113,7 +90,7 @@ def test_every_fold_model_scores_every_row_of_the_other_domain(probes):
     assert got.dtype == np.float32
     for fold in range(5):
         for i in range(8):
-            wanted = naive_posterior(probes[fold], rows[layers[fold]][i].astype(np.float64))
+            wanted = posterior_of(probes[fold], rows[layers[fold]][i].astype(np.float64))
             np.testing.assert_allclose(got[fold, i], wanted, atol=1e-4)
 
 
@@ -125,7 +102,7 @@ def test_groups_over_all_folds_equal_the_slow_version(scored):
         accuracies, scores = [], []
         counts = np.zeros((SOURCES, SOURCES), dtype=int)
         for seed in (42, 43, 44):
-            truth, predicted = naive_outcomes(scored[0], k, seed)
+            truth, predicted = decisions(scored[0], k, seed)
             accuracies.append(np.mean(truth == predicted))
             scores.append(f1_score(truth, predicted, average="macro", labels=range(SOURCES), zero_division=0))
             np.add.at(counts, (truth, predicted), 1)
@@ -155,7 +132,7 @@ def test_transfer_gives_five_fold_models_and_their_ensemble(scored):
     for k in (1, 5, 20):
         by_model = []
         for model in range(5):
-            outcomes = [naive_outcomes(scored[model], k, seed) for seed in (42, 43, 44)]
+            outcomes = [decisions(scored[model], k, seed) for seed in (42, 43, 44)]
             by_model.append(np.mean([np.mean(truth == predicted) for truth, predicted in outcomes]))
             row = value(frames.metrics, k=k, reduction="fold", metric="accuracy", fold=model)
             assert row["value"] == pytest.approx(by_model[-1])
@@ -163,7 +140,7 @@ def test_transfer_gives_five_fold_models_and_their_ensemble(scored):
         summary = value(frames.metrics, k=k, reduction="fold", metric="accuracy", fold=None)
         assert summary["value"] == pytest.approx(np.mean(by_model))
         assert summary["std"] == pytest.approx(np.std(by_model))
-        ensemble = [naive_outcomes(scored.astype(np.float64).mean(0), k, seed) for seed in (42, 43, 44)]
+        ensemble = [decisions(scored.astype(np.float64).mean(0), k, seed) for seed in (42, 43, 44)]
         got = value(frames.metrics, k=k, reduction="pooled", metric="accuracy", seed=None)["value"]
         assert got == pytest.approx(np.mean([np.mean(truth == predicted) for truth, predicted in ensemble]))
 

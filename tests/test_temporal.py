@@ -23,6 +23,7 @@ from backend.protocol import fold_of_prompts
 from backend.proxies.reader import TEMPORAL_MODES, Reader, Readout
 from backend.traces import Trace
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
+from tests.twins import mixture_by_autograd
 
 SOURCES, PROMPTS, D = 4, 30, 5
 
@@ -36,27 +37,6 @@ def world():
     return rows.astype(np.float16), labels, folds
 
 
-def autograd_mixture(x, y, classes, heads, settings):
-    """Mixtures made row by row and trained as the paper says, with torch's own Adam and autograd."""
-    n, d = len(x), x.shape[1] // MODES
-    blocks = x.double().view(n, MODES, d)
-    a = torch.eye(MODES, dtype=torch.float64)[:heads].clone().requires_grad_()
-    weight = torch.zeros(heads * d, classes, dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([a, weight, bias], lr=settings.learning_rate)
-    for step in range(settings.steps):
-        mixed = torch.einsum("hm,nmd->nhd", a / a.norm(dim=1, keepdim=True), blocks).reshape(n, heads * d)
-        loss = torch.nn.functional.cross_entropy(mixed @ weight + bias, y) + weight.square().sum() / (
-            2 * settings.c * n
-        )
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate(step)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return (a / a.norm(dim=1, keepdim=True)).detach(), weight.detach(), bias.detach()
-
-
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("settings", [ProbeSettings(), ProbeSettings(steps=25, learning_rate=0.05, c=0.02)])
 def test_mixture_equals_autograd_with_adam(heads, settings):
@@ -65,7 +45,7 @@ def test_mixture_equals_autograd_with_adam(heads, settings):
     y = (torch.arange(90) % 6).clamp_max(2)  # balanced classes would leave the bias's first step to rounding
     x += 2 * torch.randn(3, MODES * D)[y]
     found = descend_mixture(x, y, 3, heads, MODES, settings)
-    expected = autograd_mixture(x, y, 3, heads, settings)
+    expected = mixture_by_autograd(x, y, 3, heads, settings)
     for got, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(got.double(), wanted, rtol=2e-3, atol=2e-5)
     torch.testing.assert_close(found[0].norm(dim=1), torch.ones(heads))
@@ -114,7 +94,7 @@ def test_mixtures_are_fitted_on_training_prompts_and_their_weights_are_reported(
             mean, scale = modes[~test].mean(0), modes[~test].std(0)
             x = torch.from_numpy((modes - mean) / scale)
             y = torch.from_numpy(labels)
-            a, weight, bias = autograd_mixture(x[~test], y[~test], SOURCES, heads, ProbeSettings())
+            a, weight, bias = mixture_by_autograd(x[~test], y[~test], SOURCES, heads, ProbeSettings())
             got = table[table["fold"] == fold].pivot(index="head", columns="mode", values="weight").to_numpy()
             np.testing.assert_allclose(got, a.numpy(), atol=1e-4)
             mixed = torch.einsum("hm,nmd->nhd", a, x[test].double().view(-1, MODES, D)).reshape(-1, heads * D)

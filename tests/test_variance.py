@@ -8,23 +8,9 @@ import numpy as np
 import pytest
 
 from backend.evaluations.variance import effects, variance_ratios
+from tests import twins
 
 S, P, D = 4, 10, 3
-
-
-def slow_effects(grid):
-    """Sums over every cell, in plain Python."""
-    s, p, d = grid.shape
-    out = np.zeros((3, d))
-    for j in range(d):
-        mean = sum(grid[a, b, j] for a in range(s) for b in range(p)) / (s * p)
-        alpha = [sum(grid[a, b, j] for b in range(p)) / p - mean for a in range(s)]
-        beta = [sum(grid[a, b, j] for a in range(s)) / s - mean for b in range(p)]
-        for a in range(s):
-            for b in range(p):
-                rest = grid[a, b, j] - mean - alpha[a] - beta[b]
-                out[:, j] += np.array([alpha[a] ** 2, beta[b] ** 2, rest**2]) / (s * p)
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +23,7 @@ def world():
 def test_effects_equal_loops_and_add_up_to_the_variance(world):
     grid, _ = world
     found = np.array(effects(grid))
-    np.testing.assert_allclose(found, slow_effects(grid.astype(float)), rtol=1e-6)
+    np.testing.assert_allclose(found, twins.effects(grid.astype(float)), rtol=1e-6)
     np.testing.assert_allclose(found.sum(0), grid.astype(float).var((0, 1)), rtol=1e-6)
 
 
@@ -51,7 +37,7 @@ def test_ratios_use_the_held_out_prompts_in_units_of_the_training_folds(world):
         for fold in range(5):
             train = grid[:, prompt_folds != fold].reshape(-1, 2 * D).astype(float)
             held = (grid[:, prompt_folds == fold] - train.mean(0)) / train.std(0)
-            source, prompt, _ = slow_effects(held)
+            source, prompt, _ = twins.effects(held)
             row = frame[(frame["block"] == block) & (frame["fold"] == fold)].iloc[0]
             assert row["source_variance"] == pytest.approx(source[columns].mean(), rel=1e-5)
             assert row["prompt_variance"] == pytest.approx(prompt[columns].mean(), rel=1e-5)
