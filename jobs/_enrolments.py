@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.audit.beside import models_beside, named
 from backend.audit.enrollable import (
     ENCODED,
     LIVE,
@@ -159,7 +160,7 @@ def enrolment_of(
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     beside = {
-        member.reads.partition(":")[0]
+        named(member.reads)
         for head in heads[:1]
         for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
     } - {by, *GRAMS}
@@ -198,9 +199,11 @@ def enrolment_of(
     if block_of(method) == TEXT:
         said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
     elif block_of(method) == SEVERAL:
-        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in (by, *sorted(beside))}
-        others = {one: SentenceEncoder(one) for one in beside if method in ENCODED}
-        said = of_members(enrolment, {} if method in ENCODED else known, _traces(release, rows), others)
+        asked = models_beside(enrolment)
+        proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
+        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
+        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in asked.items() if encodes}
+        said = of_members(enrolment, known, _traces(release, rows), others)
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
         said = of_states(enrolment, rows)

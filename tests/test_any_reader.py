@@ -128,7 +128,7 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
     known = Ecosystems(root / "data").all()
     assert known[0].live and not known[-1].live, "what answers soon comes before what reads more"
     encoded = enrolled(root, release, "dna/bert/r")
-    assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert": True})
+    assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert:r": True})
     (kept_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()
     with pytest.raises(AssertionError):
         enrolled(root, release, "dna/bert/r")
