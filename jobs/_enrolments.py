@@ -17,7 +17,9 @@ import pandas as pd
 
 from backend.audit.beside import models_beside, named
 from backend.audit.enrollable import (
+    EMBEDDED,
     ENCODED,
+    ENCODER,
     LIVE,
     LLMMAP,
     ONE_BLOCK,
@@ -70,7 +72,7 @@ from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_pro
 from jobs._stages.readout_live import kept_banks, kept_worded
 from jobs._stages.refits import Rediscriminated
 
-BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN)
+BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN, ENCODER)
 """Methods that ask how long a text is, in tokens of the default proxy."""
 CHECKED = 400
 """Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
@@ -216,7 +218,7 @@ def _heads(
     method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str, by: str, embedded: str
 ) -> tuple[Head, ...]:
     """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
-    if method in ENCODED:
+    if method in EMBEDDED:
         return encoded_heads(folder, embedded, again)
     if block_of(method) == SEVERAL:
         return stacked_heads(folder, by, again)
