@@ -15,7 +15,8 @@ from flask_caching import Cache
 import jobs.enroll
 from atlas.application import create_application
 from atlas.data import Questions
-from atlas.pages.attribute import question
+from atlas.pages.attribute import question, result
+from backend.audit.companions import Brought
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrollable import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
@@ -98,6 +99,18 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     assert texts[0]["label"] == "12-way · Word n-grams · text of the response"
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
+
+
+@pytest.mark.usefixtures("served")
+def test_what_a_tuned_encoder_reads_is_said() -> None:
+    encoder = replace(BEST, reader="encoder-lengths/mini/r")
+    told = question.told(encoder, Brought(False, False, (), (), False))
+    assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
+    (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
+    assert label.endswith("Fine-tuned encoder, every length · response · mini")
+    for reader in ("fused-text-tuned", "fused-tuned/tiny/ur"):
+        assert "n-grams" in result._split(reader) and "embedding of the whole text" in result._split(reader)
+    assert "embedding" not in result._split("fused/tiny/ur") + result._split("fused-text")
 
 
 def test_every_shipped_reader_that_was_measured_here_has_its_command(
