@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.audit.beside import models_beside, named
 from backend.audit.enrollable import (
+    EMBEDDED,
     ENCODED,
+    ENCODER,
     LIVE,
     LLMMAP,
     ONE_BLOCK,
@@ -69,7 +72,7 @@ from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_pro
 from jobs._stages.readout_live import kept_banks, kept_worded
 from jobs._stages.refits import Rediscriminated
 
-BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN)
+BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN, ENCODER)
 """Methods that ask how long a text is, in tokens of the default proxy."""
 CHECKED = 400
 """Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
@@ -159,7 +162,7 @@ def enrolment_of(
     prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
     beside = {
-        member.reads.partition(":")[0]
+        named(member.reads)
         for head in heads[:1]
         for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
     } - {by, *GRAMS}
@@ -198,9 +201,11 @@ def enrolment_of(
     if block_of(method) == TEXT:
         said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
     elif block_of(method) == SEVERAL:
-        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in (by, *sorted(beside))}
-        others = {one: SentenceEncoder(one) for one in beside if method in ENCODED}
-        said = of_members(enrolment, {} if method in ENCODED else known, _traces(release, rows), others)
+        asked = models_beside(enrolment)
+        proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
+        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
+        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in asked.items() if encodes}
+        said = of_members(enrolment, known, _traces(release, rows), others)
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
         said = of_states(enrolment, rows)
@@ -213,7 +218,7 @@ def _heads(
     method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str, by: str, embedded: str
 ) -> tuple[Head, ...]:
     """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
-    if method in ENCODED:
+    if method in EMBEDDED:
         return encoded_heads(folder, embedded, again)
     if block_of(method) == SEVERAL:
         return stacked_heads(folder, by, again)

@@ -29,11 +29,12 @@ from backend.probe import LinearProbe, ProbeSettings, fit_probe, standardiser
 from backend.protocol import FOLDS
 from backend.readouts.ensemble import Ensemble, Member
 from backend.readouts.stack import CELLS, cells_of
+from backend.readouts.tuned import TUNED
 from backend.spectral import POSITIONS
 from backend.traces import Trace
 from jobs._common import Slice
 from jobs._stages.baseline_methods import truncation_tokenizer
-from jobs._stages.kept_models import kept_models, kept_stacks
+from jobs._stages.kept_models import holds_models, kept_models, kept_stacks
 
 Floats = npt.NDArray[np.float32]
 Said = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
@@ -126,6 +127,12 @@ def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
         If something is missing.
     """
     members, shares = kept_stacks(folder, again)
+    for member in members:
+        if member.reads.endswith(f":{TUNED}") and not holds_models(member.folder):
+            raise AtlasError(
+                f"Of {member.reads} only scores are kept in {member.folder.parent}, which is enough to stack them",
+                f"To train it again, which takes hours, remove that folder and run: {again}",
+            )
     models = [kept_models(member.folder, again) for member in members]
     own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
     return tuple(
@@ -244,7 +251,7 @@ def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence
     traces : sequence of Trace, length n
         Whole responses, in the order of the rows.
     others : mapping of str to SentenceEncoder
-        Encoders that members read with.
+        Encoders, by what members read with them.
     """
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:

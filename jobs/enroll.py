@@ -15,11 +15,12 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from backend.audit.enrollable import ENROLLABLE, LIVE
+from backend.audit.enrollable import ENCODED, ENCODER, ENROLLABLE, LIVE
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
 from backend.audit.labelled import read_labelled
+from backend.baselines.embeddings import DEFAULT_ENCODER
 from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
 from jobs import _common, publish
@@ -28,6 +29,7 @@ from jobs._common import METHOD
 from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
 from jobs._stages.readout_live import live_blocks
+from jobs._stages.readouts import READ
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
     parser.add_argument(
         "--proxy",
-        default=DEFAULT_PROXY,
-        help="proxy that reads the traces; several joined by '+'; the encoder of dna and llmmap (default: %(default)s)",
+        help=f"proxy that reads the traces; several joined by '+'; the encoder of {', '.join(ENCODED)} (default: "
+        f"{DEFAULT_PROXY}, as encoder {DEFAULT_ENCODER})",
     )
     parser.add_argument(
-        "--view", default="ur", help="input view, ur or r; for rosters also both, ur,r (default: %(default)s)"
+        "--view", help=f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
     )
     parser.add_argument(
         "--readout",
@@ -70,6 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Enrol, and write the file and the rows."""
+    arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
+    arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
     folder = _common.data_of(arguments) / "enrolments"
     given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
     if sum(given) != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -12,7 +13,15 @@ import pytest
 import jobs._enrolments
 from backend.audit.beside import models_beside
 from backend.audit.ecosystems import Ecosystems
-from backend.audit.enrollable import ENCODED, ENROLLABLE, reads_text, why_not
+from backend.audit.enrollable import (
+    ENCODED,
+    ENCODER,
+    ENROLLABLE,
+    FUSED_TUNED,
+    TEXT_TUNED,
+    reads_text,
+    why_not,
+)
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import load_enrolment
 from backend.audit.loaded import Models
@@ -25,14 +34,16 @@ from backend.readouts.network import NetworkSettings
 from backend.release import Release
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._stages import readouts
+from jobs._stages import readout_members, readouts
 from jobs._stages.kept import evaluation, kept_folder
+from jobs._stages.readout_tuned import tuned_settings
 from tests.commands import check
 from tests.fake_release import fake_release
 from tests.test_baselines import save_tokenizer
 from tests.tiny_models import save_tiny, tiny_encoder
 
 SOURCES, PROMPTS = 6, 25
+TUNED = replace(tuned_settings(), batch=8, learning_rate=5e-3, head_rate=5e-3)
 TOGETHER = "tiny+other"
 
 
@@ -54,6 +65,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, R
         patch.setenv("ATLAS_COMPILE", "0")
         patch.setattr(jobs._enrolments, "PLACED", ("tiny", "ur"))
         patch.setattr(readouts, "NetworkSettings", lambda: NetworkSettings(hidden=8, epochs=4, batch=16, rate=0.02))
+        patch.setattr(readout_members, "tuned_settings", lambda: TUNED)
         shared = ["--release", str(release), "--roster", "165-way"]
         for proxy in ("tiny", "other"):
             read = ["extract", *shared, "--proxy", proxy, "--layers", "2-3"]
@@ -61,8 +73,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, R
             assert main([*read, "--benchmark", "math100", "--lengths", "full"]) == 0
             assert main(["evaluate", *shared, "--proxy", proxy]) == 0
         assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "controls", "--layers", "3"]) == 0
-        for members in ("tiny:2+3,network,word,char", "tiny:2+3,other:2,network,word"):
+        for members in ("tiny:2+3,network,regression,experts,word,char", "tiny:2+3,other:2,network,word"):
             assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "readouts", "--members", members]) == 0
+        tuned = ["--members", "tiny:2+3,network,word,bert:tuned"]
+        tuned += ["--method", f"{ENCODER},{FUSED_TUNED},{TEXT_TUNED}"]
+        assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "readouts", *tuned]) == 0
         texts = ["evaluate", *shared, "--stage", "baselines", "--method"]
         assert main([*texts, "ngram-word,ngram-char"]) == 0
         for view in ("ur", "r"):
@@ -91,6 +106,7 @@ def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path
     found = readers(root)
     assert {reader.partition("/")[0] for reader in found} == set(ENROLLABLE)
     assert {"fused/tiny/ur", f"fused/{TOGETHER}/ur", f"fused-states/{TOGETHER}/ur", "llmmap/bert/ur"} < set(found)
+    assert {"encoder-lengths/bert/r", "fused-text-tuned", "fused-tuned/tiny/ur"} < set(found)
     traces = release.records("agent500").traces[: SOURCES * PROMPTS]
     some = np.linspace(0, len(traces) - 1, 24).astype(np.intp)
     models = Models.on("cpu")
@@ -128,7 +144,7 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
     known = Ecosystems(root / "data").all()
     assert known[0].live and not known[-1].live, "what answers soon comes before what reads more"
     encoded = enrolled(root, release, "dna/bert/r")
-    assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert": True})
+    assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert:r": True})
     (kept_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()
     with pytest.raises(AssertionError):
         enrolled(root, release, "dna/bert/r")
@@ -137,12 +153,12 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
 def test_only_what_guesses_or_was_not_kept_cannot_score() -> None:
     assert [method for method in ENROLLABLE if why_not(method)] == []
     assert why_not("random") == "it guesses"
-    assert "fine-tuned" in str(why_not("encoder-lengths"))
+    assert "fine-tuned" in str(why_not("encoder"))
     assert "no single traces" in str(why_not("mpt"))
     assert [method for method in ENROLLABLE if reads_text(method)] == [
-        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "fused-text",
+        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "fused-text", "fused-text-tuned",
     ]  # fmt: skip
-    assert [method for method in ENROLLABLE if method in ENCODED] == ["dna", "llmmap"]
+    assert [method for method in ENROLLABLE if method in ENCODED] == ["dna", "llmmap", "encoder-lengths"]
 
 
 def test_the_command_that_makes_a_reader_is_one_that_the_jobs_take() -> None:

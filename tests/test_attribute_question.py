@@ -15,7 +15,8 @@ from flask_caching import Cache
 import jobs.enroll
 from atlas.application import create_application
 from atlas.data import Questions
-from atlas.pages.attribute import question
+from atlas.pages.attribute import question, result
+from backend.audit.companions import Brought
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrollable import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
@@ -69,8 +70,7 @@ def test_a_reader_that_cannot_score_says_why(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(question.questions().__class__, "knows", lambda *_: True)
     monkeypatch.setattr(question.questions().__class__, "reader_name", lambda *_: "It")
     for reader, why in (
-        ("encoder-lengths/mini/r", "of that only scores are kept"),
-        ("encoder/mini/ur", "fine-tuned fold by fold"),
+        ("encoder/mini/ur", "of that only scores are kept"),
         ("deberta", "fine-tuned fold by fold"),
         ("random", "it guesses"),
         ("phylolm", "no single traces"),
@@ -101,6 +101,18 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
 
 
+@pytest.mark.usefixtures("served")
+def test_what_a_tuned_encoder_reads_is_said() -> None:
+    encoder = replace(BEST, reader="encoder-lengths/mini/r")
+    told = question.told(encoder, Brought(False, False, (), (), False))
+    assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
+    (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
+    assert label.endswith("Fine-tuned encoder, every length · response · mini")
+    for reader in ("fused-text-tuned", "fused-tuned/tiny/ur"):
+        assert "n-grams" in result._split(reader) and "embedding of the whole text" in result._split(reader)
+    assert "embedding" not in result._split("fused/tiny/ur") + result._split("fused-text")
+
+
 def test_every_shipped_reader_that_was_measured_here_has_its_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -113,11 +125,7 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(
     with server.test_request_context():
         told = {one: question.not_enrolled([], {"reader": one, "roster": "100-way"}) for one in measured}
     silent = {one.partition("/")[0] for one, said in told.items() if said is None or not said[1]}
-    tuned = {"encoder-lengths", "fused-tuned", "fused-text-tuned"}
-    assert silent == {"random", *tuned}, "one guesses, of an encoder only scores are kept"
-    for reader in measured:
-        if reader.partition("/")[0] in tuned:
-            assert "only scores are kept" in str(told[reader])
+    assert silent == {"random"}, "it guesses"
     for said in told.values():
         if said and said[1]:
             check(said[1])

@@ -1,4 +1,4 @@
-"""A fine-tuned encoder as a member, on an encoder of a few thousand weights: what it fills in, and what it has seen."""
+"""A fine-tuned encoder as a member, on an encoder of a few thousand weights: what it says, has seen, and is kept as."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.baselines.embeddings import SentenceEncoder
+from backend.errors import AtlasError
 from backend.evaluations.readouts import validation
 from backend.protocol import FOLDS
+from backend.readouts.stack import CELLS, Stack
+from backend.readouts.tuned import Texts, TunedEncoder
+from jobs._heads import stacked_heads
 from jobs._stages import readout_tuned
+from jobs._stages.kept_models import KeptMember, keep_stacks, kept_models, model_file
 from jobs._stages.readout_tuned import TUNED, complete_tuned
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 
@@ -30,11 +36,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+THINGS = ("queue", "backup", "index", "sensor", "log")
+TEXTS = [f"{WORDS[label]} the {THINGS[i % 5]}" for i, label in enumerate(LABELS)]
+
+
 def tuned(encoder: Path, folder: Path, noisy: int | None = None) -> Scores:
     """Scores of all rows; the texts of one fold are replaced by noise."""
-    things = ("queue", "backup", "index", "sensor", "log")
-    texts = [f"{WORDS[label]} the {things[i % 5]}" for i, label in enumerate(LABELS)]
-    texts = ["the the the" if fold == noisy else text for text, fold in zip(texts, FOLD, strict=True)]
+    texts = ["the the the" if fold == noisy else text for text, fold in zip(TEXTS, FOLD, strict=True)]
     short = [text.split()[0] for text in texts]
     out = {name: np.full((3, len(LABELS), 2), np.nan, dtype=np.float16) for name in ("clean", "t32")}
     out["math100"] = np.full((FOLDS, 2, 2), np.nan, dtype=np.float16)
@@ -61,8 +69,28 @@ def test_every_row_is_scored_by_models_that_have_not_seen_its_prompt(
         assert np.array_equal(out["clean"][slot, fold == FOLD], other["clean"][slot, fold == FOLD])
     assert not np.array_equal(out["clean"][0, test], other["clean"][0, test])
 
+    # The model of a fold says of its rows what was kept of them, and no row of it had a part in that model.
+    base = SentenceEncoder(str(encoder))
+    models, others = (kept_models(tmp_path / name, "") for name in ("a", "b"))
+    for fold, model in models.items():
+        assert isinstance(model, TunedEncoder)
+        rows = np.flatnonzero(fold == FOLD)
+        said = model.log_posterior(Texts(base, TEXTS)[rows])
+        np.testing.assert_allclose(said, out["clean"][0, rows], atol=1e-4, rtol=2.0**-11)
+    assert np.array_equal(models[3].bias, others[3].bias) and not np.array_equal(models[1].bias, others[1].bias)
+
     # What is kept is not trained again, and checkpoints go when their model has spoken.
     monkeypatch.setattr(readout_tuned, "fine_tune", None)
     again = tuned(encoder, tmp_path / "a")
     assert all(np.array_equal(out[name], again[name]) for name in out)
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".npz"}
+
+    # Scores of before models were kept serve a stack, and an enrolment says what makes the models.
+    keep_stacks(
+        tmp_path, [KeptMember("bert:tuned", (), tmp_path / "a")], dict.fromkeys(range(5), Stack(np.ones((CELLS, 1))))
+    )
+    assert len(stacked_heads(tmp_path, "tiny", "evaluate")) == FOLDS
+    (tmp_path / "a" / model_file(2)).unlink()
+    assert np.array_equal(tuned(encoder, tmp_path / "a")["clean"], out["clean"])
+    with pytest.raises(AtlasError, match=r"Of bert:tuned only scores are kept.*remove that folder and run: evaluate"):
+        stacked_heads(tmp_path, "tiny", "evaluate")

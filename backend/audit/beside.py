@@ -1,4 +1,4 @@
-"""What the members of an enrolment read besides its proxy: other proxies, n-grams, embeddings."""
+"""What the members of an enrolment read besides its proxy: other proxies, n-grams, embeddings, texts by an encoder."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ from backend.baselines.embedded import embed
 from backend.baselines.embeddings import SentenceEncoder
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
+from backend.readouts.ensemble import Ensemble
 from backend.readouts.gram_kinds import GRAMS
+from backend.readouts.tuned import TUNED, Texts, TunedEncoder
 from backend.traces import Trace
 
 Others = Mapping[str, Reader | SentenceEncoder]
-"""Further proxies and encoders by name."""
+"""Further proxies and encoders, by what is read with them: an encoder may be a further proxy as well."""
 
 
 def models_beside(enrolment: Enrolment) -> dict[str, bool]:
-    """Names of the further proxies and encoders that an enrolment asks for; True for an encoder."""
-    return {reads.partition(":")[0]: ":" in reads for reads in enrolment.beside if reads not in GRAMS}
+    """What members read with further proxies and encoders, :func:`named` before a colon; True for an encoder."""
+    return {reads: ":" in reads for reads in enrolment.beside if reads not in GRAMS}
+
+
+def named(reads: str) -> str:
+    """The model that something is read with."""
+    return reads.partition(":")[0]
 
 
 def check_others(enrolment: Enrolment, others: Others) -> None:
@@ -34,13 +41,21 @@ def check_others(enrolment: Enrolment, others: Others) -> None:
     AtlasError
         If a proxy or an encoder is missing, or is another one.
     """
-    for name, encodes in models_beside(enrolment).items():
-        held = others.get(name)
+    for reads, encodes in models_beside(enrolment).items():
+        name, held = named(reads), others.get(reads)
         if not isinstance(held, SentenceEncoder if encodes else Reader):
             raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
-        layers = enrolment.beside.get(name, ())
-        if isinstance(held, Reader) and layers and held.depth < layers[-1]:
+        layers = enrolment.beside[reads]
+        shallow = isinstance(held, Reader) and layers and held.depth < layers[-1]
+        if shallow or (isinstance(held, SentenceEncoder) and not _fit(enrolment, reads, held)):
             raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
+
+
+def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
+    """Whether an encoder has room for the weights of all members that were tuned from it."""
+    members = (one for head in enrolment.heads if isinstance(head.probe, Ensemble) for one in head.probe.members)
+    tuned = (one.model for one in members if one.reads == reads and isinstance(one.model, TunedEncoder))
+    return all(model.fits(encoder) for model in tuned)
 
 
 def read_beside(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
@@ -59,15 +74,16 @@ def read_beside(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -
     """
     out: dict[str, Any] = {}
     for reads, layers in enrolment.beside.items():
-        name, _, what = reads.partition(":")
-        held = others.get(name)
+        held = others.get(reads)
         if reads in GRAMS:
             out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
         elif isinstance(held, Reader):
             read = held.read(held.encode(traces, enrolment.view), layers)
             out[reads] = {layer: read[layer, "full"] for layer in layers}
         elif isinstance(held, SentenceEncoder):
-            out[reads] = embed(held, what, [Trace(whole(t.prompt), whole(t.response)) for t in traces])
+            what, clean = reads.partition(":")[2], [Trace(whole(t.prompt), whole(t.response)) for t in traces]
+            tuned = what == TUNED
+            out[reads] = Texts(held, [t.response for t in clean]) if tuned else embed(held, what, clean)
     return out
 
 

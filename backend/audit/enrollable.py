@@ -37,15 +37,23 @@ STATES: Mapping[str, str] = {
 TEXTS = ("ngram-word", "ngram-char")
 """Readers of the response's text; a proxy only says where the traces lie among the sources."""
 LINEAR = "fused-linear"
-STACKED = ("lda", "lda-full", "regression", "experts", "network", "states", "fused-states", LINEAR, "fused")
+ENCODER = "encoder-lengths"
+FUSED_TUNED, TEXT_TUNED = "fused-tuned", "fused-text-tuned"
+"""Stacks in which a fine-tuned encoder stands beside the other members."""
+STACKED = (
+    *("lda", "lda-full", "regression", "experts", "network", "states"),
+    *("fused-states", LINEAR, "fused", FUSED_TUNED),
+)
 """Stacks of members over the blocks of one or several proxies, some beside text."""
-NETWORKS = ("network", "states", "fused-states", "fused")
+NETWORKS = ("network", "states", "fused-states", "fused", FUSED_TUNED)
 """Those of them in which a network takes part."""
-WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text")
+WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text", TEXT_TUNED)
 """Stacks of members that read the response's text alone."""
 LLMMAP = "llmmap"
-ENCODED = ("dna", LLMMAP)
-"""Readers with a sentence encoder of their own."""
+EMBEDDED = ("dna", LLMMAP)
+"""Readers whose heads read embeddings of a frozen encoder."""
+ENCODED = (*EMBEDDED, ENCODER)
+"""Readers with a sentence encoder of their own; the last is one that was fine-tuned."""
 TEXT, SEVERAL = "text", "several"
 """Stand for a block where the heads read the response itself, and where their members read different things."""
 ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
@@ -53,7 +61,6 @@ ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
 
 _REASONS: Mapping[str, str] = {
     "encoder|deberta": "its encoder is fine-tuned fold by fold, and of that only scores are kept",
-    "fused-tuned|fused-text-tuned": "one of its members is a fine-tuned encoder, of which only scores are kept",
     "random": "it guesses",
     "mpt|phylolm": "it compares samples of models, and no single traces",
 }

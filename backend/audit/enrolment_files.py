@@ -32,6 +32,7 @@ from backend.readouts.ensemble import Ensemble, sources_of, width_of
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.softmax import GramReadout
 from backend.readouts.stack import CELLS
+from backend.readouts.tuned import TUNED, TunedEncoder
 from backend.readouts.worded import WordedBank
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
@@ -282,6 +283,8 @@ def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
             if member.reads not in GRAMS or member.layers or member.model.weight.shape != (width_of(member.model), c):
                 raise ValueError("a member of a head counts n-grams in a way that is not known")
             _check_columns(member.model.columns, 1 << GRAMS[member.reads].bits)
+        elif isinstance(member.model, TunedEncoder) != member.reads.endswith(f":{TUNED}"):
+            raise ValueError("a member of a head reads in a way that is not known")
         elif member.reads == enrolment.proxy:
             own.update(member.layers)
             if width_of(member.model) != FINGERPRINT_MODES * enrolment.hidden_size * len(member.layers):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from backend.audit.attributor import Attributor
-from backend.audit.beside import models_beside
+from backend.audit.beside import models_beside, named
 from backend.audit.enrolment import Enrolment
 from backend.baselines.embeddings import SentenceEncoder
 from backend.errors import AtlasError
@@ -63,7 +63,8 @@ class Models:
         known = enrolment.facts.get("hashes_beside") or {}
         others: dict[str, Reader | SentenceEncoder] = {}
         asked = models_beside(enrolment)
-        for name, encodes in asked.items():
+        for reads, encodes in asked.items():
+            name = named(reads)
             held, found = _taken(name, self._encoders, self.encode) if encodes else self._reader(name)
             if found and known.get(name) and found != known[name]:
                 raise AtlasError(
@@ -71,7 +72,7 @@ class Models:
                     f"({found[:12]} and {str(known[name])[:12]})",
                     f"Run: python -m jobs proxies install {name}, or make the enrolment again",
                 )
-            others[name] = held
+            others[reads] = held
         reader, found = self._reader(enrolment.proxy)
         for cache, needed in ((self._readers, 1 + len(asked)), (self._encoders, len(asked))):
             while len(cache) > max(MODELS, needed):

@@ -5,7 +5,7 @@ at one block or at several, so the difference of two logits is a sum over tokens
 n-grams; what each adds is spread over the characters that it covers. An ensemble is a sum over members. What another
 proxy's tokens say goes to their characters. A network is split along the plane through its scores at the trace and at
 the mean of the enrolled ones: its parts add up, though other planes would serve as well. What an encoder's embedding
-says belongs to no token.
+says, fine-tuned or not, belongs to no token.
 """
 
 from __future__ import annotations

@@ -189,23 +189,47 @@ class TrainedClassifier:
         """Number of trained weights."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
-    @torch.inference_mode()
     def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
-        """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once."""
-        places: dict[tuple[int, ...], int] = {}
-        ids = tokenise(self.tokenizer, texts, self.settings.max_tokens)
-        which = [places.setdefault(tuple(row), len(places)) for row in ids]
-        different = [list(row) for row in places]
-        order = sorted(range(len(different)), key=lambda i: -len(different[i]))
-        parts = []
-        for low in range(0, len(order), batch):
-            inputs = _batch([different[i] for i in order[low : low + batch]], self.tokenizer, self.device)
-            with _mixed(self.settings, self.device):
-                parts.append(torch.log_softmax(self.model(*inputs).float(), -1).cpu().numpy())
-        scattered = np.concatenate(parts)
-        out = np.empty_like(scattered)
-        out[order] = scattered
-        return out[which]
+        """Log-posteriors of texts (n,): (n, C), float32."""
+        with _mixed(self.settings, self.device):
+            return log_posteriors(self.model, self.tokenizer, texts, self.settings.max_tokens, self.device, batch)
+
+
+@torch.inference_mode()
+def log_posteriors(
+    logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    tokenizer: Any,
+    texts: Sequence[str],
+    max_tokens: int,
+    device: torch.device,
+    batch: int = 64,
+) -> Floats:
+    """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once.
+
+    Parameters
+    ----------
+    logits : callable
+        Token ids and mask, each (B, T), to logits (B, C).
+    tokenizer : Hugging Face tokenizer
+    texts : sequence of str, length n
+    max_tokens : int
+        Where texts are cut, special tokens counted.
+    device : torch.device
+    batch : int
+        Texts in a pass.
+    """
+    places: dict[tuple[int, ...], int] = {}
+    which = [places.setdefault(tuple(row), len(places)) for row in tokenise(tokenizer, texts, max_tokens)]
+    different = [list(row) for row in places]
+    order = sorted(range(len(different)), key=lambda i: -len(different[i]))
+    parts = []
+    for low in range(0, len(order), batch):
+        inputs = _batch([different[i] for i in order[low : low + batch]], tokenizer, device)
+        parts.append(torch.log_softmax(logits(*inputs).float(), -1).cpu().numpy())
+    scattered = np.concatenate(parts)
+    out = np.empty_like(scattered)
+    out[order] = scattered
+    return out[which]
 
 
 def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:

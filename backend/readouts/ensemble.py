@@ -1,9 +1,10 @@
 """Members that read different things, as one head: what a stacked readout is where traces are scored live.
 
-A member reads blocks of a proxy, n-grams of the response, or embeddings; what it counts is a matter of the cell of a
-text (:mod:`backend.readouts.stack`). The log-odds of two candidates are therefore a sum over members. Of a linear
-member they split exactly over what it reads; of a network so does the plane through its score and that of an average
-response (:meth:`backend.readouts.network.NetworkReadout.plane`); an embedding is not split.
+A member reads blocks of a proxy, n-grams of the response, embeddings, or the response itself with an encoder that was
+fine-tuned; what it counts is a matter of the cell of a text (:mod:`backend.readouts.stack`). The log-odds of two
+candidates are therefore a sum over members. Of a linear member they split exactly over what it reads; of a network so
+does the plane through its score and that of an average response
+(:meth:`backend.readouts.network.NetworkReadout.plane`); an embedding, tuned or not, is not split.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout
 from backend.readouts.softmax import GramReadout, spread
 from backend.readouts.stack import Stack
+from backend.readouts.tuned import TunedEncoder
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-Model = LinearProbe | LinearReadout | NetworkReadout | GramReadout | LLMmapModel
+Model = LinearProbe | LinearReadout | NetworkReadout | GramReadout | LLMmapModel | TunedEncoder
 KINDS: Mapping[str, type] = {
     "probe": LinearProbe,
     "discriminant": LinearReadout,
     "network": NetworkReadout,
     "grams": GramReadout,
     "llmmap": LLMmapModel,
+    "tuned": TunedEncoder,
 }
 """Kinds of models in a file."""
 _SHAPES: Mapping[str, Mapping[str, str]] = {
@@ -42,11 +45,12 @@ _SHAPES: Mapping[str, Mapping[str, str]] = {
     "network": {"mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H", "weight": "CH", "bias": "C"},
     "grams": {"columns": "F", "idf": "F", "weight": "FC", "bias": "C"},
     "llmmap": {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"},
+    "tuned": {"head.weight": "CD", "head.bias": "C", "max_tokens": ""},
 }
 """Shape of a model's arrays; equal letters are equal numbers."""
 Material = Mapping[str, Any]
 """What was read of n texts, by the name under which members ask for it: of a proxy block to fingerprints (n, 2 d), of
-n-grams counts (n, buckets), of an encoder features (n, D)."""
+n-grams counts (n, buckets), of an encoder features (n, D), of one that was tuned the texts."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,10 @@ class Member:
     ----------
     reads : str
         Key of a proxy; a kind of n-grams, of :data:`backend.readouts.gram_kinds.GRAMS`; or, with a colon, an encoder
-        and what is embedded, as in :mod:`backend.baselines.embedded`.
+        and what is embedded, as in :mod:`backend.baselines.embedded`, or that it was tuned.
     layers : tuple of int
         Blocks of the proxy, in the order of the coordinates; none for anything else.
-    model : LinearProbe, LinearReadout, NetworkReadout, GramReadout or LLMmapModel
+    model : LinearProbe, LinearReadout, NetworkReadout, GramReadout, LLMmapModel or TunedEncoder
     """
 
     reads: str
@@ -163,6 +167,8 @@ class Ensemble:
 
 def model_arrays(model: Model) -> dict[str, npt.NDArray[Any]]:
     """Every number of a model, by name."""
+    if isinstance(model, TunedEncoder):
+        return model.arrays()
     if not isinstance(model, LLMmapModel):
         return {part.name: getattr(model, part.name) for part in fields(model)}
     weights = {f"head.{name}": value.cpu().numpy() for name, value in model.head.state_dict().items()}
@@ -186,6 +192,8 @@ def model_of(kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
                 raise ValueError(f"the {name} of a member has the wrong shape")
     if "scale" in arrays and not (arrays["scale"] > 0).all():
         raise ValueError("the scale of a member is not positive")
+    if kind == "tuned":
+        return TunedEncoder.from_arrays(arrays)
     kept: dict[str, Any] = {
         name: array.astype(np.intp if name == "columns" else np.float32) for name, array in arrays.items()
     }

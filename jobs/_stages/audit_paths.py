@@ -7,7 +7,7 @@ Whatever reads a proxy's states takes the road of live attribution, with all res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +33,12 @@ from backend.readouts.gram_kinds import GRAMS
 from backend.traces import Trace, View, view_text
 from jobs._stages.audit_heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, trained_numbers
 from jobs._stages.readout_members import TUNED
-from jobs._stages.readout_tuned import tuned_settings
+from jobs._stages.readout_tuned import TUNED as TRAINED
 
 Floats = npt.NDArray[np.float32]
 Scores = Callable[[Sequence[Trace]], Floats]
+SERVED = replace(TRAINED, autocast=False)
+"""How a member that was fine-tuned reads, whatever the products of its training were."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
         grams = sum(numbers(blank_grams(_bank(name), path.classes, traces)) for name in plain)
         run, trained = run + grams, trained + grams
     if encoder:
-        tuned = _classifier(encoder, path.classes, tuned_settings()).parameters
+        tuned = _classifier(encoder, path.classes, SERVED).parameters
         run, trained = run + tuned, trained + tuned
     return {"audit_parameters": run, "trainable_parameters": trained}
 
@@ -128,7 +130,7 @@ def _parts(path: AuditPath, traces: Sequence[Trace]) -> list[Scores]:
     if not path.blocks and not path.members:
         return [_baseline(path, traces)]
     plain, encoder = _members(path)
-    parts = [] if encoder is None else [_tuned(_classifier(encoder, path.classes, tuned_settings()), "r")]
+    parts = [] if encoder is None else [_tuned(_classifier(encoder, path.classes, SERVED), "r")]
     if path.blocks:
         return [*parts, _states(path, plain, traces)]
     return [*parts, *(_grams(_bank(name), path.classes, traces) for name in plain)]

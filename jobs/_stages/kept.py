@@ -11,7 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.enrollable import ENCODED, LIVE, PAPER, STACKED, WORDED, WRITTEN, reads_text
+from backend.audit.enrollable import (
+    EMBEDDED,
+    ENCODER,
+    FUSED_TUNED,
+    LIVE,
+    PAPER,
+    STACKED,
+    TEXT_TUNED,
+    WORDED,
+    WRITTEN,
+    reads_text,
+)
+from backend.baselines.embedded import reads_of
+from backend.baselines.embeddings import DEFAULT_ENCODER
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
@@ -20,6 +33,7 @@ from backend.fingerprints import cache_folder
 from backend.probe import LinearProbe
 from backend.protocol import FOLDS
 from backend.proxies.registry import describe
+from backend.readouts.tuned import TUNED
 from backend.store.writers import replace_rows
 from jobs import _common
 
@@ -41,24 +55,29 @@ def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: in
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
     """The command that makes what an enrolment of a method is made of."""
-    stage = {PAPER: ""} | dict.fromkeys((LIVE, WORDED, *STACKED, *WRITTEN), "readouts")
-    read = "" if reads_text(method) else f" --proxy {proxy.partition('+')[0]} --view {view}"
-    if method in ENCODED:
+    stage = {PAPER: ""} | dict.fromkeys((LIVE, WORDED, *STACKED, *WRITTEN, ENCODER), "readouts")
+    read = "" if reads_text(method) or method == ENCODER else f" --proxy {proxy.partition('+')[0]} --view {view}"
+    if method in EMBEDDED:
         read = f" --model {proxy} --view {view}"
-    named = stage.get(method, "baselines" if reads_text(method) or method in ENCODED else "controls")
+    named = stage.get(method, "baselines" if reads_text(method) or method in EMBEDDED else "controls")
+    members = members_of(method, proxy)
     return (
         f"python -m jobs evaluate{read} --roster {roster}"
         + (f" --limit {limit}" if limit else "")
         + (f" --stage {named} --method {method}" if named else "")
-        + (f" --members {members_of(proxy)}" if "+" in proxy else "")
-        + (" --members word,char" if method == "fused-text" else "")
+        + (f" --members {members}" if members else "")
     )
 
 
-def members_of(proxies: str) -> str:
-    """Usual members of a stack of several proxies, as ``--members`` takes them."""
-    blocks = {key: "+".join(map(str, _common.blocks_at(describe(key).depth))) for key in proxies.split("+")}
-    return ",".join([*(f"{key}:{named}" for key, named in blocks.items()), "network", "word"])
+def members_of(method: str, proxy: str) -> str:
+    """Usual members of a method, as ``--members`` takes them; nothing where it has those that nobody names."""
+    tuned = reads_of(DEFAULT_ENCODER, TUNED)
+    texts = {ENCODER: reads_of(proxy, TUNED), "fused-text": "word,char", TEXT_TUNED: f"word,{tuned}"}
+    if method in texts or not ("+" in proxy or method == FUSED_TUNED):
+        return texts.get(method, "")
+    blocks = {key: "+".join(map(str, _common.blocks_at(describe(key).depth))) for key in proxy.split("+")}
+    states = [f"{key}:{named}" for key, named in blocks.items()]
+    return ",".join([*states, "network", "word", *([tuned] if method == FUSED_TUNED else [])])
 
 
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:

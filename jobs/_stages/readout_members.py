@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from backend.baselines.embedded import reads_of
 from backend.baselines.texts import count_tokens, whole_text
 from backend.errors import AtlasError
 from backend.evaluations.readout_alignment import aligned_load
@@ -40,6 +41,7 @@ from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
 from backend.readouts.regression import fit_experts, fit_regression
 from backend.readouts.stack import cells_of
+from backend.readouts.tuned import TUNED
 from backend.release import BENCHMARKS, Release
 from backend.traces import View
 from jobs import _common
@@ -57,7 +59,7 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 """Conditions, and the response tokens that they leave."""
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
-POOLED, NETWORK, TUNED, FUSED = "pooled", "network", "tuned", "fused"
+POOLED, NETWORK, FUSED = "pooled", "network", "fused"
 REGRESSION, EXPERTS = "regression", "experts"
 SOLVED = (REGRESSION, EXPERTS)
 """Linear members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
@@ -205,7 +207,8 @@ class Scorer:
     def kept(self, member: str) -> KeptMember:
         """What a member reads, and where its models lie."""
         bank = member.rpartition("@")[0]
-        return KeptMember(bank, self.plan.blocks.get(bank, ()), self.models(member))
+        reads = reads_of(self.plan.tuned, TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
+        return KeptMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""

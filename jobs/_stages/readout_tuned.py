@@ -2,7 +2,8 @@
 
 Training is what takes hours here, so only the five inner models of :mod:`backend.evaluations.readouts` are trained:
 each misses two neighbouring folds, serves one of them as its outer model and validates for it on the other. A model
-goes on from its checkpoint, and what it said of its rows is kept.
+goes on from its checkpoint. It is kept in half precision, and only then asked about its rows, so that what is measured
+is what an enrolment serves.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from backend.baselines.finetune import ENCODER, FinetuneSettings, TrainedClassifier, affordable, fine_tune
+from backend.baselines.embeddings import SentenceEncoder
+from backend.baselines.finetune import ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.evaluations.readouts import MODELS, models_of, training_folds
 from backend.protocol import FOLDS
+from backend.readouts.tuned import Texts, TunedEncoder
+from jobs._stages.kept_models import keep_model, model_file
 from jobs._stages.readout_fits import kept_model
 
 Ints = npt.NDArray[np.intp]
@@ -46,7 +50,9 @@ def complete_tuned(
     folder: Path,
     identity: str,
 ) -> float:
-    """Tune the inner models and fill in their scores; a model that is kept is not tuned again.
+    """Tune the inner models and fill in their scores; a model whose scores are kept is not tuned again.
+
+    Scores may be there without their models, from a time when only scores were kept: they serve stacks all the same.
 
     Parameters
     ----------
@@ -64,7 +70,8 @@ def complete_tuned(
         (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
     settings : FinetuneSettings
     folder : Path
-        Where models keep their checkpoints and their scores.
+        Where models are kept, with their checkpoints and their scores; an outer fold's model is the inner one that
+        serves it.
     identity : str
         Of the rows and the settings.
 
@@ -80,16 +87,17 @@ def complete_tuned(
         parts = kept_model(path, identity, [*texts, other])
         if parts is None:
             started = time.perf_counter()
-            network = _train(encoder, model, texts, trained, labels, folds, classes, settings, folder)
+            tuned = _train(encoder, model, texts, trained, labels, folds, classes, settings, folder)
             parts = {"seconds": np.array(time.perf_counter() - started)}
-            parts[f"{other}/0"] = network.log_posterior(elsewhere).astype(np.float16)
+            base = SentenceEncoder(encoder)
+            parts[f"{other}/0"] = tuned.log_posterior(Texts(base, elsewhere)).astype(np.float16)
             for fold in MODELS[model]:
                 inside = np.flatnonzero(folds == fold)
                 # All conditions at once: a short response is the same under several, and is read once.
-                said = network.log_posterior([rows[row] for rows in texts.values() for row in inside])
+                said = tuned.log_posterior(Texts(base, [rows[row] for rows in texts.values() for row in inside]))
                 for condition, part in zip(texts, np.split(said, len(texts)), strict=True):
                     parts[f"{condition}/{models_of(fold).index(model)}"] = part.astype(np.float16)
-            folder.mkdir(parents=True, exist_ok=True)
+            keep_model(folder / model_file(model - FOLDS), tuned)
             scratch = path.with_suffix(".partial.npz")
             np.savez(scratch, identity=np.array(identity), **parts)
             scratch.replace(path)
@@ -109,22 +117,22 @@ def _train(
     encoder: str,
     model: int,
     texts: Mapping[str, Sequence[str]],
-    trained: Sequence[str],
+    lengths: Sequence[str],
     labels: Ints,
     folds: Ints,
     classes: int,
     settings: FinetuneSettings,
     folder: Path,
-) -> TrainedClassifier:
+) -> TunedEncoder:
     rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-    whole, *copies = ([texts[condition][row] for row in rows] for condition in trained)
+    whole, *copies = ([texts[condition][row] for row in rows] for condition in lengths)
     with tqdm(desc=f"model {model}", unit="step") as bar:
 
         def progress(done: int, steps: int) -> None:
             bar.total = steps
             bar.update(done - bar.n)
 
-        return fine_tune(
+        trained = fine_tune(
             encoder,
             whole,
             labels[rows],
@@ -136,3 +144,4 @@ def _train(
             device="cuda" if torch.cuda.is_available() else "cpu",
             progress=progress,
         )
+    return TunedEncoder.of(trained)

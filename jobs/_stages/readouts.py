@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrollable import LINEAR
+from backend.audit.enrollable import ENCODER, FUSED_TUNED, LINEAR, TEXT_TUNED
 from backend.errors import AtlasError
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import fuse, transfer
@@ -58,12 +58,11 @@ from jobs._stages.readout_members import (
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
-ENCODER = "encoder-lengths"
 READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
     *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", "fused-text-tuned", LINEAR, FUSED, "fused-tuned", LIVE, WORDED),
+    *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
 ALONE = (LIVE, WORDED, *SOLVED)
@@ -128,7 +127,7 @@ def plan_of(asked: Asked) -> Plan:
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
     """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
 
-    Stacks with a tuned encoder have names of their own: of an encoder only scores are kept, and they cannot score live.
+    Stacks with a tuned encoder have names of their own: they stand beside those without.
     """
     out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
     together = "+".join(plan.blocks)
@@ -216,8 +215,7 @@ def _stack(
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
-        if not any(member.startswith(f"{TUNED}-") for member in members):  # of a tuned encoder only scores are kept
-            keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
+        keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
         clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
@@ -278,7 +276,7 @@ def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[st
         if not plan.blocks:
             kind = "readouts-text"
         elif plan.tuned:
-            kind = "readouts-tuned" if methods & {ENCODER, f"fused-{TUNED}", f"fused-text-{TUNED}"} else None
+            kind = "readouts-tuned" if methods & {ENCODER, FUSED_TUNED, TEXT_TUNED} else None
         else:
             kind = "readouts-alone" if methods & {*ALONE} else "readouts"
         if kind:

@@ -15,7 +15,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped, known_sources
 from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import ENCODED, ONE_BLOCK, reads_text, why_not
+from backend.audit.enrollable import ENCODED, ENCODER, ONE_BLOCK, reads_text, why_not
 from backend.audit.intake import Columns
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
@@ -314,7 +314,7 @@ def told(one: Ecosystem, brings: Brought) -> str:
     method, *rest = one.reader.split("/")
     who = "The text of responses is scored" if reads_text(method) else f"{one.proxy} reads {read}"
     if method in ENCODED:
-        who = f"{rest[0]} embeds {VIEW_TOLD.get(rest[1], rest[1])}"
+        who = f"{rest[0]}{', fine-tuned,' * (method == ENCODER)} embeds {VIEW_TOLD.get(rest[1], rest[1])}"
     elif rest and "+" in rest[0]:
         who = f"{rest[0].replace('+', ' and ')} read {read}"
     what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "

@@ -22,7 +22,7 @@ from atlas.pages.attribute.validated import validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
-from backend.audit.enrollable import ENCODED, LINEAR, NETWORKS, WORDED, reads_text
+from backend.audit.enrollable import ENCODED, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, WORDED, reads_text
 from backend.store import queries
 
 QUESTIONS = {
@@ -108,16 +108,15 @@ def _split(reader: str) -> str:
     method, _, rest = reader.partition("/")
     states = "the states of the proxies" if "+" in rest else "the proxy's states"
     words = "the weighed n-grams of the response"
+    tuned = ", and beside that an embedding of the whole text, whose share of the "
     if method in ENCODED:
         return "What scores is an embedding of the whole text, so that its share of the "
     if reads_text(method):
-        return f"What scores is linear in {words}, so the "
+        return f"What scores is linear in {words}{tuned if method == TEXT_TUNED else ', so the '}"
     if method in NETWORKS:
-        also = f" and {words}" if method == "fused" else ""
-        return (
-            f"What scores reads {states}{also}; its network is replaced by the plane through this response and an "
-            "average one, and with that the "
-        )
+        also = f" and {words}" if method in ("fused", FUSED_TUNED) else ""
+        plane = "its network is replaced by the plane through this response and an average one"
+        return f"What scores reads {states}{also}; {plane}{tuned if method == FUSED_TUNED else ', and with that the '}"
     return f"What scores is linear in {f'{states} and {words}' if method in (WORDED, LINEAR) else states}, so the "
 
 
@@ -317,7 +316,7 @@ def tokens(report: Report, live: Component, made: Component, known: Mapping[str,
             _split(report["method"]["reader"]),
             shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
             " of two candidates belongs to no word; it is spread evenly."
-            if report["method"]["reader"].partition("/")[0] in ENCODED
+            if report["method"]["reader"].partition("/")[0] in (*ENCODED, TEXT_TUNED, FUSED_TUNED)
             else " of two candidates split exactly over the words of a response. Hover a word for its share.",
             _beyond_words(report),
         ],
