@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import io
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from backend.errors import AtlasError
+from jobs._started import chromium, served
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -57,7 +49,6 @@ PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
     "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
-START_S = 60.0
 ANSWER_S = 180.0
 SETTLE_S = 1.5
 """What fonts, the WebGL scene and a new size need."""
@@ -76,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Take the pictures."""
     arguments.to.mkdir(parents=True, exist_ok=True)
-    with _served() as url, _browser() as driver:
+    with served() as url, chromium() as driver:
         for name, (path, choices, sizes) in PAGES.items():
             if arguments.only and not name.startswith(arguments.only):
                 continue
@@ -90,66 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
                     file.write_bytes(_picture(driver, width, height, link))
                     print(file.name, flush=True)
     return 0
-
-
-@contextlib.contextmanager
-def _served() -> Iterator[str]:
-    """The atlas, started as a user would start it, on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    environment = {**os.environ, "ATLAS_HOST": "127.0.0.1", "ATLAS_PORT": str(port)}
-    server = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/health", timeout=5):
-                    break
-            except (urllib.error.URLError, OSError):
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise AtlasError("The atlas did not start", "Run python app.py and read what it says") from None
-                time.sleep(0.3)
-        yield url
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@contextlib.contextmanager
-def _browser() -> Iterator[WebDriver]:
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-    except ImportError as error:
-        raise AtlasError("selenium is not installed", "Run: pip install -e .[dev]") from error
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    chromedriver = shutil.which("chromedriver")
-    if not chromium or not chromedriver:
-        raise AtlasError("Chromium is not installed", "On Debian run: apt-get install chromium chromium-driver")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = chromium
-        for flag in (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-dev-shm-usage",
-            "--enable-unsafe-swiftshader",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-first-run",
-            "--disable-quic",
-            "--hide-scrollbars",
-            f"--user-data-dir={profile}",
-        ):
-            options.add_argument(flag)
-        driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-        try:
-            yield driver
-        finally:
-            driver.quit()
 
 
 def _open(driver: WebDriver, url: str, pressed: Sequence[tuple[str, str]] = ()) -> None:
