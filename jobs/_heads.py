@@ -219,14 +219,21 @@ def checked(
     return furthest
 
 
-def of_states(enrolment: Enrolment, rows: Slice) -> Said:
-    """What heads say of stored fingerprints of whole responses."""
+def of_states(enrolment: Enrolment, rows: Slice, traces: Sequence[Trace] | None = None) -> Said:
+    """What heads say of stored fingerprints of whole responses.
+
+    Banks, and heads with n-grams beside them, also ask for the traces, length n in the order of the rows.
+    """
+    cells, counts = np.zeros(len(rows.labels), dtype=np.intp), None
+    if traces is not None:
+        texts = [whole(trace.response) for trace in traces]
+        cells, counts = cells_of(count_tokens(truncation_tokenizer(), traces), texts), enrolment.counts(texts)
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
         variant = enrolment.form.variant if enrolment.form else "full"
         by_layer = {layer: rows.load(layer, variant)[chosen] for layer in head.layers}
-        cells = np.zeros(int(chosen.sum()), dtype=np.intp)
-        return head.log_posterior(enrolment.coordinates(head, by_layer), cells), 0.0
+        words = None if counts is None else counts[np.flatnonzero(chosen)]
+        return head.log_posterior(enrolment.coordinates(head, by_layer, words), cells[chosen]), 0.0
 
     return said
 

@@ -3,7 +3,8 @@
 TRACES is JSONL, CSV, Parquet or a chat log with a column that says whom a response is from; what python -m jobs collect
 writes is one. The enrolment is one file in enrolments/ of the data folder; it holds numbers, names and hashes, and no
 text. An ecosystem also gets rows in the work database, which is published, so that it stands in the header of the
-atlas; of several in a row, all but the last can do without (--no-publish).
+atlas; of several in a row, all but the last can do without (--no-publish). What a roster's enrolment says of held-out
+groups is written beside it, as python -m jobs cases does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from jobs._enrolments import enrolment_of, sample_enrolment
 from jobs._labelled import Asked, check_name, enrol
 from jobs._stages.readout_live import live_blocks
 from jobs._stages.readouts import READ
+from jobs.cases import fills_groups, keep_answers, reads_stored
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
                 made = enrolment_of(
                     release, proxy, view, roster, layer=arguments.layer, limit=arguments.limit, method=method
                 )
-                _write(made, folder)
+                kept = _write(made, folder)
+                if arguments.limit is None and reads_stored(kept) and fills_groups(kept):
+                    keep_answers(kept, release, folder.parent)
     else:
         made = _ecosystem(arguments, folder)
         if arguments.no_publish:
@@ -195,10 +199,11 @@ def _families(path: Path | None) -> Mapping[str, str] | None:
         raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
 
 
-def _write(enrolment: Enrolment, folder: Path) -> None:
+def _write(enrolment: Enrolment, folder: Path) -> Enrolment:
     path = folder / f"{enrolment.name}.npz"
     kept = save_enrolment(enrolment, path)
     print(
         f"Written: {path.name}, {len(kept.sources)} sources, {len(kept.heads)} heads, "
         f"{path.stat().st_size / 1e6:.1f} MB, sha256 {kept.sha256[:12]}"
     )
+    return kept

@@ -11,16 +11,20 @@ import pytest
 
 from backend.audit.enrolment_files import load_enrolment, save_enrolment
 from backend.audit.fitted import shortened
+from backend.audit.held_out import answered, cases, grouping
+from backend.audit.held_out_files import load_answers
 from backend.audit.matched import accuracy_of_one
 from backend.audit.windows import standardised
 from backend.baselines.texts import cut_responses
 from backend.errors import AtlasError
+from backend.protocol import fold_of_prompts
 from backend.readouts.stack import cells_of
 from backend.release import Release
 from backend.store.audit_queries import validation
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
-from jobs import _common
+from jobs import _common, _heads
+from jobs.__main__ import main
 from jobs._enrolments import enrolment_of
 from jobs._stages import (
     Asked,
@@ -80,12 +84,39 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     assert made.attachments["signatures.vectors"].shape == (len(made.sources), 2 * made.hidden_size)
 
 
+def test_answers_to_held_out_groups_are_those_of_the_evaluation(
+    world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_heads, "truncation_tokenizer", lambda: tokenizer)
+    data, name = tmp_path / "data", "165-way-reader-paper-invented-ur"
+    made = enrolment_of(world, "invented", "ur", "165-way", method="reader-paper")
+    save_enrolment(made, data / "enrolments" / f"{name}.npz")
+    refit = enrolment_of(world, "invented", "ur", "165-way", refit=True, name="all")
+    save_enrolment(refit, data / "enrolments" / "all.npz")
+    command = ["cases", "--release", str(world.root), "--to", str(data)]
+    assert main([*command, "--k", "5"]) == 0
+    said = capsys.readouterr().out
+    answers = load_answers(name, data)
+    kept = np.load(kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
+    groups = grouping(len(made.sources), fold_of_prompts(world.records("agent500").prompt_ids), 5)
+    source, score, lead = answered(kept, groups)
+    assert (answers.truth == groups.truth).all() and (answers.source == source).all()
+    assert np.allclose(answers.score, score, atol=0.01) and np.allclose(answers.lead, lead, atol=0.01)
+    assert f"{answers.right:,} are attributed to their own source" in said and "no table is here" in said
+    held = cases(answers, load_enrolment(data / "enrolments" / f"{name}.npz"), world.records("agent500"), 10)
+    assert {case.source for case in held} == set(made.sources)
+    for wrong, reason in ((["--k", "6"], "do not all hold 6 prompts"), (["--enrolment", "all"], "'all' is no publi")):
+        assert main([*command, *wrong]) == 2
+        assert reason in capsys.readouterr().err
+
+
 def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (baselines, readout_members):
         monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer)
         monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
+    monkeypatch.setattr(_heads, "truncation_tokenizer", lambda: tokenizer)
     with pytest.raises(AtlasError, match="--roster 165-way --stage readouts --method lda-live"):
         enrolment_of(world, "invented", "ur", "165-way")
     asked = Asked("invented", ["ur"], ["165-way"], methods=("lda-live",), members="invented:1+2")
@@ -114,6 +145,9 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
             test = folds == head.fold
             here = {layer: part[test] for layer, part in by_layer.items()}
             assert np.allclose(head.log_posterior(made.coordinates(head, here), cells[test]), kept[test], atol=1e-5)
+            if variant == "full":
+                said = _heads.of_states(made, rows, traces[: len(rows.labels)])(head, test)[0]
+                assert np.allclose(said, kept[test], atol=1e-5)
     accuracy = found.set_index("k")["value"]
     held = np.load(folder / "log_posteriors.t64.npy")
     assert accuracy[1] == pytest.approx((held.argmax(1) == rows.labels).mean())
