@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -25,7 +25,7 @@ from backend.evidence import accumulate
 from backend.probe import standardiser
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 from backend.readouts.estimators import ShrinkageDiscriminant
-from backend.readouts.regression import fit_experts, fit_regression
+from backend.readouts.regression import fit_experts, fit_regression, within_families
 from backend.release import Release, default_release
 from jobs._common import Slice, slice_of
 
@@ -76,11 +76,7 @@ def trial(rows: Slice, blocks: Sequence[int], penalties: Sequence[float]) -> Non
     for penalty in penalties:
         started = time.perf_counter()
         found = fit_experts(seen, truth, families, discriminant, penalty)
-        experts, out = found.scores(asked), plain.copy()
-        for family in np.unique(families):
-            siblings = np.flatnonzero(families == family)
-            within = log_softmax(experts[:, siblings], axis=1)
-            out[:, siblings] = within + logsumexp(plain[:, siblings], axis=1, keepdims=True)
+        out = within_families(plain, found.scores(asked), families)
         told(f"discriminants, experts within families, penalty {penalty:g}", out, rows.prompt_folds, started)
 
 

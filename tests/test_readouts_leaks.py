@@ -32,7 +32,7 @@ SETTINGS = SoftmaxSettings(features=500, epochs=4, batch=32)
 UNITS = NetworkSettings(hidden=12, epochs=8, batch=32, rate=0.02, dropout=0.0)
 MEMBERS = ["lda", "network", "word"]
 FAMILIES = np.array([0, 0, 0, 1, 1, 1])
-SOLVED = ("regression", "experts")
+ALONE = ("regression", "experts")
 """Carried to a minimum, and in no stack."""
 
 
@@ -54,7 +54,7 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
     """Scores of all members, fitted on some rows and asked about the same or others."""
     again, again_words = rows if again is None else again, words if again_words is None else again_words
     moments = fold_moments(lambda some: rows[some], WIDTH, labels, FOLD, CLASSES)
-    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in (*MEMBERS, *SOLVED)}
+    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in (*MEMBERS, *ALONE)}
     bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
     score_discriminants(lambda some: again[some], FOLD, bank, out)
     counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
@@ -112,7 +112,7 @@ def test_permuted_labels_give_chance():
         labels = rng.permutation(LABELS)
         out, _ = scored(states(repeat), texts(repeat), labels)
         hits.append((fused(out, labels).posteriors["clean"].argmax(1) == labels).mean())
-        alone.append([(out[name][0].argmax(1) == labels).mean() for name in SOLVED])
+        alone.append([(out[name][0].argmax(1) == labels).mean() for name in ALONE])
     error = np.sqrt(1 / CLASSES * (1 - 1 / CLASSES) / (3 * len(LABELS)))
     assert abs(np.mean(hits) - 1 / CLASSES) < 4 * error
     assert np.abs(np.mean(alone, axis=0) - 1 / CLASSES).max() < 4 * error

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from backend.probe import fit_probe, standardiser
 from backend.readouts import regression
 from backend.readouts.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
-from backend.readouts.regression import fit_experts, fit_regression, minimum
+from backend.readouts.regression import fit_experts, fit_regression, minimum, within_families
 
 CLASSES, WIDTH = 6, 9
 FAMILIES = np.array([0, 0, 0, 1, 1, 2])
@@ -77,7 +77,7 @@ def test_an_offset_is_added_to_the_scores():
     assert check_grad(loss, nowhere, weight.ravel().astype(np.float64)) < 1e-3
 
 
-def test_experts_move_siblings_against_each_other_and_leave_the_mean_of_a_family():
+def test_experts_move_siblings_against_each_other_and_families_keep_what_they_have():
     rows, labels = clouds()
     base = ShrinkageDiscriminant().fit(rows, labels).readout_
     found = fit_experts(rows, labels, FAMILIES, base, 0.01)
@@ -98,6 +98,15 @@ def test_experts_move_siblings_against_each_other_and_leave_the_mean_of_a_family
         slow[np.arange(len(truth)), truth].mean()
         > log_softmax(before[own][:, siblings], 1)[np.arange(len(truth)), truth].mean()
     )
+
+    bound = within_families(base.log_posterior(rows), after, FAMILIES)
+    for family in range(3):
+        inside = np.flatnonzero(family == FAMILIES)
+        share = np.exp(base.log_posterior(rows))[:, inside].sum(1)
+        np.testing.assert_allclose(np.exp(bound)[:, inside].sum(1), share, atol=1e-5)
+        np.testing.assert_allclose(
+            np.exp(bound)[:, inside], share[:, None] * np.exp(log_softmax(after[:, inside], 1)), atol=1e-5
+        )
 
 
 def test_estimators_answer_as_the_functions_do():

@@ -33,7 +33,6 @@ MEMBERS: Mapping[str, str] = {
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
-    "experts": "Discriminants, whole responses, experts within families",
     "regression": "Regression, whole responses",
     "network": "Network",
     "ngram-word-lengths": "Word n-grams, every length",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import log_softmax, logsumexp
 
 from backend.probe import standardiser
 from backend.readouts.discriminant import LinearReadout
@@ -67,7 +68,8 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
     Returns
     -------
     LinearReadout
-        The weights that are added sum to zero over the siblings, so that the mean score of a family stays what it was.
+        Of scores that tell siblings apart. What they say of families is worth nothing: a family whose siblings are
+        spread further gets more of it (:func:`within_families`).
 
     Raises
     ------
@@ -88,6 +90,30 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
         weight[:, siblings] += added
         bias[siblings] += shift + (base.centre - mean) @ added
     return LinearReadout(base.centre, weight, bias)
+
+
+def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
+    """Siblings told apart by experts, families by somebody else.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (n, C)
+        What a family has stays what it is here.
+    experts : ndarray of shape (n, C)
+        Scores, compared within a family alone.
+    families : ndarray of shape (C,)
+
+    Returns
+    -------
+    ndarray of shape (n, C), float32
+        Log-posteriors.
+    """
+    out = np.empty_like(log_posteriors, dtype=np.float32)
+    for family in np.unique(families):
+        siblings = np.flatnonzero(families == family)
+        mass = logsumexp(log_posteriors[:, siblings], axis=1, keepdims=True)
+        out[:, siblings] = log_softmax(experts[:, siblings], axis=1) + mass
+    return out
 
 
 def minimum(
@@ -133,6 +159,6 @@ def minimum(
         torch.autograd.backward(out)
         return out
 
-    search.step(loss)  # type: ignore[arg-type]
+    search.step(loss)  # type: ignore[no-untyped-call]
     found: tuple[Floats, Floats] = free[0].detach().numpy(), free[1].detach().numpy()
     return found

@@ -39,7 +39,7 @@ from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.discriminant import LinearReadout
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
-from backend.readouts.regression import fit_experts, fit_regression
+from backend.readouts.regression import fit_regression
 from backend.readouts.stack import cells_of
 from backend.readouts.tuned import TUNED
 from backend.release import BENCHMARKS, Release
@@ -60,9 +60,8 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
-REGRESSION, EXPERTS = "regression", "experts"
-SOLVED = (REGRESSION, EXPERTS)
-"""Linear members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
+REGRESSION = "regression"
+"""A linear member that is carried to the minimum of its loss; it stands alone, in no stack of others."""
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
@@ -89,10 +88,8 @@ class Plan:
         Of the networks that read the same blocks, None for none.
     tuned : str or None
         Encoder that is fine-tuned on the responses, None for none.
-    solved : tuple of str
-        Of :data:`SOLVED`, on the same blocks.
-    penalty : float
-        Theirs.
+    penalty : float or None
+        Of regression on the same blocks, None for none.
     """
 
     blocks: Mapping[str, tuple[int, ...]]
@@ -101,8 +98,7 @@ class Plan:
     shrinkage: float = 0.1
     network: NetworkSettings | None = None
     tuned: str | None = None
-    solved: tuple[str, ...] = ()
-    penalty: float = 1e-2
+    penalty: float | None = None
 
     def members(self, what: str) -> list[str]:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
@@ -196,7 +192,7 @@ class Scorer:
         if self.plan.tuned and f"{TUNED}-{self.plan.tuned}@{POOLED}" in members:
             self._tuned(self.plan.tuned)
         for proxy in self.plan.blocks:
-            for part in (NETWORK, *SOLVED):
+            for part in (NETWORK, REGRESSION):
                 if f"{proxy}@{part}" in members:
                     self._fits(proxy, part)
 
@@ -280,14 +276,14 @@ class Scorer:
             self._keep(condition, name, kind, out[condition])
 
     def _fits(self, proxy: str, part: str) -> None:
-        """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
+        """A member that is kept model by model: a network, or regression."""
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         name = f"{proxy}@{part}"
         if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
         seconds = complete_fits(
-            self._network(proxy) if part == NETWORK else self._solved(proxy, part),
+            self._network(proxy) if part == NETWORK else self._regression(proxy),
             {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
             self.folds,
             {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
@@ -310,19 +306,13 @@ class Scorer:
 
         return fit
 
-    def _solved(self, proxy: str, part: str) -> Callable[[int], LinearReadout]:
-        load, width = self._load(self.rows[proxy], proxy, CLEAN)
-        families = np.unique(self.any_rows.families, return_inverse=True)[1]
-        bases: dict[int, LinearReadout] = {}
+    def _regression(self, proxy: str) -> Callable[[int], LinearReadout]:
+        assert self.plan.penalty
+        load, penalty = self._load(self.rows[proxy], proxy, CLEAN)[0], self.plan.penalty
 
         def fit(model: int) -> LinearReadout:
             seen = self._seen(model)
-            if part == EXPERTS:
-                if not bases:
-                    moments = fold_moments(load, width, self.labels, self.folds, self.classes)
-                    bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
-                return fit_experts(load(seen), self.labels[seen], families, bases[model], self.plan.penalty)
-            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty)
+            return fit_regression(load(seen), self.labels[seen], self.classes, penalty)
 
         return fit
 
@@ -413,10 +403,8 @@ class Scorer:
         own: list[object]
         if bank in self.plan.blocks:
             part = member.rpartition("@")[2]
-            settings: object = repr(self.plan.network) if part == NETWORK else self.plan.shrinkage
-            if part in SOLVED:
-                families = self.any_rows.families if part == EXPERTS else ()
-                settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
+            of_part = {NETWORK: repr(self.plan.network), REGRESSION: ["penalty", self.plan.penalty]}
+            settings = of_part.get(part, self.plan.shrinkage)
             read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
             stores = [repr(rows.store.identity()) for rows in read]
             own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
