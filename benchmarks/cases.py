@@ -38,7 +38,7 @@ from backend.audit.held_out_files import load_answers
 from backend.errors import AtlasError
 from backend.release import Release, default_release
 from backend.store.database import Generation, default_data_folder
-from backend.store.queries import seed_accuracy
+from backend.store.result_queries import seed_accuracy
 from jobs._started import chromium, served
 
 if TYPE_CHECKING:
@@ -94,16 +94,12 @@ def by_page(url: str, enrolment: str) -> Iterator[Ask]:
 
         def ask(case: Case, file: Path) -> Report:
             driver.get(f"{url}/attribute?{urlencode({'ecosystem': enrolment, 'claim': case.source})}")
-            _until(
-                driver, "return document.querySelector('#attr-ecosystem')?.value.startsWith(arguments[0])", enrolment
-            )
             _until(driver, "return document.querySelector('#attr-claim')?.value")
             _until(driver, SETTLED)
-            drop = _until(driver, "return document.querySelector('#attr-drop input[type=file]')")
-            drop.send_keys(str(file))
+            _until(driver, "return document.querySelector('#attr-drop input[type=file]')").send_keys(str(file))
             for button in ("#attr-go", ".exports .button[id*=json]"):
                 _until(driver, PRESSED, button)
-            saved = _found(Path(folder))
+            saved = _wait(lambda: next(Path(folder).glob("attribution-*.json"), None), "the report, saved")
             report: Report = json.loads(saved.read_text("utf-8"))
             saved.unlink()
             driver.execute_script("sessionStorage.clear()")
@@ -114,32 +110,26 @@ def by_page(url: str, enrolment: str) -> Iterator[Ask]:
 
 
 SETTLED = (
-    "return new URL(location.href).searchParams.has('roster') && document.title !== 'Updating...' "
-    "&& !document.querySelector('[data-dash-is-loading=true]')"
+    "return new URL(location.href).searchParams.has('roster') && window.atlasDropsWatched === true "
+    "&& document.title !== 'Updating...' && !document.querySelector('[data-dash-is-loading=true]')"
 )
 """The page has written its whole state into its address, and nothing is under way."""
 PRESSED = "const e = document.querySelector(arguments[0]); if (!e || e.disabled) return false; e.click(); return true"
 WAYS = {"rest": by_rest, "command": by_command, "page": by_page}
 
 
+def _wait(look: Callable[[], Any], told: str) -> Any:
+    """What a look finds as soon as it finds something."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AtlasError(f"In the page waited in vain: {told}", "Open it in a browser")
+        time.sleep(0.1)
+    return found
+
+
 def _until(driver: WebDriver, script: str, *arguments: str) -> Any:
-    """What a script returns as soon as that is something true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := driver.execute_script(script, *arguments)):
-        if time.monotonic() > deadline:
-            raise AtlasError(f"The page did not come so far: {script} {' '.join(arguments)}", "Open it in a browser")
-        time.sleep(0.1)
-    return found
-
-
-def _found(folder: Path) -> Path:
-    """The report that a browser saves."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := next(folder.glob("attribution-*.json"), None)):
-        if time.monotonic() > deadline:
-            raise AtlasError("The page did not save its report", "Open it in a browser")
-        time.sleep(0.1)
-    return found
+    return _wait(lambda: driver.execute_script(script, *arguments), f"{script} {' '.join(arguments)}")
 
 
 def chosen(roster: str, reader: str | None) -> tuple[Enrolment, Answers]:

@@ -23,7 +23,7 @@ from backend.protocol import GROUPING_SEEDS
 from backend.release import Release
 from backend.store.builds import code_version, host, portable
 from backend.store.database import Generation, default_data_folder
-from backend.store.queries import seed_accuracy
+from backend.store.result_queries import seed_accuracy
 from jobs import _common
 from jobs._heads import of_states
 

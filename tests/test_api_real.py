@@ -23,7 +23,7 @@ from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.release import Release
 from backend.store.database import Generation, default_data_folder
-from backend.store.queries import seed_accuracy
+from backend.store.result_queries import seed_accuracy
 from backend.traces import Trace
 from jobs.__main__ import main
 from jobs._enrolments import Sample

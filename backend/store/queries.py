@@ -334,21 +334,6 @@ def metric_curve(
     )
 
 
-def seed_accuracy(
-    cursor: Cursor, reader: str, roster: str, k: int, seed: int, benchmark: str = "agent500"
-) -> tuple[float, int] | None:
-    """Accuracy over all groups of one grouping seed, and how many groups these are; None where it is not measured."""
-    row = cursor.execute(
-        """
-        SELECT value, n FROM attribution_metrics
-        WHERE reader = ? AND roster = ? AND k = ? AND seed = ? AND benchmark = ? AND condition = 'clean'
-            AND metric = 'accuracy' AND reduction = 'pooled'
-        """,
-        [reader, roster, k, seed, benchmark],
-    ).fetchone()
-    return None if row is None else (float(row[0]), int(row[1]))
-
-
 def fold_spread(
     cursor: Cursor,
     reader: str,
