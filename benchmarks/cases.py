@@ -7,7 +7,7 @@ protocol's groups, drawn by a fixed seed over all folds and as many sources as t
 started; every case is posted to ``/api/attribute``, given to a ``python -m jobs attribute`` of its own, and put into
 the page by a headless Chromium, which saves the report. Printed are, for every way, the accuracy beside the one that
 the evaluation states for these very cases, the cases that are attributed to the same source as there, how far their
-scores lie apart at most (nats; other batches round differently), and seconds with all starts; and for every two ways
+scores lie apart at most (nats; other engines round differently), and seconds with all starts; and for every two ways
 the cases whose scores are identical: every log-posterior of every trace, and score and probability of every source.
 Exit status 1 if an answer or a score differs, 2 without the release (ATLAS_RELEASE) or an enrolment.
 """

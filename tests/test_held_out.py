@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.held_out import OTHER_BATCH, Answers, Grouping, answered, attributed, cases, drawn, grouping
+from backend.audit.held_out import OTHER_ENGINE, Answers, Grouping, answered, attributed, cases, drawn, grouping
 from backend.audit.held_out_files import answers_file, load_answers, save_answers
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
@@ -100,10 +100,10 @@ def test_a_case_holds_its_traces(answers: Answers, enrolment: Enrolment, records
 
     case = held[0]
     other = next(source for source in SOURCES if source != case.answer)
-    rows = [{"source": other, "score": case.score - 3}, {"source": case.answer, "score": case.score + OTHER_BATCH / 2}]
+    rows = [{"source": other, "score": case.score - 3}, {"source": case.answer, "score": case.score + OTHER_ENGINE / 2}]
     report = {"results": {"candidates": rows}}
     assert attributed(report)["source"] == case.answer and case.as_kept(report)
-    assert not replace(case, score=case.score + 2 * OTHER_BATCH).as_kept(report)
+    assert not replace(case, score=case.score + 2 * OTHER_ENGINE).as_kept(report)
     assert not replace(case, answer=other).as_kept(report)
 
 
