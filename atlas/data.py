@@ -62,6 +62,7 @@ METHOD_NAMES = {
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
     "regression": "Regression, whole responses",
+    "experts": "Experts within families, whole responses",
     "lda-live": "Discriminants, live",
     "fused-live": "Discriminants and word n-grams, live",
     "network": "Network",
@@ -85,7 +86,7 @@ METHOD_NAMES = {
 METHOD_GROUPS = (
     (PAPER_METHOD, "READER"),
     (
-        "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|network|states",
+        "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states",
         "READER, parts and other readouts",
     ),
     ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),

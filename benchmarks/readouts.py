@@ -25,7 +25,8 @@ from backend.evidence import accumulate
 from backend.probe import standardiser
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 from backend.readouts.estimators import ShrinkageDiscriminant
-from backend.readouts.regression import fit_experts, fit_regression, within_families
+from backend.readouts.experts import fit_experts
+from backend.readouts.regression import fit_regression
 from backend.release import Release, default_release
 from jobs._common import Slice, slice_of
 
@@ -66,8 +67,7 @@ def trial(rows: Slice, blocks: Sequence[int], penalties: Sequence[float]) -> Non
     seen, asked, truth = (seen - mean) / scale, (asked - mean) / scale, labels[train]
     started = time.perf_counter()
     discriminant = ShrinkageDiscriminant(0.1).fit(seen, truth).readout_
-    plain = discriminant.log_posterior(asked)
-    told("discriminants", plain, rows.prompt_folds, started)
+    told("discriminants", discriminant.scores(asked), rows.prompt_folds, started)
     for penalty in penalties:
         started = time.perf_counter()
         found = fit_regression(seen, truth, classes, penalty)
@@ -75,8 +75,7 @@ def trial(rows: Slice, blocks: Sequence[int], penalties: Sequence[float]) -> Non
     families = np.unique(rows.families, return_inverse=True)[1]
     for penalty in penalties:
         started = time.perf_counter()
-        found = fit_experts(seen, truth, families, discriminant, penalty)
-        out = within_families(plain, found.scores(asked), families)
+        out = fit_experts(seen, truth, families, discriminant, penalty).log_posterior(asked)
         told(f"discriminants, experts within families, penalty {penalty:g}", out, rows.prompt_folds, started)
 
 

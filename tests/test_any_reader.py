@@ -73,7 +73,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, R
             assert main([*read, "--benchmark", "math100", "--lengths", "full"]) == 0
             assert main(["evaluate", *shared, "--proxy", proxy]) == 0
         assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "controls", "--layers", "3"]) == 0
-        for members in ("tiny:2+3,network,regression,word,char", "tiny:2+3,other:2,network,word"):
+        for members in ("tiny:2+3,network,regression,experts,word,char", "tiny:2+3,other:2,network,word"):
             assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "readouts", "--members", members]) == 0
         tuned = ["--members", "tiny:2+3,network,word,bert:tuned"]
         tuned += ["--method", f"{ENCODER},{FUSED_TUNED},{TEXT_TUNED}"]

@@ -19,9 +19,10 @@ from backend.evaluations.readout_members import (
 from backend.evaluations.readouts import MODELS, fuse, models_of, training_folds, transfer, validation
 from backend.protocol import FOLDS
 from backend.readouts.domain import balanced, balancing_bias
+from backend.readouts.experts import fit_experts
 from backend.readouts.grams import count_grams
 from backend.readouts.network import NetworkSettings, fit_network
-from backend.readouts.regression import fit_experts, fit_regression
+from backend.readouts.regression import fit_regression
 from backend.readouts.softmax import SoftmaxSettings
 from jobs._stages.readout_calibration import Calibrator
 
@@ -32,7 +33,7 @@ SETTINGS = SoftmaxSettings(features=500, epochs=4, batch=32)
 UNITS = NetworkSettings(hidden=12, epochs=8, batch=32, rate=0.02, dropout=0.0)
 MEMBERS = ["lda", "network", "word"]
 FAMILIES = np.array([0, 0, 0, 1, 1, 1])
-ALONE = ("regression", "experts")
+SOLVED = ("regression", "experts")
 """Carried to a minimum, and in no stack."""
 
 
@@ -54,7 +55,7 @@ def scored(rows: np.ndarray, words: list[str], labels=LABELS, again=None, again_
     """Scores of all members, fitted on some rows and asked about the same or others."""
     again, again_words = rows if again is None else again, words if again_words is None else again_words
     moments = fold_moments(lambda some: rows[some], WIDTH, labels, FOLD, CLASSES)
-    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in (*MEMBERS, *ALONE)}
+    out = {name: np.empty(scores_shape(len(rows), CLASSES), dtype=np.float32) for name in (*MEMBERS, *SOLVED)}
     bank = {"lda": fit_discriminants(moments, 0.1, range(len(MODELS)))}
     score_discriminants(lambda some: again[some], FOLD, bank, out)
     counts = {True: count_grams(words, "word", (1, 2), 12), False: count_grams(again_words, "word", (1, 2), 12)}
@@ -112,7 +113,7 @@ def test_permuted_labels_give_chance():
         labels = rng.permutation(LABELS)
         out, _ = scored(states(repeat), texts(repeat), labels)
         hits.append((fused(out, labels).posteriors["clean"].argmax(1) == labels).mean())
-        alone.append([(out[name][0].argmax(1) == labels).mean() for name in ALONE])
+        alone.append([(out[name][0].argmax(1) == labels).mean() for name in SOLVED])
     error = np.sqrt(1 / CLASSES * (1 - 1 / CLASSES) / (3 * len(LABELS)))
     assert abs(np.mean(hits) - 1 / CLASSES) < 4 * error
     assert np.abs(np.mean(alone, axis=0) - 1 / CLASSES).max() < 4 * error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
 from backend.probe import fit_probe, standardiser
 from backend.readouts import regression
 from backend.readouts.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
-from backend.readouts.regression import fit_experts, fit_regression, minimum, within_families
+from backend.readouts.experts import fit_experts, within_families
+from backend.readouts.regression import fit_regression, minimum
 
 CLASSES, WIDTH = 6, 9
 FAMILIES = np.array([0, 0, 0, 1, 1, 2])
@@ -77,11 +78,11 @@ def test_an_offset_is_added_to_the_scores():
     assert check_grad(loss, nowhere, weight.ravel().astype(np.float64)) < 1e-3
 
 
-def test_experts_move_siblings_against_each_other_and_families_keep_what_they_have():
+def test_experts_tell_siblings_apart_and_families_keep_what_they_have():
     rows, labels = clouds()
     base = ShrinkageDiscriminant().fit(rows, labels).readout_
     found = fit_experts(rows, labels, FAMILIES, base, 0.01)
-    before, after = base.scores(rows), found.scores(rows)
+    before, after = base.scores(rows), (rows - found.centre) @ found.expert_weight + found.expert_bias
     for family in range(3):
         siblings = np.flatnonzero(family == FAMILIES)
         np.testing.assert_allclose(after[:, siblings].mean(1), before[:, siblings].mean(1), atol=1e-2)
@@ -99,7 +100,7 @@ def test_experts_move_siblings_against_each_other_and_families_keep_what_they_ha
         > log_softmax(before[own][:, siblings], 1)[np.arange(len(truth)), truth].mean()
     )
 
-    bound = within_families(base.log_posterior(rows), after, FAMILIES)
+    bound = found.log_posterior(rows)
     for family in range(3):
         inside = np.flatnonzero(family == FAMILIES)
         share = np.exp(base.log_posterior(rows))[:, inside].sum(1)
@@ -107,6 +108,42 @@ def test_experts_move_siblings_against_each_other_and_families_keep_what_they_ha
         np.testing.assert_allclose(
             np.exp(bound)[:, inside], share[:, None] * np.exp(log_softmax(after[:, inside], 1)), atol=1e-5
         )
+
+
+def test_families_may_stand_in_any_order_and_scores_may_be_large():
+    rng = np.random.default_rng(4)
+    families, scores, experts = np.array([2, 0, 1, 0, 2, 5, 0]), *(400 * rng.standard_normal((2, 30, 7)))
+    said = log_softmax(scores, 1)
+    slow = np.empty_like(said)
+    for family in np.unique(families):
+        inside = np.flatnonzero(families == family)
+        mass = logsumexp(said[:, inside], axis=1)
+        for one in inside:
+            slow[:, one] = mass + experts[:, one] - logsumexp(experts[:, inside], axis=1)
+    np.testing.assert_allclose(within_families(said, experts, families), slow, rtol=1e-5, atol=1e-3)
+
+
+def test_the_plane_of_experts_goes_through_the_log_odds_and_is_the_experts_own_between_siblings():
+    rows, labels = clouds()
+    found = fit_experts(rows, labels, FAMILIES, ShrinkageDiscriminant().fit(rows, labels).readout_, 0.01)
+    said, at_centre = found.log_posterior(rows).astype(np.float64), found.log_posterior(found.centre[None])[0]
+    for source, rival in ((0, 1), (0, 2), (3, 4), (0, 3), (1, 5), (5, 4)):
+        for row, held in zip(rows[:40], said, strict=False):
+            centre, direction, constant = found.plane(row, source, rival)
+            assert (row - centre) @ direction + constant == pytest.approx(held[source] - held[rival], abs=1e-3)
+            assert constant == pytest.approx(float(at_centre[source]) - float(at_centre[rival]), abs=1e-3)
+    # The mean slope, from the definition: small steps along the line.
+    row, line = rows[7].astype(np.float64) - found.centre, np.linspace(0, 1, 4001)
+    middle = (0.5 * (line[1:] + line[:-1]))[:, None] * row + found.centre
+    weights = []
+    for source in (0, 3):
+        inside = np.flatnonzero(FAMILIES[source] == FAMILIES)
+        for weight, bias in ((found.weight, found.bias), (found.expert_weight, found.expert_bias)):
+            scores = (middle - found.centre) @ weight[:, inside] + bias[inside]
+            weights.append(weight[:, inside] @ softmax(scores, 1).mean(0))
+    own = found.expert_weight[:, 0] - found.expert_weight[:, 3]
+    slow = weights[0] - weights[1] + own - weights[2] + weights[3]
+    np.testing.assert_allclose(found.plane(rows[7], 0, 3)[1], slow, rtol=1e-3, atol=1e-6)
 
 
 def test_estimators_answer_as_the_functions_do():

@@ -52,7 +52,7 @@ def world(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, monkeypatch):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,regression,word")
+    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,regression,experts,word")
     attribution.run(connection, release, asked)
     readouts.run(connection, release, asked)
 
@@ -63,7 +63,7 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
 
     readers = ["lda-full/invented/ur", "lda/invented/ur", "network/invented/ur", "states/invented/ur"]
     readers += ["ngram-word-lengths", "fused/invented/ur", "lda-live/invented/ur", "fused-live/invented/ur"]
-    readers += ["regression/invented/ur"]
+    readers += ["regression/invented/ur", "experts/invented/ur"]
     for reader in readers:
         assert accuracy(reader)[5] > 0.6, reader
         for condition in ("t128", "t64", "t32", "t32-global"):
@@ -87,9 +87,9 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
         "SELECT subject, reference FROM comparisons WHERE hypotheses = 'readouts-alone/165-way' "
         "AND measure = 'accuracy@1'"
     ).fetchall()
-    names = ("lda-live", "fused-live", "regression")
+    names = ("lda-live", "fused-live", "regression", "experts")
     assert {(f"{name}/invented/ur", "reader-paper/invented/ur") for name in names} < set(alone)
-    assert ("regression/invented/ur", "lda-full/invented/ur") in alone and len(alone) == 4
+    assert ("experts/invented/ur", "lda-full/invented/ur") in alone and len(alone) == 6
     kept = np.load(next((cache_folder() / "evaluations" / "fused" / "invented").rglob("log_posteriors.npy")))
     assert np.allclose(np.exp(kept).sum(1), 1, atol=1e-4)
 
@@ -119,7 +119,7 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     connection, release = world
     with pytest.raises(AtlasError, match="jobs extract --benchmark agent500 --roster 165-way --proxy invented"):
         readouts.run(connection, release, Asked("invented", ["ur"], ["165-way"], members="invented:1+7"))
-    for text in ("invented", "invented:", "network", "word,network", "word,regression", "invented:1,letters"):
+    for text in ("invented", "invented:", "network", "word,network", "word,experts", "invented:1,letters"):
         with pytest.raises(AtlasError, match=r"member|blocks"):
             plan_of(Asked("invented", ["ur"], ["165-way"], members=text))
     plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
@@ -141,9 +141,9 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     ]  # fmt: skip
     default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
-    assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)} and default.penalty == 0.01
-    assert stacks_of(default)["regression", "smollm2-135m"][1] == ["smollm2-135m@regression"]
-    assert not any("regression" in name for name in stacks_of(default)["fused", "smollm2-135m"][1])
+    assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)} and default.solved == ("regression", "experts")
+    assert stacks_of(default)["experts", "smollm2-135m"][1] == ["smollm2-135m@experts"]
+    assert not any("experts" in name for name in stacks_of(default)["fused", "smollm2-135m"][1])
 
 
 def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):

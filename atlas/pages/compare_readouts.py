@@ -33,6 +33,7 @@ MEMBERS: Mapping[str, str] = {
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",
     "lda-full": "Discriminants, whole responses",
+    "experts": "Experts within families, whole responses",
     "regression": "Regression, whole responses",
     "network": "Network",
     "ngram-word-lengths": "Word n-grams, every length",

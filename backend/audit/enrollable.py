@@ -41,7 +41,7 @@ ENCODER = "encoder-lengths"
 FUSED_TUNED, TEXT_TUNED = "fused-tuned", "fused-text-tuned"
 """Stacks in which a fine-tuned encoder stands beside the other members."""
 STACKED = (
-    *("lda", "lda-full", "regression", "network", "states"),
+    *("lda", "lda-full", "regression", "experts", "network", "states"),
     *("fused-states", LINEAR, "fused", FUSED_TUNED),
 )
 """Stacks of members over the blocks of one or several proxies, some beside text."""

@@ -19,6 +19,7 @@ from backend.evaluations.readouts import MODELS, SLOTS, models_of, training_fold
 from backend.protocol import FOLDS
 from backend.readouts.coded_grams import CodedGrams
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
+from backend.readouts.experts import FamilyReadout
 from backend.readouts.moments import Moments, merged, moments_of
 from backend.readouts.network import NetworkReadout
 from backend.readouts.softmax import GramReadout, SoftmaxSettings, fit_grams
@@ -27,6 +28,8 @@ Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
 Load = Callable[[Ints], Floats]
 """Rows to their coordinates, (m, D), float32."""
+Fitted = NetworkReadout | LinearReadout | FamilyReadout
+"""A model of fingerprints that is fitted and kept by itself."""
 CHUNK = 2500
 LEAST = -60_000.0
 """Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold."""
@@ -117,7 +120,7 @@ def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout | Cod
         out[models_of(fold).index(model), rows] = readout.log_posterior(counts[rows])
 
 
-def score_alone(load: Load, folds: Ints, model: int, readout: NetworkReadout | LinearReadout) -> dict[int, Floats]:
+def score_alone(load: Load, folds: Ints, model: int, readout: Fitted) -> dict[int, Floats]:
     """Score the rows that a model may score: slot to log-posteriors of the rows of its fold, in their order."""
     out = {}
     for fold in sorted(MODELS[model]):

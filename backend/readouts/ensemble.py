@@ -2,8 +2,8 @@
 
 A member reads blocks of a proxy, n-grams of the response, embeddings, or the response itself with an encoder that was
 fine-tuned; what it counts is a matter of the cell of a text (:mod:`backend.readouts.stack`). The log-odds of two
-candidates are therefore a sum over members. Of a linear member they split exactly over what it reads; of a network so
-does the plane through its score and that of an average response
+candidates are therefore a sum over members. Of a linear member they split exactly over what it reads; of a network and
+of experts within families so does the plane through their score and that of an average response
 (:meth:`backend.readouts.network.NetworkReadout.plane`); an embedding, tuned or not, is not split.
 """
 
@@ -20,6 +20,7 @@ import torch
 from backend.baselines.llmmap import LLMmapHead, LLMmapModel, LLMmapSettings
 from backend.probe import LinearProbe
 from backend.readouts.discriminant import LinearReadout
+from backend.readouts.experts import FamilyReadout
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout
 from backend.readouts.softmax import GramReadout, spread
@@ -29,10 +30,11 @@ from backend.readouts.tuned import TunedEncoder
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-Model = LinearProbe | LinearReadout | NetworkReadout | GramReadout | LLMmapModel | TunedEncoder
+Model = LinearProbe | LinearReadout | FamilyReadout | NetworkReadout | GramReadout | LLMmapModel | TunedEncoder
 KINDS: Mapping[str, type] = {
     "probe": LinearProbe,
     "discriminant": LinearReadout,
+    "experts": FamilyReadout,
     "network": NetworkReadout,
     "grams": GramReadout,
     "llmmap": LLMmapModel,
@@ -42,12 +44,18 @@ KINDS: Mapping[str, type] = {
 _SHAPES: Mapping[str, Mapping[str, str]] = {
     "probe": {"mean": "D", "scale": "D", "weight": "DC", "bias": "C"},
     "discriminant": {"centre": "D", "weight": "DC", "bias": "C"},
+    "experts": {
+        **{"centre": "D", "weight": "DC", "bias": "C"},
+        **{"expert_weight": "DC", "expert_bias": "C", "families": "C"},
+    },
     "network": {"mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H", "weight": "CH", "bias": "C"},
     "grams": {"columns": "F", "idf": "F", "weight": "FC", "bias": "C"},
     "llmmap": {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"},
     "tuned": {"head.weight": "CD", "head.bias": "C", "max_tokens": ""},
 }
 """Shape of a model's arrays; equal letters are equal numbers."""
+_WHOLE = ("columns", "families")
+"""Arrays of whole numbers."""
 Material = Mapping[str, Any]
 """What was read of n texts, by the name under which members ask for it: of a proxy block to fingerprints (n, 2 d), of
 n-grams counts (n, buckets), of an encoder features (n, D), of one that was tuned the texts."""
@@ -64,7 +72,7 @@ class Member:
         and what is embedded, as in :mod:`backend.baselines.embedded`, or that it was tuned.
     layers : tuple of int
         Blocks of the proxy, in the order of the coordinates; none for anything else.
-    model : LinearProbe, LinearReadout, NetworkReadout, GramReadout, LLMmapModel or TunedEncoder
+    model : Model
     """
 
     reads: str
@@ -87,7 +95,7 @@ class Member:
             If the model has no such plane.
         """
         model = self.model
-        if isinstance(model, NetworkReadout):
+        if isinstance(model, NetworkReadout | FamilyReadout):
             return model.plane(row, source, rival)
         if not isinstance(model, LinearProbe | LinearReadout):
             raise ValueError("only what reads states is split over them")
@@ -195,7 +203,7 @@ def model_of(kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
     if kind == "tuned":
         return TunedEncoder.from_arrays(arrays)
     kept: dict[str, Any] = {
-        name: array.astype(np.intp if name == "columns" else np.float32) for name, array in arrays.items()
+        name: array.astype(np.intp if name in _WHOLE else np.float32) for name, array in arrays.items()
     }
     if kind != "llmmap":
         made: Model = KINDS[kind](**kept)

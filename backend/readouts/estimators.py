@@ -15,10 +15,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
+from backend.readouts.experts import FamilyReadout, fit_experts
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.moments import moments_of
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
-from backend.readouts.regression import fit_experts, fit_regression, within_families
+from backend.readouts.regression import fit_regression
 from backend.readouts.softmax import GramReadout, fit_grams
 from backend.readouts.stack import Stack, fit_stack
 
@@ -100,13 +101,13 @@ class FamilyExperts(_Classifier):
 
     def fit(self, rows: Floats, labels: Ints) -> FamilyExperts:
         """Fit on rows (n, D) and labels (n,)."""
-        self.base_: LinearReadout = ShrinkageDiscriminant(self.shrinkage).fit(rows, labels).readout_
-        self.readout_: LinearReadout = fit_experts(rows, labels, self.families, self.base_, self.penalty)
+        base = ShrinkageDiscriminant(self.shrinkage).fit(rows, labels).readout_
+        self.readout_: FamilyReadout = fit_experts(rows, labels, self.families, base, self.penalty)
         return self
 
     def predict_log_proba(self, rows: Floats) -> Floats:
         """Log-posteriors (n, C) of rows (n, D)."""
-        return within_families(self.base_.log_posterior(rows), self.readout_.scores(rows), self.families)
+        return self.readout_.log_posterior(rows)
 
 
 class NetworkClassifier(_Classifier):

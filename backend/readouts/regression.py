@@ -1,8 +1,7 @@
-"""Multinomial regression carried to its minimum, and experts for the siblings of a family.
+"""Multinomial regression carried to its minimum.
 
 The paper's probe stops after 40 steps from zero (paper, READER Optimization); here a penalty on the weights says how
-far to go, and nothing is left to go. Experts are the same for the sources of one family alone, on top of what
-discriminants say of them.
+far to go, and nothing is left to go.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import log_softmax, logsumexp
 
 from backend.probe import standardiser
 from backend.readouts.discriminant import LinearReadout
@@ -48,72 +46,6 @@ def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> 
     mean, scale = standardiser(rows)
     weight, bias = minimum((rows - mean) / scale, labels, classes, penalty)
     return LinearReadout(mean, weight / scale[:, None], bias)
-
-
-def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> LinearReadout:
-    """Discriminants with weights of their own among the siblings of every family.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D), float32
-        Training rows, those of ``base``.
-    labels : ndarray of shape (n,)
-    families : ndarray of shape (C,)
-        Family of every source.
-    base : LinearReadout
-        Of all sources.
-    penalty : float
-        On the weights that are added.
-
-    Returns
-    -------
-    LinearReadout
-        Of scores that tell siblings apart. What they say of families is worth nothing: a family whose siblings are
-        spread further gets more of it (:func:`within_families`).
-
-    Raises
-    ------
-    ValueError
-        If the penalty is not above 0.
-    """
-    mean, scale = standardiser(rows)
-    weight, bias = base.weight.copy(), base.bias.copy()
-    for family in np.unique(families):
-        siblings = np.flatnonzero(families == family)
-        own = np.flatnonzero(np.isin(labels, siblings))
-        if len(siblings) < 2 or not len(own):
-            continue
-        moved = (rows[own] - mean) / scale
-        offset = base.scores(rows[own])[:, siblings]
-        added, shift = minimum(moved, np.searchsorted(siblings, labels[own]), len(siblings), penalty, offset)
-        added /= scale[:, None]
-        weight[:, siblings] += added
-        bias[siblings] += shift + (base.centre - mean) @ added
-    return LinearReadout(base.centre, weight, bias)
-
-
-def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
-    """Siblings told apart by experts, families by somebody else.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        What a family has stays what it is here.
-    experts : ndarray of shape (n, C)
-        Scores, compared within a family alone.
-    families : ndarray of shape (C,)
-
-    Returns
-    -------
-    ndarray of shape (n, C), float32
-        Log-posteriors.
-    """
-    out = np.empty_like(log_posteriors, dtype=np.float32)
-    for family in np.unique(families):
-        siblings = np.flatnonzero(families == family)
-        mass = logsumexp(log_posteriors[:, siblings], axis=1, keepdims=True)
-        out[:, siblings] = log_softmax(experts[:, siblings], axis=1) + mass
-    return out
 
 
 def minimum(

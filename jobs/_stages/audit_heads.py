@@ -25,6 +25,7 @@ from backend.readouts.bank import DiscriminantBank
 from backend.readouts.coded_grams import CodedGrams, Counts, counts_of
 from backend.readouts.discriminant import LinearReadout
 from backend.readouts.ensemble import Ensemble, Member
+from backend.readouts.experts import FamilyReadout
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout, NetworkSettings
 from backend.readouts.softmax import GramReadout
@@ -32,7 +33,7 @@ from backend.readouts.stack import CELLS
 from backend.readouts.worded import WordedBank
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View
-from jobs._stages.readout_members import NETWORK
+from jobs._stages.readout_members import EXPERTS, NETWORK
 from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 
 LIVE_MEMBERS = 2
@@ -150,6 +151,11 @@ def _(model: NetworkReadout) -> int:
 
 
 @numbers.register
+def _(model: FamilyReadout) -> int:
+    return int(model.weight.size + model.bias.size + model.expert_weight.size + model.expert_bias.size)
+
+
+@numbers.register
 def _(model: DiscriminantBank) -> int:
     return sum(head.size for head in model.heads) + model.bias.size + model.shares.size
 
@@ -173,7 +179,11 @@ def _member(
     width = len(blocks[reads]) * FINGERPRINT_MODES * widths[reads]
     zeros, bias = np.zeros(width, dtype=np.float32), np.zeros(classes, dtype=np.float32)
     if part != NETWORK:
-        return Member(reads, blocks[reads], LinearReadout(zeros, np.zeros((width, classes), dtype=np.float32), bias))
+        weight = np.zeros((width, classes), dtype=np.float32)
+        if part == EXPERTS:
+            model = FamilyReadout(zeros, weight, bias, weight, bias, np.arange(classes, dtype=np.intp))
+            return Member(reads, blocks[reads], model)
+        return Member(reads, blocks[reads], LinearReadout(zeros, weight, bias))
     units = NetworkSettings().hidden
     inner, outer = (np.zeros(shape, dtype=np.float32) for shape in ((units, width), (classes, units)))
     network = NetworkReadout(zeros, np.ones_like(zeros), inner, np.zeros(units, dtype=np.float32), outer, bias)

@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from backend.evaluations.readout_members import LEAST, Load, score_alone
+from backend.evaluations.readout_members import LEAST, Fitted, Load, score_alone
 from backend.evaluations.readouts import MODELS
 from backend.protocol import FOLDS
-from backend.readouts.discriminant import LinearReadout
-from backend.readouts.network import NetworkReadout
 from jobs._stages.kept_models import keep_model, model_file
 
 Ints = npt.NDArray[np.intp]
@@ -23,7 +21,7 @@ CHUNK = 2500
 
 
 def complete_fits(
-    fit: Callable[[int], NetworkReadout | LinearReadout],
+    fit: Callable[[int], Fitted],
     loads: Mapping[str, Load],
     folds: Ints,
     transfer: Mapping[str, tuple[Load, int]],
@@ -87,7 +85,7 @@ def complete_fits(
 
 
 def _score(
-    fitted: NetworkReadout | LinearReadout,
+    fitted: Fitted,
     model: int,
     loads: Mapping[str, Load],
     folds: Ints,

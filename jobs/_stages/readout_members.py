@@ -23,6 +23,7 @@ from backend.baselines.texts import count_tokens, whole_text
 from backend.errors import AtlasError
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
+    Fitted,
     Load,
     fit_discriminants,
     fit_gram_models,
@@ -37,6 +38,7 @@ from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.readouts.discriminant import LinearReadout
+from backend.readouts.experts import fit_experts
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkReadout, NetworkSettings, fit_network
 from backend.readouts.regression import fit_regression
@@ -60,8 +62,9 @@ LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 
 TRAINED = (CLEAN, "t64", "t32")
 """Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
-REGRESSION = "regression"
-"""A linear member that is carried to the minimum of its loss; it stands alone, in no stack of others."""
+REGRESSION, EXPERTS = "regression", "experts"
+SOLVED = (REGRESSION, EXPERTS)
+"""Members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
@@ -88,8 +91,10 @@ class Plan:
         Of the networks that read the same blocks, None for none.
     tuned : str or None
         Encoder that is fine-tuned on the responses, None for none.
-    penalty : float or None
-        Of regression on the same blocks, None for none.
+    solved : tuple of str
+        Of :data:`SOLVED`, on the same blocks.
+    penalty : float
+        Theirs.
     """
 
     blocks: Mapping[str, tuple[int, ...]]
@@ -98,7 +103,8 @@ class Plan:
     shrinkage: float = 0.1
     network: NetworkSettings | None = None
     tuned: str | None = None
-    penalty: float | None = None
+    solved: tuple[str, ...] = ()
+    penalty: float = 1e-2
 
     def members(self, what: str) -> list[str]:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
@@ -192,7 +198,7 @@ class Scorer:
         if self.plan.tuned and f"{TUNED}-{self.plan.tuned}@{POOLED}" in members:
             self._tuned(self.plan.tuned)
         for proxy in self.plan.blocks:
-            for part in (NETWORK, REGRESSION):
+            for part in (NETWORK, *SOLVED):
                 if f"{proxy}@{part}" in members:
                     self._fits(proxy, part)
 
@@ -276,14 +282,14 @@ class Scorer:
             self._keep(condition, name, kind, out[condition])
 
     def _fits(self, proxy: str, part: str) -> None:
-        """A member that is kept model by model: a network, or regression."""
+        """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         name = f"{proxy}@{part}"
         if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
         seconds = complete_fits(
-            self._network(proxy) if part == NETWORK else self._regression(proxy),
+            self._network(proxy) if part == NETWORK else self._solved(proxy, part),
             {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
             self.folds,
             {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
@@ -306,13 +312,19 @@ class Scorer:
 
         return fit
 
-    def _regression(self, proxy: str) -> Callable[[int], LinearReadout]:
-        assert self.plan.penalty
-        load, penalty = self._load(self.rows[proxy], proxy, CLEAN)[0], self.plan.penalty
+    def _solved(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+        load, width = self._load(self.rows[proxy], proxy, CLEAN)
+        families = np.unique(self.any_rows.families, return_inverse=True)[1]
+        bases: dict[int, LinearReadout] = {}
 
-        def fit(model: int) -> LinearReadout:
+        def fit(model: int) -> Fitted:
             seen = self._seen(model)
-            return fit_regression(load(seen), self.labels[seen], self.classes, penalty)
+            if part == EXPERTS:
+                if not bases:
+                    moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+                    bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
+                return fit_experts(load(seen), self.labels[seen], families, bases[model], self.plan.penalty)
+            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty)
 
         return fit
 
@@ -403,8 +415,10 @@ class Scorer:
         own: list[object]
         if bank in self.plan.blocks:
             part = member.rpartition("@")[2]
-            of_part = {NETWORK: repr(self.plan.network), REGRESSION: ["penalty", self.plan.penalty]}
-            settings = of_part.get(part, self.plan.shrinkage)
+            settings: object = repr(self.plan.network) if part == NETWORK else self.plan.shrinkage
+            if part in SOLVED:
+                families = self.any_rows.families if part == EXPERTS else ()
+                settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
             read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
             stores = [repr(rows.store.identity()) for rows in read]
             own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]

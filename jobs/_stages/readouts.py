@@ -43,10 +43,12 @@ from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
     CLEAN,
     ELSEWHERE,
+    EXPERTS,
     FUSED,
     LENGTHS,
     NETWORK,
     REGRESSION,
+    SOLVED,
     TRAINED,
     TUNED,
     Plan,
@@ -56,16 +58,14 @@ from jobs._stages.readout_members import (
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
 Floats = npt.NDArray[np.float32]
-PENALTY = 1e-2
-"""Of regression; chosen once, as the shrinkage was."""
 READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
-    *("lda-full", "lda", REGRESSION, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
+    *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
     *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LIVE, WORDED),
 )
 """Readers of this stage; no other stage measures them under stress."""
-ALONE = (LIVE, WORDED, REGRESSION)
+ALONE = (LIVE, WORDED, *SOLVED)
 """Readers of this stage that are a member of no other."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
@@ -96,16 +96,16 @@ def plan_of(asked: Asked) -> Plan:
     """
     if not asked.members:
         blocks = {asked.proxy: _common.blocks_at(describe(asked.proxy).depth)}
-        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings(), penalty=PENALTY)
+        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings(), solved=SOLVED)
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
-    network, tuned, penalty = None, None, None
+    network, tuned, solved = None, None, []
     for part in asked.members.split(","):
         found = _MEMBER.fullmatch(part.strip())
         if part.strip() == NETWORK:
             network = NetworkSettings()
-        elif part.strip() == REGRESSION:
-            penalty = PENALTY
+        elif part.strip() in SOLVED:
+            solved.append(part.strip())
         elif found and not found[2] and found[1] in GRAMS:
             grams.append(found[1])
         elif found and found[2] == TUNED:
@@ -116,14 +116,12 @@ def plan_of(asked: Asked) -> Plan:
             raise AtlasError(
                 f"'{part}' is no member of a fused readout",
                 f"Write a proxy and its blocks, such as smollm2-135m:9+18, an encoder to be tuned, such as "
-                f"minilm-l6:{TUNED}, or one of {', '.join((*GRAMS, NETWORK, REGRESSION))}",
+                f"minilm-l6:{TUNED}, or one of {', '.join((*GRAMS, NETWORK, *SOLVED))}",
             )
-    if not blocks and (network or penalty or not (grams or tuned)):
-        raise AtlasError(
-            f"'{NETWORK if network or not penalty else REGRESSION}' needs the blocks of a proxy",
-            "Add some, such as smollm2-135m:9+18",
-        )
-    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned, penalty=penalty)
+    if not blocks and (network or solved or not (grams or tuned)):
+        lacking = ([NETWORK] if network else solved) or [NETWORK]
+        raise AtlasError(f"'{lacking[0]}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
+    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned, solved=tuple(solved))
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
@@ -136,8 +134,10 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
-        if plan.penalty:
+        if REGRESSION in plan.solved:
             out[REGRESSION, proxy] = (f"Regression, whole responses · {proxy}", [f"{proxy}@{REGRESSION}"])
+        if EXPERTS in plan.solved:
+            out[EXPERTS, proxy] = (f"Experts within families, whole responses · {proxy}", [f"{proxy}@{EXPERTS}"])
         if plan.network:
             out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
             out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
@@ -308,7 +308,7 @@ def plan_pairs(
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
     for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in held):
-        if method == REGRESSION and (plain := f"lda-full/{rest}") in held:
+        if method in SOLVED and (plain := f"lda-full/{rest}") in held:
             pairs.append((f"{method}/{rest}", plain))
     return pairs, held | dict(papers.values())
 
