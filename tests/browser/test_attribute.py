@@ -320,6 +320,30 @@ def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path
         browser.until("return document.querySelector(arguments[0]).innerText.includes('larger than 25 MB')", told)
 
 
+def test_an_encoding_that_was_taken_for_another_is_named(browser: Browser, downloads: Path, tmp_path: Path) -> None:
+    opened(browser)
+    table = tmp_path / "cyrillic.csv"
+    rows = [f"Вопрос номер {i}?;Ответ номер {i}: так оно и есть." for i in range(6)]
+    table.write_bytes("\n".join(["prompt;response", *rows]).encode("cp1251"))
+    given(browser, table)
+    assert "cp1251" not in browser.text(".preview-facts")
+    assert "Ответ" not in browser.text("#attr-rows")
+    chosen(browser, "attr-encoding", "cp1251")
+    browser.until("return document.querySelector('.preview-facts').innerText.includes('cp1251 (as given)')")
+    browser.until("return document.querySelector('#attr-rows').innerText.includes('Ответ номер 0')")
+    weighed(browser)
+    browser.run("[...document.querySelectorAll('.exports .button')].find(b => b.innerText.includes('JSON')).click()")
+    report = json.loads(downloaded(browser, downloads, "attribution-????????.json").read_text("utf-8"))
+    assert "--encoding cp1251" in report["command"] and len(report["traces"]) == 6
+    browser.click("#attr-back")
+    chosen(browser, "attr-encoding", "utf-8")
+    browser.until("return document.querySelector('#attr-problem').innerText.includes('cyrillic.csv was not taken')")
+    plain = file_of(tmp_path, "plain.jsonl", ["one", "two"])
+    given(browser, plain)
+    browser.until("return document.querySelector('.preview-facts').innerText.startsWith('plain.jsonl')")
+    browser.until("return document.querySelector('#attr-encoding').value === 'as recognised'")
+
+
 def test_a_token_is_asked_for(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATLAS_TOKEN", "s3cret-ünïcode")
     texts = [f"Answer {i}." for i in range(6)]

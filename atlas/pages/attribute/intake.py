@@ -34,7 +34,13 @@ KINDS = {
     "text": "plain text",
 }
 NONE = ""
-"""Value of a select whose role is to have no column; no select offers a column without a name."""
+"""Value of a select whose role is to have no column, or of an encoding that is to be recognised; no select offers a
+column without a name."""
+ENCODINGS = (
+    *("utf-8", "utf-16-le", "utf-16-be", "cp1252", "latin-1", "cp1250", "iso8859-2", "cp1251", "koi8-r", "cp1253"),
+    *("cp1254", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "mac-roman"),
+)
+"""What a page offers; command line and REST take any."""
 PASTED = "pasted.txt"
 
 
@@ -82,7 +88,13 @@ def step() -> Component:
                     hidden=True,
                     children=[
                         html.Div(id="attr-preview-head", **{"aria-live": "polite"}),
-                        html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
+                        html.Div(
+                            className="mapping",
+                            children=[
+                                html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
+                                html.Div(_encoding(), id="attr-encoded"),
+                            ],
+                        ),
                         html.Div(id="attr-preview"),
                     ],
                 ),
@@ -140,6 +152,23 @@ def _role(role: str) -> Component:
     )
 
 
+def _encoding() -> Component:
+    return shell.labelled(
+        "Encoding",
+        "attr-encoding",
+        dmc.Select(
+            id="attr-encoding",
+            data=[{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)],
+            value=NONE,
+            size="xs",
+            searchable=True,
+            allowDeselect=False,
+            comboboxProps={"zIndex": 300},
+            attributes=shell.named("Encoding: The character set of the file's text"),
+        ),
+    )
+
+
 SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 
 
@@ -176,9 +205,9 @@ def offered(role: str, fields: Sequence[str]) -> list[dict[str, str]]:
     return columns if role == "response" else [{"value": NONE, "label": "none"}, *columns]
 
 
-def read(key: str, columns: Columns | None = None) -> Preview:
+def read(key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
     """Preview of one of the visitor's files."""
-    return visitor.service().inspect(visitor.session(), key, columns)
+    return visitor.service().inspect(visitor.session(), key, columns, encoding)
 
 
 def head(preview: Preview) -> Component:
@@ -327,30 +356,36 @@ def register(app: Dash) -> None:
             "columns": Output("attr-columns", "data"),
             "offered": [Output(select, "data") for select in SELECTS],
             "values": [Output(select, "value") for select in SELECTS],
+            "unencoded": Output("attr-encoded", "hidden"),
+            "encoding": Output("attr-encoding", "value"),
             "problem": Output("attr-problem", "children", allow_duplicate=True),
         },
         inputs={
             "upload": Input("attr-upload", "data"),
             "values": [Input(select, "value") for select in SELECTS],
+            "encoding": Input("attr-encoding", "value"),
         },
         state={"known": State("attr-columns", "data")},
         prevent_initial_call=True,
     )
-    def looked_at(upload: dict[str, Any] | None, values: list[str | None], known: dict[str, Any] | None) -> Any:
+    def looked_at(
+        upload: dict[str, Any] | None, values: list[str | None], encoding: str | None, known: dict[str, Any] | None
+    ) -> Any:
         nothing: list[Any] = [no_update] * len(SELECTS)
-        same = dict.fromkeys(("hidden", "head", "body", "unmapped", "columns", "problem"), no_update) | {
-            "offered": nothing,
-            "values": nothing,
-        }
+        one = ("hidden", "head", "body", "unmapped", "columns", "unencoded", "encoding", "problem")
+        same = dict.fromkeys(one, no_update) | {"offered": nothing, "values": nothing}
         gone = same | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
         if not upload:
             return gone
         fresh = any(entry["prop_id"] == "attr-upload.data" for entry in ctx.triggered)
         told = known or {}
-        if not fresh and (not known or list(told["shown"].values()) == list(values)):
+        said = NONE if fresh else encoding or NONE
+        # Another encoding makes other names of columns, which are recognised anew.
+        anew = fresh or said != told.get("encoding")
+        if not fresh and (not known or (not anew and list(told["shown"].values()) == list(values))):
             return same
         try:
-            preview = read(upload["key"], None if fresh else given(told["recognised"], values))
+            preview = read(upload["key"], None if anew else given(told["recognised"], values), said or None)
         except AtlasError as error:
             return (gone if fresh else same) | {"problem": refused(upload["name"], error)}
         now = {role: getattr(preview.columns, role) for role in ROLES}
@@ -359,8 +394,10 @@ def register(app: Dash) -> None:
             "head": head(preview),
             "body": body(preview),
             "unmapped": not preview.fields or preview.kind == "text",
-            "columns": {"recognised": now if fresh else told["recognised"], "shown": now},
+            "columns": {"recognised": now if anew else told["recognised"], "shown": now, "encoding": said},
             "offered": [offered(role, preview.fields) for role in ROLES],
             "values": list(now.values()),
+            "unencoded": not preview.encoding,
+            "encoding": said,
             "problem": None,
         }

@@ -379,7 +379,7 @@ CHOICES = {
 """Where the choices of this step stand in the page."""
 
 
-def settings(chosen: Mapping[str, Any], columns: Columns) -> Settings:
+def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None = None) -> Settings:
     """What the audit is asked for.
 
     Parameters
@@ -388,6 +388,8 @@ def settings(chosen: Mapping[str, Any], columns: Columns) -> Settings:
         Values of :data:`CHOICES`.
     columns : Columns
         What a person mapped.
+    encoding : str, optional
+        In place of the one that is recognised.
 
     Raises
     ------
@@ -406,6 +408,7 @@ def settings(chosen: Mapping[str, Any], columns: Columns) -> Settings:
         case=_line(chosen["case"]) or Settings.case,
         question=_line(chosen["question"]),
         columns=columns,
+        encoding=encoding,
         keep_duplicates=bool(chosen["duplicates"]),
         show=int(chosen["count"] or KEPT_TEXT) if chosen["keep"] else 0,
         stop_level=float(chosen["stop"] or STOP_LEVEL),

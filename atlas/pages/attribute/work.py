@@ -160,6 +160,7 @@ def _running(app: Dash) -> None:
             "upload": State("attr-upload", "data"),
             "columns": State("attr-columns", "data"),
             "mapped": [State(select, "value") for select in intake.SELECTS],
+            "encoding": State("attr-encoding", "value"),
             "chosen": question.CHOICES,
         },
         prevent_initial_call=True,
@@ -169,13 +170,14 @@ def _running(app: Dash) -> None:
         upload: dict[str, Any] | None,
         columns: dict[str, Any] | None,
         mapped: list[str | None],
+        encoding: str | None,
         chosen: dict[str, Any],
     ) -> Any:
         if not clicks or not upload:
             return no_update, no_update, no_update
         try:
             recognised = (columns or {}).get("recognised")
-            settings = question.settings(chosen, intake.given(recognised, mapped))
+            settings = question.settings(chosen, intake.given(recognised, mapped), encoding or None)
             return visitor.service().start(visitor.admitted(), upload["key"], settings), None, None
         except AtlasError as error:
             return no_update, visitor.said(error), no_update
