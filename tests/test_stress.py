@@ -19,7 +19,7 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.probe import LinearProbe
+from backend.probe import LinearProbe, fit_probe
 from backend.protocol import fold_of_prompts
 from backend.release import Release
 from backend.store.database import open_work
@@ -27,7 +27,7 @@ from backend.store.queries import metric_curve
 from jobs import _common
 from jobs._enrolments import enrolment_of
 from jobs._map.views import Texts, chart_of
-from jobs._stages import Asked, attribution, stress
+from jobs._stages import Asked, attribution, controls, stress
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import measured_readers
 from tests.fake_release import fake_release
@@ -250,6 +250,41 @@ def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(w
     keep(folder / "math100.npy", np.zeros((5, 3, 3), dtype=np.float32))
     with pytest.raises(AtlasError, match="shape"):
         stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("word-count",)))
+
+
+def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(world, capsys):
+    connection, release = world
+    attribution.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+    wanted = ("reader-dc", "reader-ac", "pca-64")
+    controls.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
+    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
+    rows, other = (_common.slice_of(release, name, "invented", "ur", "165-way") for name in ("agent500", "math100"))
+    folds = np.tile(rows.prompt_folds, len(rows.sources))
+    layers = stress.fold_layers(connection, "reader-dc/invented/ur", "165-way", "again")
+    folder = kept_folder("reader-dc", "invented", "ur", "165-way", 25)
+    short, elsewhere = np.load(folder / "log_posteriors.t64.npy"), np.load(folder / "math100.npy")
+    for fold, layer in layers.items():
+        whole, cut, math = (part.astype(np.float32)[:, :3] for part in (
+            rows.load(layer), rows.load(layer, "t64"), other.load(layer)))  # fmt: skip
+        probe = fit_probe(whole[folds != fold], rows.labels[folds != fold], len(rows.sources))
+        np.testing.assert_allclose(short[folds == fold], probe.log_posterior(cut[folds == fold]), atol=1e-4)
+        np.testing.assert_allclose(elsewhere[fold], probe.log_posterior(math), atol=1e-4)
+    for method in wanted:
+        for condition in ("t128", "t64", "t32"):
+            curve = metric_curve(connection, f"{method}/invented/ur", "165-way", "agent500", condition)
+            assert len(curve) == 2, (method, condition)
+        assert len(metric_curve(connection, f"{method}/invented/ur", "165-way", "math100")) == 3
+
+    (folder / "log_posteriors.npy").unlink()
+    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-dc",)))
+    assert "its evaluation is kept elsewhere" in capsys.readouterr().out
+    store = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
+    store.write_text("".join(line for line in store.open() if '"full"' in line))
+    (FingerprintStore(StoreKey("math100", "invented", "ur")).path / "shards.jsonl").unlink()
+    again = kept_folder("pca-64", "invented", "ur", "165-way", 25) / "math100.npy"
+    before = again.stat().st_mtime_ns
+    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("pca-64",)))
+    assert again.stat().st_mtime_ns == before, "nothing is here to score"
 
 
 def test_stage_says_what_has_to_run_first(world, capsys):

@@ -1,18 +1,22 @@
 """Shortened responses and Math100 for every reader, without training anything again (paper, Stress Tests).
 
-The paper's readout is scored here, from the fingerprints and the kept fold probes; other methods have kept their own
-log-posteriors (see :mod:`backend.evaluations.stress`), and all of them are grouped and measured the same way.
+The paper's readout is scored here, from the fingerprints and the kept fold probes, and so are controls that read
+nothing but fingerprints, whose probes are fitted once more; other methods have kept their own log-posteriors (see
+:mod:`backend.evaluations.stress`), and all of them are grouped and measured the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.audit.enrollable import LIVE, STATES, WORDED
+from backend.audit.forms import FORMS, Form
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.stress import (
@@ -34,11 +38,24 @@ from backend.store.writers import replace_rows
 from backend.traces import View
 from jobs import _common
 from jobs._common import METHOD
+from jobs._heads import control_heads
 from jobs._stages import Asked
-from jobs._stages.kept import keep, kept_folder, kept_log_posteriors, kept_probes, with_intervals, write_attribution
+from jobs._stages.kept import (
+    evaluation,
+    keep,
+    kept_folder,
+    kept_log_posteriors,
+    kept_probes,
+    with_intervals,
+    write_attribution,
+)
 from jobs._stages.readers import KeptReader, measured_readers
 from jobs._stages.readouts import METHODS as READOUTS
 
+CONTROLS = tuple(
+    method for method in STATES if method not in (METHOD, LIVE, WORDED) and FORMS[STATES[method]].variant == "full"
+)
+"""Controls that read fingerprints, which is what is stored of shortened responses."""
 CHECKED = 64
 """Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
 
@@ -53,7 +70,10 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
             if reader.method in READOUTS or (asked.methods and reader.method not in asked.methods):
                 continue  # the stage readouts measures its own readers, calibration included
-            if reader.method != METHOD or (reader.proxy == asked.proxy and reader.view in asked.views):
+            own = reader.proxy == asked.proxy and reader.view in asked.views
+            if own and reader.method in CONTROLS:
+                score_control(connection, release, reader, roster, asked.limit)
+            if own or reader.method != METHOD:
                 evaluate(connection, release, reader, rows, roster, asked.limit)
 
 
@@ -81,19 +101,9 @@ def score(
     folder = kept_folder(METHOD, proxy, view, roster, len(rows.prompt_ids))
     layers = fold_layers(connection, f"{METHOD}/{proxy}/{view}", roster, again)
     probes, folds = kept_probes(folder, again), np.tile(rows.prompt_folds, len(rows.sources))
-    _check_probes(rows, layers, probes, kept_log_posteriors(folder, again), folds, again)
-    found = 0
-    for length in LENGTHS:
-        if set(layers.values()) <= set(rows.layers(length)):
-
-            def shortened(layer: int, variant: str = length) -> npt.NDArray[np.float16]:
-                return rows.load(layer, variant)
-
-            keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
-            found += 1
-    if set(layers.values()) <= set(other.layers()):
-        keep(folder / TRANSFER_FILE, transferred_posteriors(other.load, layers, probes))
-        found += 1
+    form = FORMS[STATES[METHOD]]
+    _check_probes(rows, form, layers, probes, kept_log_posteriors(folder, again), folds, again)
+    found = _scored(rows, other, form, layers, probes, folder)
     if found < len(LENGTHS) + 1:
         blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
         extract = [
@@ -105,6 +115,62 @@ def score(
         if not found:
             raise AtlasError(lacking, f"Run: {extract[0]} and: {extract[1]}")
         print(f"{lacking}; what is missing is left out. Run: {extract[0]} and: {extract[1]}")
+
+
+def score_control(
+    connection: duckdb.DuckDBPyConnection, release: Release, reader: KeptReader, roster: str, limit: int | None = None
+) -> None:
+    """Keep the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
+
+    Raises
+    ------
+    AtlasError
+        If probes that are fitted again do not say what the control's evaluation kept.
+    """
+    view: View = "r" if reader.view == "r" else "ur"
+    again = evaluation(reader.method, reader.proxy, view, roster, limit)
+    rows, other = (
+        _common.slice_of(release, benchmark, str(reader.proxy), view, roster, limit)
+        for benchmark in ("agent500", "math100")
+    )
+    layers = fold_layers(connection, reader.reader, roster, again)
+    needed = set(layers.values())
+    altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
+    if not needed <= set(rows.layers()) or not any(needed <= set(held) for held in altered):
+        return
+    if not (reader.folder / "log_posteriors.npy").exists():
+        print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {again}")
+        return
+    heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
+    probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
+    folds = np.tile(rows.prompt_folds, len(rows.sources))
+    _check_probes(rows, form, layers, probes, kept_log_posteriors(reader.folder, again), folds, again)
+    _scored(rows, other, form, layers, probes, reader.folder)
+
+
+def _scored(
+    rows: _common.Slice,
+    other: _common.Slice,
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
+    folder: Path,
+) -> int:
+    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were."""
+    folds, found = np.tile(rows.prompt_folds, len(rows.sources)), 0
+    for length in LENGTHS:
+        if set(layers.values()) <= set(rows.layers(length)):
+
+            def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
+                return form.columns(rows.load(layer, variant))
+
+            keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
+            found += 1
+    if set(layers.values()) <= set(other.layers()):
+        elsewhere = transferred_posteriors(lambda layer: form.columns(other.load(layer)), layers, probes)
+        keep(folder / TRANSFER_FILE, elsewhere)
+        found += 1
+    return found
 
 
 def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, again: str) -> dict[int, int]:
@@ -180,15 +246,16 @@ def _conditions(
 
 def _check_probes(
     rows: _common.Slice,
-    layers: dict[int, int],
-    probes: dict[int, LinearProbe],
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
     kept: npt.NDArray[np.float32],
     folds: npt.NDArray[np.intp],
     again: str,
 ) -> None:
     for fold, probe in probes.items():
         some = np.flatnonzero(folds == fold)[:CHECKED]
-        clean = rows.load(layers[fold])[some]
+        clean = form.columns(rows.load(layers[fold])[some])
         if clean.shape[1] != len(probe.mean) or not np.allclose(probe.log_posterior(clean), kept[some], atol=0.01):
             raise AtlasError(
                 f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
