@@ -3,9 +3,9 @@
 A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and most heads are linear in it,
 at one block or at several, so the difference of two logits is a sum over tokens. A head that reads text is a sum over
 n-grams; what each adds is spread over the characters that it covers. An ensemble is a sum over members. What another
-proxy's tokens say goes to their characters. A network is split along the plane through its scores at the trace and at
-the mean of the enrolled ones: its parts add up, though other planes would serve as well. What an encoder's embedding
-says, fine-tuned or not, belongs to no token.
+proxy's tokens say goes to their characters. A network, and experts between families, are split along a plane through
+their scores at the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as
+well. What an encoder's embedding says, fine-tuned or not, belongs to no token.
 """
 
 from __future__ import annotations
