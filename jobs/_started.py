@@ -61,13 +61,15 @@ def served() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def chromium(downloads: Path | None = None) -> Iterator[WebDriver]:
-    """A browser with an empty profile, for as long as it is needed.
+def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
+    """A browser with an empty profile that keeps what its console says, for as long as it is needed.
 
     Parameters
     ----------
     downloads : Path, optional
         Folder that receives what is downloaded; nothing is kept without one.
+    flags : str
+        Further ones of the command line.
 
     Raises
     ------
@@ -96,10 +98,11 @@ def chromium(downloads: Path | None = None) -> Iterator[WebDriver]:
             "--disable-sync",
             "--no-first-run",
             "--disable-quic",
-            "--hide-scrollbars",
             f"--user-data-dir={profile}",
+            *flags,
         ):
             options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(chromedriver))
         try:
             driver.command_executor.client_config.timeout = ANSWER_S

@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Take the pictures."""
     arguments.to.mkdir(parents=True, exist_ok=True)
-    with served() as url, chromium() as driver:
+    with served() as url, chromium(None, "--hide-scrollbars") as driver:
         for name, (path, choices, sizes) in PAGES.items():
             if arguments.only and not name.startswith(arguments.only):
                 continue

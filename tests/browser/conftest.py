@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import waitress
-from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from atlas.application import create_application
+from backend.errors import AtlasError
+from jobs._started import chromium
 from tests.invented_atlas import publish_invented
 
 PATIENCE = 300
@@ -75,34 +75,15 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[WebDriver]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    chromedriver = shutil.which("chromedriver")
-    if not chromium or not chromedriver:
-        pytest.skip("Chromium and its driver are not installed (Debian: apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--enable-unsafe-swiftshader",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        "--disable-quic",
-        "--window-size=1280,800",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    running = webdriver.Chrome(options=options, service=Service(chromedriver))
-    running.command_executor.client_config.timeout = 2 * PATIENCE
-    running.set_script_timeout(PATIENCE)
-    running.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
-    yield running
-    running.quit()
+def driver(downloads: Path) -> Iterator[WebDriver]:
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(chromium(downloads, "--window-size=1280,800"))
+        except AtlasError as error:
+            pytest.skip(str(error))
+        running.command_executor.client_config.timeout = 2 * PATIENCE
+        running.set_script_timeout(PATIENCE)
+        yield running
 
 
 @dataclass(frozen=True)
