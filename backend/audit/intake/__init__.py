@@ -180,8 +180,8 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     notes = []
     if "guess" in layout.encoding:
         notes.append(
-            f"The encoding is {layout.encoding}. Check that accented letters look right; if not, name it: "
-            "--encoding NAME, or save the file as UTF-8."
+            f"The encoding is {layout.encoding}. Check that accented letters look right; if not, name it "
+            "(Encoding on the page, --encoding NAME by command line), or save the file as UTF-8."
         )
     if duplicates:
         repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
