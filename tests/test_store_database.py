@@ -183,7 +183,7 @@ def test_migrations_keep_data_and_are_taken_once(tmp_path: Path) -> None:
         assert value_in(connection) == 0.5
 
 
-def test_percentiles_that_were_written_before_are_shortened(tmp_path: Path) -> None:
+def test_percentiles_and_cosines_that_were_written_before_are_shortened(tmp_path: Path) -> None:
     with duckdb.connect(tmp_path / WORK_FILE) as connection:
         migrate(connection, migrations()[:3])
         row = {"reader": "r", "roster": "o", "domain": "d", "source": "a", "neighbor": "b", "rank": 1, "build_id": "x"}
@@ -191,7 +191,7 @@ def test_percentiles_that_were_written_before_are_shortened(tmp_path: Path) -> N
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO neighbors ({names}) VALUES ({marks})", list(row.values()))
         migrate(connection)
-        assert connection.execute("SELECT cosine, percentile FROM neighbors").fetchall() == [(1 / 7, 0.666667)]
+        assert connection.execute("SELECT cosine, percentile FROM neighbors").fetchall() == [(0.142857, 0.666667)]
 
 
 def test_a_failing_migration_leaves_the_version_before_it(tmp_path: Path) -> None:

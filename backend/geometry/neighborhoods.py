@@ -18,7 +18,7 @@ from backend.geometry.purity import MIN_MEMBERS, mean_purity
 from backend.geometry.signatures import Float, Index
 
 TOP = 10
-PERCENTILE_DECIMALS = 6
+DECIMALS = 6
 
 
 def neighbor_order(similarity: Float) -> Index:
@@ -79,7 +79,7 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     -------
     DataFrame
         The table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
-        less similar, 0..1, of six decimals). Sources in roster order, neighbours by rank.
+        less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
     """
     order = neighbor_order(cosine)
     names = np.asarray(sources, dtype=object)
@@ -90,8 +90,8 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
             "source": np.repeat(names, len(names) - 1),
             "neighbor": names[order.ravel()],
             "rank": np.tile(np.arange(1, len(names)), len(names)),
-            "cosine": values,
-            "percentile": np.round(np.searchsorted(pairs, values, side="left") / len(pairs), PERCENTILE_DECIMALS),
+            "cosine": np.round(values, DECIMALS),
+            "percentile": np.round(np.searchsorted(pairs, values, side="left") / len(pairs), DECIMALS),
         }
     )
 
