@@ -45,6 +45,16 @@ FULL_BASELINES = (
     Row("FT DNA / Qwen3-Emb-8B", ("dna-finetuned/qwen3-embedding-8b/r",), "encoder/{proxy}/{view}"),
     *NGRAMS,
 )
+STRESSED_PARTS = tuple(
+    Row(name, (), f"{method}/{{proxy}}/ur")
+    for name, method in (
+        ("DC only", "reader-dc"),
+        ("First AC only", "reader-ac"),
+        ("PCA, 64 dimensions", "pca-64"),
+        ("Class-centroid SVD, 64 dimensions", "centroid-svd"),
+    )
+)
+"""Controls that the paper does not stress."""
 MAIN_READERS = tuple(Row(f"READER / {SHORT[proxy]}", (reader(proxy),), OURS) for proxy in MAIN)
 
 

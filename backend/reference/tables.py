@@ -20,6 +20,7 @@ from backend.reference.entries import (
     STATIC_BASELINES,
     STATIC_READERS,
     STRESS_COLUMNS,
+    STRESSED_PARTS,
     TEMPORAL_ROWS,
 )
 from backend.reference.layout import Cell, Row, Table, attribution, cost, end_points, reader, relationship
@@ -162,7 +163,7 @@ TABLES = (
         "tab:stress_tests_full",
         "Stress at K = 100, all methods",
         STRESS_COLUMNS,
-        (*BASELINES, *MAIN_READERS),
+        (*BASELINES, *MAIN_READERS, *STRESSED_PARTS),
         False,
         f"{EVALUATE} stress",
         note=GROUPED,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import duckdb
 
+from backend.audit.enrollable import STATES
 from backend.reference.layout import Cell, Row, Table
 from backend.reference.paper import Printed
 from backend.reference.rows import READER
@@ -210,8 +211,8 @@ def command_for(table: Table, ours: str) -> str:
         return f"{MAP},ur"
     if method == READER or EVALUATE not in table.command:
         return table.command.replace("attribution,baselines", "attribution")
-    stages = "baselines,stress" if "stress" in table.command else "baselines"
-    return f"{EVALUATE} {stages} --method {method}"
+    stage = "controls" if method in STATES else "baselines"
+    return f"{EVALUATE} {stage}{',stress' if 'stress' in table.command else ''} --method {method}"
 
 
 def _qualified(parts: Mapping[str, str]) -> str:
