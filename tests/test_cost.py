@@ -274,6 +274,28 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         rows = connection.execute("SELECT measure, value FROM costs WHERE reader = ?", [ours]).fetchall()
         assert rows == [("latency_ms", 1.0)]
 
+        # Where fingerprints are elsewhere a probe is fitted to random numbers; its latency stands as it was measured.
+        monkeypatch.setattr(cost, "describe", lambda name: SimpleNamespace(hidden_size=3))
+        monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 2.0})
+        cost.run(connection, release, asked)
+        told = connection.execute(
+            "SELECT reader, measure, value, details FROM costs JOIN builds USING (build_id) WHERE reader LIKE '%/ur'"
+        ).fetchall()
+        fits = {reader: json.loads(details).get("fit") for reader, name, _, details in told if name == "fit_seconds"}
+        assert fits[ours] == fits["temporal-max/invented/ur"] == cost.RANDOM
+        latencies = {reader: value for reader, name, value, _ in told if name == "latency_ms"}
+        assert (latencies[ours], latencies["temporal-max/invented/ur"]) == (1.0, 2.0)
+        before = measured()
+        cost.run(connection, release, asked)
+        assert measured() == before
+
+
+def test_random_rows_are_as_many_and_as_wide_as_fingerprints(monkeypatch):
+    monkeypatch.setattr(cost, "DRAWN", 3)
+    rows = cost.random_rows(7, 5)
+    assert rows.shape == (7, 5) and rows.dtype == np.float16 and len(np.unique(rows, axis=0)) == 7
+    assert abs(float(cost.random_rows(2000, 5).std()) - 1) < 0.05
+
 
 def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):
     plan = Plan({"small": (3,)}, ("word",))

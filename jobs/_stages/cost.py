@@ -1,11 +1,12 @@
 """Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
 
-Probes at one block are fitted and run here, where the fingerprints are. A baseline has noted what its fits cost in
-``finished.json`` beside its log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each),
-and so has every member of a stack, whose fit is that of its members; their latency is measured here. Of the readouts of
-live attribution, which are fitted and scored in one, the audit path is measured. Every path runs in a process of its
-own, so that its memory is not that of earlier work. What was measured on this machine with the same weights, data and
-settings is not measured again, unless a method is asked for by name.
+Probes at one block are fitted and run here: to their fingerprints, or where those are not on the machine to as many
+random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` beside its
+log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each), and so has every member of a
+stack, whose fit is that of its members; their latency is measured here. Of the readouts of live attribution, which are
+fitted and scored in one, the audit path is measured. Every path runs in a process of its own, so that its memory is not
+that of earlier work. What was measured on this machine with the same weights, data and settings is not measured again,
+unless a method is asked for by name.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
 from backend.audit.enrollable import LIVE, STATES, WORDED
-from backend.audit.forms import FORMS
+from backend.audit.forms import FORMS, STORED
 from backend.errors import AtlasError
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
 from backend.evaluations.selection import inner_accuracies
 from backend.probe import fit_probe
 from backend.protocol import FOLDS
 from backend.proxies.reader import best_dtype
+from backend.proxies.registry import describe
 from backend.release import Release
 from backend.store.builds import host, recorded
 from backend.store.comparison_queries import costs
@@ -51,10 +54,14 @@ from jobs._stages.readouts import METHODS, plan_of, stacks_of, view_of
 NOTES = "finished.json"
 PROBES = tuple(method for method in STATES if method not in (LIVE, WORDED))
 """What one block is enough for."""
+RANDOM = "random numbers, as many as fingerprints, which are not here"
+"""What a probe was fitted to, where that is said."""
 UNTIMED = ("random",)
 """Methods that compute nothing for a response."""
 LOOKED_AT = 8
 """Records that are timed when only some prompts are looked at."""
+DRAWN = 5_000
+"""Rows of random numbers that are drawn at a time."""
 THREADS = torch.get_num_threads()
 """Of a process of its own; umap's maps change what torch tells of this one."""
 
@@ -131,8 +138,8 @@ def profile(
 ) -> None:
     """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
 
-    Where a probe's fingerprints or what a stack's members noted are not here, so that nothing is known of the fit, what
-    was measured with its fit stays.
+    Where what a stack's members noted is not here, so that nothing is known of the fit, what was measured with its fit
+    stays; and so does what was measured with a probe's fingerprints, where these are not here.
     """
     layer = path.blocks[str(path.proxy)][0] if reader.method in PROBES else None
     weights = reader.proxy_hash(connection, roster)
@@ -149,10 +156,12 @@ def profile(
     if layer is None and (path.blocks or path.members):
         settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
     fits = layer is None or layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
-    if not again and _measured(connection, release, reader.reader, roster, weights, settings, fits=fits):
+    known = _fit_known(connection, reader.reader, roster)
+    stands = not again and _measured(connection, release, reader.reader, roster, weights, settings, fits=fits)
+    if stands and (fits or known):
         print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
         return
-    if not (fits and (layer or noted)) and _fit_known(connection, reader.reader, roster):
+    if known and not (fits and (layer or noted)):
         print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
@@ -164,19 +173,23 @@ def profile(
         proxy_hash=weights,
         details=details,
     ) as build:
-        if fits:
-            measures = _fit(connection, release, reader, roster, layer, limit) if layer else dict(noted)
-        else:
-            measures = {}
-            details["fit"] = "fingerprints are not here"
-        if reader.method not in UNTIMED:
+        measures = {} if layer else dict(noted)
+        if not fits:
+            details["fit"] = RANDOM
+        if layer:
+            try:
+                measures = _fit(connection, release, reader, roster, layer, limit)
+            except AtlasError as error:  # of a proxy that is not known here not even the width is
+                details["fit"] = error.problem
+        if not stands and reader.method not in UNTIMED:
             try:
                 measures |= in_fresh_process(path, records)
             except AtlasError as error:
                 details["latency"] = error.problem
                 print(f"{reader.reader}: latency is left out. {error}")
-        frame = cost_frame(measures, hardware)
-        replace_rows(connection, "costs", frame, {"reader": reader.reader, "roster": roster}, build)
+        key = {"reader": reader.reader, "roster": roster} | ({"measure": "fit_seconds"} if stands else {})
+        frame = cost_frame({name: measures[name] for name in measures if key.get("measure", name) == name}, hardware)
+        replace_rows(connection, "costs", frame, key, build)
     shown = ", ".join(f"{row.measure} {row.value:,.4g}" for row in frame.itertuples())
     print(f"{reader.reader} on {roster}: {shown}")
 
@@ -233,9 +246,11 @@ def _fit(
     layer: int,
     limit: int | None,
 ) -> dict[str, float]:
-    """Time an outer fold of a probe from stored fingerprints, and of the paper's readout the selection of its block."""
-    rows = _rows(release, reader, roster, limit)
-    prints, labels, classes = rows.load(layer, _variant(reader.method)), rows.labels, len(rows.sources)
+    """Time an outer fold of a probe, and of the paper's readout the selection of its block from stored fingerprints."""
+    rows, variant = _rows(release, reader, roster, limit), _variant(reader.method)
+    labels, classes, stored = rows.labels, len(rows.sources), layer in rows.layers(variant)
+    width = STORED[variant] * (0 if stored else describe(str(reader.proxy)).hidden_size)
+    prints = rows.load(layer, variant) if stored else random_rows(len(labels), width)
     folds = np.tile(rows.prompt_folds, classes)
     if reader.method != METHOD:
         form, seen = FORMS[STATES[reader.method]], prints[folds != 0]
@@ -248,12 +263,21 @@ def _fit(
         "fit_seconds": fitting.median,
     }
     blocks = len(layer_curve(connection, reader.reader, roster))
-    if blocks > 1:
+    if stored and blocks > 1:
         dtype = best_dtype(torch.device("cpu"))
         # A block's ten fits serve all five outer folds, so one fold's share of all blocks is a fifth.
         scan = timed(lambda: inner_accuracies(prints, labels, folds, classes, dtype=dtype), runs=1, warm=0)
         measures["selection_seconds"] = scan.median * blocks / FOLDS
     return measures
+
+
+def random_rows(rows: int, width: int) -> npt.NDArray[np.float16]:
+    """Numbers (rows, width) that a fit takes as long for as for fingerprints."""
+    draw, out = np.random.default_rng(0), np.empty((rows, width), dtype=np.float16)
+    for low in range(0, rows, DRAWN):
+        part = out[low : low + DRAWN]
+        part[:] = draw.standard_normal(part.shape, dtype=np.float32)
+    return out
 
 
 def _rows(release: Release, reader: KeptReader, roster: str, limit: int | None) -> _common.Slice:
