@@ -332,8 +332,11 @@ def test_an_encoding_that_was_taken_for_another_is_named(browser: Browser, downl
     browser.until("return document.querySelector('.preview-facts').innerText.includes('cp1251 (as given)')")
     browser.until("return document.querySelector('#attr-rows').innerText.includes('Ответ номер 0')")
     weighed(browser)
+    pattern = "attribution-????????.json"
+    before = set(downloads.glob(pattern))  # what other tests have saved
     browser.run("[...document.querySelectorAll('.exports .button')].find(b => b.innerText.includes('JSON')).click()")
-    report = json.loads(downloaded(browser, downloads, "attribution-????????.json").read_text("utf-8"))
+    saved = browser.wait(lambda: next(iter(set(downloads.glob(pattern)) - before), None), f"a file {pattern}")
+    report = json.loads(saved.read_text("utf-8"))
     assert "--encoding cp1251" in report["command"] and len(report["traces"]) == 6
     browser.click("#attr-back")
     chosen(browser, "attr-encoding", "utf-8")
