@@ -181,6 +181,7 @@ def profile(
                 measures = _fit(connection, release, reader, roster, layer, limit)
             except AtlasError as error:  # of a proxy that is not known here not even the width is
                 details["fit"] = error.problem
+                print(f"{reader.reader}: the fit is left out. {error}")
         if not stands and reader.method not in UNTIMED:
             try:
                 measures |= in_fresh_process(path, records)
