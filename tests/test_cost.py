@@ -25,7 +25,7 @@ from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import Trace
 from jobs import _common
-from jobs._stages import Asked, attribution, audit_paths, cost
+from jobs._stages import Asked, attribution, audit_paths, cost, cost_fits
 from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import KeptReader
@@ -193,6 +193,13 @@ def test_audit_path_of_ngrams_looks_up_every_ngram(method):
     assert set(measure(AuditPath(method, None, None, 5), TRACES)) == {"latency_ms", "peak_memory_gb"}
 
 
+def test_audit_path_of_guessing_draws_for_every_response():
+    path = AuditPath("random", None, None, 5)
+    (score,) = audit_paths._parts(path, TRACES)
+    np.testing.assert_allclose(np.exp(score(TRACES)).sum(1), 1, rtol=1e-5)
+    assert set(measure(path, TRACES)) == {"latency_ms", "peak_memory_gb"}
+
+
 def test_sampled_records_repeat_neither_source_nor_prompt_before_they_must(tmp_path):
     release = Release(fake_release(tmp_path, prompts=9, sources=6))
     records = release.records("agent500")
@@ -290,7 +297,7 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
             "SELECT reader, measure, value, details FROM costs JOIN builds USING (build_id) WHERE reader LIKE '%/ur'"
         ).fetchall()
         fits = {reader: json.loads(details).get("fit") for reader, name, _, details in told if name == "fit_seconds"}
-        assert fits[ours] == fits["temporal-max/invented/ur"] == cost.RANDOM
+        assert fits[ours] == fits["temporal-max/invented/ur"] == cost_fits.RANDOM
         latencies = {reader: value for reader, name, value, _ in told if name == "latency_ms"}
         assert (latencies[ours], latencies["temporal-max/invented/ur"]) == (1.0, 2.0)
         before = measured()
@@ -299,10 +306,10 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
 
 
 def test_random_rows_are_as_many_and_as_wide_as_fingerprints(monkeypatch):
-    monkeypatch.setattr(cost, "DRAWN", 3)
-    rows = cost.random_rows(7, 5)
+    monkeypatch.setattr(cost_fits, "DRAWN", 3)
+    rows = cost_fits.random_rows(7, 5)
     assert rows.shape == (7, 5) and rows.dtype == np.float16 and len(np.unique(rows, axis=0)) == 7
-    assert abs(float(cost.random_rows(2000, 5).std()) - 1) < 0.05
+    assert abs(float(cost_fits.random_rows(2000, 5).std()) - 1) < 0.05
 
 
 def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
-from jobs._stages import Asked, attribution, baselines, cost, readout_members, readouts, stress
+from jobs._stages import Asked, attribution, baselines, cost, cost_fits, readout_members, readouts, stress
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readout_live import live_blocks
 from jobs._stages.readout_members import Plan, scorer_of
@@ -98,8 +100,12 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
     cost.run(connection, release, dataclasses.replace(asked, methods=["fused", "network", "fused-live"]))
     held = connection.execute("SELECT reader, value FROM costs WHERE measure = 'fit_seconds'").fetchall()
     seconds = dict(held)
-    assert set(seconds) == {"fused/invented/ur", "network/invented/ur"}
+    assert set(seconds) == {"fused/invented/ur", "network/invented/ur", "fused-live/invented/ur"}
     assert seconds["fused/invented/ur"] > seconds["network/invented/ur"] > 0
+    assert seconds["fused-live/invented/ur"] > 0  # noted nowhere, so it was fitted
+    told = fits_told(connection)
+    assert set(told["fused-live/invented/ur"]["fits"]) == {"invented@bank", "word@coded"}
+    assert not any("fit" in details for details in told.values())
 
     # What is kept is not fitted again, and the stage stress leaves these readers alone.
     before = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
@@ -113,6 +119,61 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
     stress.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
     after = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     assert before == after
+
+
+def fits_told(connection):
+    rows = connection.execute(
+        "SELECT reader, details FROM costs JOIN builds USING (build_id) WHERE measure = 'fit_seconds'"
+    ).fetchall()
+    return {reader: json.loads(details) for reader, details in rows}
+
+
+def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_are_elsewhere(
+    world, monkeypatch, capsys
+):
+    connection, release = world
+    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,experts,word")
+    row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
+    key = {"roster": "165-way", "benchmark": "agent500", "condition": "clean"}
+    methods = ("lda", "network", "experts", "ngram-word-lengths", "fused", "lda-live", "fused-live")
+    for method in methods:
+        proxy, view = (None, None) if method.startswith("ngram") else ("invented", "ur")
+        reader = write_reader(connection, method=method, name=method, proxy=proxy, view=view)
+        replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), {"reader": reader, **key}, "build")
+    shutil.rmtree(cache_folder() / "fingerprints")
+    monkeypatch.setattr(cost_fits, "describe", lambda name: SimpleNamespace(hidden_size=3))
+    monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
+    widths = []
+
+    def fit_seen(*arguments, **settings):
+        widths.append([copy.shape for copy in arguments[0]])
+        return fit_network(*arguments, **settings)
+
+    monkeypatch.setattr(readout_members, "fit_network", fit_seen)
+    cost.run(connection, release, asked)
+    told = fits_told(connection)
+    assert set(told) == {
+        f"{method}/invented/ur" for method in methods if method not in ("experts", "ngram-word-lengths")
+    }.union({"ngram-word-lengths"})
+    assert widths == 3 * [3 * [(150, 2 * 6)]]  # once for both stacks: three models on two blocks at three lengths
+    for reader, details in told.items():
+        assert details.get("fit") == (None if reader == "ngram-word-lengths" else cost_fits.RANDOM)
+    assert told["fused/invented/ur"]["fits"] == {
+        name: told[reader]["fits"][name]
+        for reader in ("lda/invented/ur", "network/invented/ur", "ngram-word-lengths")
+        for name in told[reader]["fits"]
+    }
+    assert "experts/invented/ur: the fit is left out. How long invented@experts" in capsys.readouterr().out
+    before = connection.execute("SELECT reader, build_id FROM costs").fetchall()
+    cost.run(connection, release, asked)
+    assert connection.execute("SELECT reader, build_id FROM costs").fetchall() == before
+
+    # Where the fingerprints come back the fits are timed on them, and what is carried to a minimum is timed too.
+    write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6})
+    cost.run(connection, release, asked)
+    told = fits_told(connection)
+    assert set(told["experts/invented/ur"]["fits"]) == {"invented@experts"}
+    assert not any("fit" in details for details in told.values())
 
 
 def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world):

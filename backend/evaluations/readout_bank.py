@@ -90,17 +90,7 @@ def serve_banks(
     -------
     ServedBanks
     """
-    fits: dict[str, dict[int, LinearReadout]] = {}
-    seen: dict[str, list[Moments]] = {}
-    for name, lengths in MEMBERS.items():
-        each = [fold_moments(loads[c], width, labels, folds, classes) for c in lengths if c in loads]
-        if not each:
-            continue
-        moments = [merged(parts) for parts in zip(*each, strict=True)]
-        del each
-        fits[name] = fit_discriminants(moments, shrinkage, range(len(MODELS)))
-        seen[name] = [merged([moments[other] for other in training_folds(fold)]) for fold in range(FOLDS)]
-        del moments
+    fits, seen = fit_banks(loads, width, labels, folds, classes, shrinkage)
     scores: dict[str, dict[str, npt.NDArray[np.float16]]] = {}
     for condition, load in loads.items():
         scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
@@ -122,6 +112,24 @@ def serve_banks(
     for condition, part in (words or {}).items():
         served[condition] = beside(served[condition], part[0], shares, folds, cells[condition])
     return ServedBanks(banks, fused.posteriors, served, shares)
+
+
+def fit_banks(
+    loads: Mapping[str, Load], width: int, labels: Ints, folds: Ints, classes: int, shrinkage: float = 0.1
+) -> tuple[dict[str, dict[int, LinearReadout]], dict[str, list[Moments]]]:
+    """All models of both members, and the moments that every outer fold's were fitted to; see :func:`serve_banks`."""
+    fits: dict[str, dict[int, LinearReadout]] = {}
+    seen: dict[str, list[Moments]] = {}
+    for name, lengths in MEMBERS.items():
+        each = [fold_moments(loads[c], width, labels, folds, classes) for c in lengths if c in loads]
+        if not each:
+            continue
+        moments = [merged(parts) for parts in zip(*each, strict=True)]
+        del each
+        fits[name] = fit_discriminants(moments, shrinkage, range(len(MODELS)))
+        seen[name] = [merged([moments[other] for other in training_folds(fold)]) for fold in range(FOLDS)]
+        del moments
+    return fits, seen
 
 
 def beside(

@@ -26,6 +26,7 @@ from backend.baselines.finetune import (
 )
 from backend.baselines.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.baselines.ngram import SETTINGS, NgramModel, NgramSettings, count
+from backend.baselines.random import random_guess
 from backend.errors import AtlasError
 from backend.evaluations.cost import audit_parameters, timed
 from backend.proxies.registry import describe, load_model, load_reader
@@ -161,6 +162,8 @@ def _grams(kind: str, classes: int, traces: Sequence[Trace]) -> Scores:
 
 
 def _baseline(path: AuditPath, traces: Sequence[Trace]) -> Scores:
+    if path.method == "random":
+        return lambda asked: random_guess(np.arange(len(asked)), path.classes, "cost", 0)
     if path.method in SETTINGS:
         return _ngrams(SETTINGS[path.method], path.classes, traces)
     if path.method == "dna":

@@ -3,10 +3,10 @@
 Probes at one block are fitted and run here: to their fingerprints, or where those are not on the machine to as many
 random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` beside its
 log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each), and so has every member of a
-stack, whose fit is that of its members; their latency is measured here. Of the readouts of live attribution, which are
-fitted and scored in one, the audit path is measured. Every path runs in a process of its own, so that its memory is not
-that of earlier work. What was measured on this machine with the same weights, data and settings is not measured again,
-unless a method is asked for by name.
+stack, whose fit is that of its members; their latency is measured here. Where nothing was noted, as of the readouts of
+live attribution, which are fitted and scored in one, what a fold needs is fitted here. Every path runs in a process of
+its own, so that its memory is not that of earlier work. What was measured on this machine with the same weights, data
+and settings is not measured again, unless a method is asked for by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -46,6 +45,7 @@ from jobs._common import METHOD
 from jobs._heads import fit_control
 from jobs._stages import Asked
 from jobs._stages.audit_paths import AuditPath, measure
+from jobs._stages.cost_fits import RANDOM, FitClock, random_rows
 from jobs._stages.readers import KeptReader, measured_readers
 from jobs._stages.readout_live import live_blocks
 from jobs._stages.readout_members import fit_seconds, members_folder
@@ -54,14 +54,8 @@ from jobs._stages.readouts import METHODS, plan_of, stacks_of, view_of
 NOTES = "finished.json"
 PROBES = tuple(method for method in STATES if method not in (LIVE, WORDED))
 """What one block is enough for."""
-RANDOM = "random numbers, as many as fingerprints, which are not here"
-"""What a probe was fitted to, where that is said."""
-UNTIMED = ("random",)
-"""Methods that compute nothing for a response."""
 LOOKED_AT = 8
 """Records that are timed when only some prompts are looked at."""
-DRAWN = 5_000
-"""Rows of random numbers that are drawn at a time."""
 THREADS = torch.get_num_threads()
 """Of a process of its own; umap's maps change what torch tells of this one."""
 
@@ -70,6 +64,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
     """Measure readers of the asked proxy and views, stacks of the asked members, baselines that noted their fits."""
     records: list[Trace] = []
     for roster in asked.rosters:
+        clock = FitClock(release, asked, roster)
         rows = _common.slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
             if asked.methods and reader.method not in asked.methods:
@@ -81,7 +76,8 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
                 count = RECORDS if asked.limit is None else LOOKED_AT
                 records = sample(release, len(release.roster(asked.rosters[0])), count)
             noted = _noted(reader, path, asked, members_folder(roster, len(rows.prompt_ids)))
-            profile(connection, release, reader, roster, path, records, noted, asked.limit, again=bool(asked.methods))
+            again = bool(asked.methods)
+            profile(connection, release, reader, roster, path, records, noted, clock, asked.limit, again=again)
 
 
 def path_of(
@@ -132,14 +128,14 @@ def profile(
     path: AuditPath,
     records: Sequence[Trace],
     noted: Mapping[str, float],
+    clock: FitClock,
     limit: int | None = None,
     *,
     again: bool = False,
 ) -> None:
     """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
 
-    Where what a stack's members noted is not here, so that nothing is known of the fit, what was measured with its fit
-    stays; and so does what was measured with a probe's fingerprints, where these are not here.
+    Where the fingerprints are not here and nothing was noted, what was measured with its fit stays.
     """
     layer = path.blocks[str(path.proxy)][0] if reader.method in PROBES else None
     weights = reader.proxy_hash(connection, roster)
@@ -155,13 +151,16 @@ def profile(
     }
     if layer is None and (path.blocks or path.members):
         settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
-    fits = layer is None or layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
+    if layer:
+        fits = layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
+    else:
+        fits = bool(noted) or clock.reads(path)
     known = _fit_known(connection, reader.reader, roster)
     stands = not again and _measured(connection, release, reader.reader, roster, weights, settings, fits=fits)
     if stands and (fits or known):
         print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
         return
-    if known and not (fits and (layer or noted)):
+    if known and not fits:
         print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
@@ -176,13 +175,18 @@ def profile(
         measures = {} if layer else dict(noted)
         if not fits:
             details["fit"] = RANDOM
-        if layer:
+        if layer or not noted:
             try:
-                measures = _fit(connection, release, reader, roster, layer, limit)
+                if layer:
+                    measures = _fit(connection, release, reader, roster, layer, limit)
+                else:
+                    seconds = clock.seconds(path)
+                    details["fits"] = seconds
+                    measures = {"fit_seconds": sum(seconds.values())}
             except AtlasError as error:  # of a proxy that is not known here not even the width is
                 details["fit"] = error.problem
                 print(f"{reader.reader}: the fit is left out. {error}")
-        if not stands and reader.method not in UNTIMED:
+        if not stands:
             try:
                 measures |= in_fresh_process(path, records)
             except AtlasError as error:
@@ -270,15 +274,6 @@ def _fit(
         scan = timed(lambda: inner_accuracies(prints, labels, folds, classes, dtype=dtype), runs=1, warm=0)
         measures["selection_seconds"] = scan.median * blocks / FOLDS
     return measures
-
-
-def random_rows(rows: int, width: int) -> npt.NDArray[np.float16]:
-    """Numbers (rows, width) that a fit takes as long for as for fingerprints."""
-    draw, out = np.random.default_rng(0), np.empty((rows, width), dtype=np.float16)
-    for low in range(0, rows, DRAWN):
-        part = out[low : low + DRAWN]
-        part[:] = draw.standard_normal(part.shape, dtype=np.float32)
-    return out
 
 
 def _rows(release: Release, reader: KeptReader, roster: str, limit: int | None) -> _common.Slice:

@@ -220,6 +220,20 @@ class Scorer:
         """Response tokens of every row under a condition."""
         return np.minimum(self._tokens(MATH if condition in ELSEWHERE else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
 
+    def load(self, proxy: str, length: str) -> tuple[Load, int]:
+        """Rows of Agent500 by a proxy at a length, and their width."""
+        return self._load(self.rows[proxy], proxy, length)
+
+    def discriminants(self, proxy: str, length: str) -> dict[int, LinearReadout]:
+        """Discriminants of a length, fitted: all models."""
+        load, width = self.load(proxy, length)
+        moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+        return fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+
+    def fits(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+        """Model number to the model fitted: of a network, or of one of :data:`SOLVED`."""
+        return self._network(proxy) if part == NETWORK else self._solved(proxy, part)
+
     def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         wanted = {
@@ -233,10 +247,8 @@ class Scorer:
         bank = {}
         for length in tqdm([name for name in wanted if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
             started = time.perf_counter()
-            load, width = self._load(self.rows[proxy], proxy, length)
-            moments = fold_moments(load, width, self.labels, self.folds, self.classes)
             name = f"{proxy}@{length}"
-            bank[name] = fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+            bank[name] = self.discriminants(proxy, length)
             for fold in range(FOLDS):
                 keep_model(self.models(name) / model_file(fold), bank[name][fold])
             self._took(name, time.perf_counter() - started)
@@ -249,7 +261,7 @@ class Scorer:
             if condition in ELSEWHERE:
                 score_transfer(self.elsewhere(proxy, condition), self.size(condition), some, out)
             else:
-                load, _ = self._load(self.rows[proxy], proxy, condition)
+                load, _ = self.load(proxy, condition)
                 score_discriminants(load, self.folds, some, out)
             for name in names:
                 self._keep(condition, name, proxy, out[name])
@@ -289,8 +301,8 @@ class Scorer:
             return
         out = {condition: self._empty(condition) for condition in conditions}
         seconds = complete_fits(
-            self._network(proxy) if part == NETWORK else self._solved(proxy, part),
-            {length: self._load(self.rows[proxy], proxy, length)[0] for length in LENGTHS},
+            self.fits(proxy, part),
+            {length: self.load(proxy, length)[0] for length in LENGTHS},
             self.folds,
             {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
             out,
@@ -307,13 +319,13 @@ class Scorer:
 
         def fit(model: int) -> NetworkReadout:
             if not copies:
-                copies.extend(_half(self._load(self.rows[proxy], proxy, length)[0], self.folds) for length in TRAINED)
+                copies.extend(_half(self.load(proxy, length)[0], self.folds) for length in TRAINED)
             return fit_network(copies, self._seen(model), self.labels, self.classes, settings, seed=model)
 
         return fit
 
     def _solved(self, proxy: str, part: str) -> Callable[[int], Fitted]:
-        load, width = self._load(self.rows[proxy], proxy, CLEAN)
+        load, _ = self.load(proxy, CLEAN)
         families = np.unique(self.any_rows.families, return_inverse=True)[1]
         bases: dict[int, LinearReadout] = {}
 
@@ -321,8 +333,7 @@ class Scorer:
             seen = self._seen(model)
             if part == EXPERTS:
                 if not bases:
-                    moments = fold_moments(load, width, self.labels, self.folds, self.classes)
-                    bases.update(fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS))))
+                    bases.update(self.discriminants(proxy, CLEAN))
                 return fit_experts(load(seen), self.labels[seen], families, bases[model], self.plan.penalty)
             return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty)
 
