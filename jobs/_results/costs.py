@@ -44,7 +44,7 @@ def cost_sections(book: Book) -> Iterator[str]:
         f"Ours: `{COMMAND}`. Parameters that are trained and that a response runs through; a response from its text to "
         "the scores of all sources, median of three warmed runs over 256, in a process of its own. Times of different "
         "machines cannot be compared. A fit is that of one outer fold; of a stack, of every model that the fold needs. "
-        "Some probes were fitted to random numbers of the shape of their fingerprints, as their builds say."
+        "Some were fitted to random numbers of the shape of their fingerprints, as their builds say."
     )
     yield ""
     for roster, rows in tables.items():
