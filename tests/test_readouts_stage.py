@@ -132,7 +132,7 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
     world, monkeypatch, capsys
 ):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,experts,word")
+    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,experts,word,minilm-l6:tuned")
     row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
     key = {"roster": "165-way", "benchmark": "agent500", "condition": "clean"}
     methods = ("lda", "network", "experts", "ngram-word-lengths", "fused", "lda-live", "fused-live")
@@ -140,6 +140,10 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
         proxy, view = (None, None) if method.startswith("ngram") else ("invented", "ur")
         reader = write_reader(connection, method=method, name=method, proxy=proxy, view=view)
         replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), {"reader": reader, **key}, "build")
+    tuned = write_reader(connection, method="encoder-lengths", name="tuned", proxy="minilm-l6", view="r")
+    replace_rows(connection, "attribution_metrics", pd.DataFrame([row]), {"reader": tuned, **key}, "build")
+    took = pd.DataFrame([{"measure": "fit_seconds", "value": 9.0, "unit": "s", "hardware": ""}])
+    replace_rows(connection, "costs", took, {"reader": tuned, "roster": "165-way"}, "build")
     shutil.rmtree(cache_folder() / "fingerprints")
     monkeypatch.setattr(cost_fits, "describe", lambda name: SimpleNamespace(hidden_size=3))
     monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
@@ -163,7 +167,12 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
         for reader in ("lda/invented/ur", "network/invented/ur", "ngram-word-lengths")
         for name in told[reader]["fits"]
     }
-    assert "experts/invented/ur: the fit is left out. How long invented@experts" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "experts/invented/ur: the fit is left out. How long invented@experts" in said
+    assert f"{tuned} on 165-way: stays as it was measured" in said
+    assert ("encoder-lengths/minilm-l6/r", 9.0) in connection.execute(
+        "SELECT reader, value FROM costs WHERE measure = 'fit_seconds'"
+    ).fetchall()
     before = connection.execute("SELECT reader, build_id FROM costs").fetchall()
     cost.run(connection, release, asked)
     assert connection.execute("SELECT reader, build_id FROM costs").fetchall() == before

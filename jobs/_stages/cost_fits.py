@@ -99,8 +99,10 @@ class FitClock:
         return plan_of(self.asked)
 
     def reads(self, path: AuditPath) -> bool:
-        """Whether all the fingerprints that a fit needs are on the machine."""
-        return all(self._held(self._rows(proxy), blocks) for proxy, blocks in path.blocks.items())
+        """Whether all that a fit needs is on the machine: of every member its note, its text or its fingerprints."""
+        if path.method in (LIVE, WORDED):
+            return all(self._held(self._rows(proxy), blocks) for proxy, blocks in path.blocks.items())
+        return all(self._noted(name) is not None or self._fits(name) for name in path.members)
 
     def seconds(self, path: AuditPath) -> dict[str, float]:
         """Seconds that one outer fold takes, by member; of a readout of live attribution, by what is fitted.
@@ -123,15 +125,14 @@ class FitClock:
         return {name: round(self._seconds[name], 2) for name in parts}
 
     def _member(self, name: str) -> float:
-        bank, _, part = name.rpartition("@")
-        prompts = len(self._rows(bank).prompt_ids)
-        noted = fit_seconds(members_folder(self.roster, prompts), self.plan, [name])
+        noted = self._noted(name)
         if noted is not None:
             return noted
+        bank, _, part = name.rpartition("@")
         if bank in self.plan.grams:
             return self._grams(GRAMS[bank].counts, GRAMS[bank].settings)
-        blocks = self.plan.blocks.get(bank)
-        if blocks is None or (part in SOLVED and not self._held(self._rows(bank), blocks)):
+        blocks = self.plan.blocks.get(bank, ())
+        if not blocks or (part in SOLVED and not self._fits(name)):
             raise AtlasError(
                 f"How long {name} is fitted was not noted on this machine, and depends on what it is fitted to",
                 "Evaluate the stack here: python -m jobs evaluate --stage readouts",
@@ -160,6 +161,16 @@ class FitClock:
         copies = [counts(scorer.texts(length)) for length in TRAINED]
         models = fit_gram_models(copies, scorer.labels, scorer.folds, scorer.classes, settings, NEEDED)
         return _seconds(lambda: list(models))
+
+    def _noted(self, name: str) -> float | None:
+        prompts = len(self._rows(name.rpartition("@")[0]).prompt_ids)
+        return fit_seconds(members_folder(self.roster, prompts), self.plan, [name])
+
+    def _fits(self, name: str) -> bool:
+        """Whether what a member reads is here; a tuned encoder takes hours, and is fitted where it is evaluated."""
+        bank = name.rpartition("@")[0]
+        blocks = self.plan.blocks.get(bank, ())
+        return bank in self.plan.grams or (bool(blocks) and self._held(self._rows(bank), blocks))
 
     def _rows(self, bank: str) -> Slice:
         proxy = bank if bank in self.plan.blocks else DEFAULT_PROXY
