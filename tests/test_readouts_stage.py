@@ -176,6 +176,9 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
     before = connection.execute("SELECT reader, build_id FROM costs").fetchall()
     cost.run(connection, release, asked)
     assert connection.execute("SELECT reader, build_id FROM costs").fetchall() == before
+    connection.execute("DELETE FROM costs WHERE reader = 'ngram-word-lengths' AND measure = 'fit_seconds'")
+    cost.run(connection, release, asked)
+    assert fits_told(connection).keys() == told.keys()  # a fit that is missing is made up for
 
     # Where the fingerprints come back the fits are timed on them, and what is carried to a minimum is timed too.
     write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6})

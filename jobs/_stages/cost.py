@@ -157,7 +157,7 @@ def profile(
         fits = bool(noted) or clock.reads(path)
     known = _fit_known(connection, reader.reader, roster)
     stands = not again and _measured(connection, release, reader.reader, roster, weights, settings, fits=fits)
-    if stands and (fits or known):
+    if stands and known:
         print(f"{reader.reader} on {roster}: measured before; --method {reader.method} measures again")
         return
     if known and not fits:
