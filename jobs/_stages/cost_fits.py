@@ -8,7 +8,7 @@ they are fitted to; members that are carried to a minimum do not, and are left o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -190,7 +190,7 @@ class FitClock:
                 {proxy: rows},
                 {},
                 Material(self.release, len(rows.sources), self.asked.limit),
-                Plan({proxy: blocks}, (), self.plan.view, self.plan.shrinkage, self.plan.network),
+                replace(self.plan, blocks={proxy: blocks}, grams=()),
                 members_folder(self.roster, len(rows.prompt_ids)),
                 self.release.manifest_hash,
             )
