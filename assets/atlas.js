@@ -194,6 +194,13 @@
         if (!relayout || !("xaxis.range[0]" in relayout) || !plot || !plot._fullLayout.xaxis) return none();
         return [plot._fullLayout.xaxis, plot._fullLayout.yaxis].flatMap((axis) => axis.range.map((edge) => +edge.toFixed(3)));
       },
+      // A figure of as many dimensions keeps its layout, and with it the reader's camera.
+      redraw: function (redrawn, now, drawn) {
+        const { figure, drawn: dimensions } = redrawn, { template, shapes } = figure.layout;
+        if (dimensions !== drawn) return [figure, dimensions];
+        const layout = { ...now.layout, template, shapes: shapes || [] };
+        return [{ ...now, data: figure.data, layout }, dimensions];
+      },
       resetCamera: function (clicks) {
         const scene = document.querySelector("#map .js-plotly-plot");
         if (!clicks || !scene) return none();

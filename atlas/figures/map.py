@@ -2,8 +2,7 @@
 
 Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
 trace a family of the atlas, grey context, rings around the neighbours, a second source and the selection, labels, hulls
-of clusters. A page can therefore send new traces with ``Patch`` and leave the layout, and with it the reader's camera,
-alone.
+of clusters. A page can therefore put new traces under the layout that is there, and leave the reader's camera alone.
 """
 
 from __future__ import annotations

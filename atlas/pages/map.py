@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import answers, drawing, shell
@@ -43,11 +43,11 @@ def layout(asked: Questions, view: View) -> Component:
         children=[
             dcc.Store(id="families", data=list(view.families)),
             dcc.Store(id="camera", data=list(view.camera)),
-            dcc.Store(id="drawn", data=view.dim),
+            dcc.Store(id="drawn", data=_drawn(view, points)),
             html.Div(
                 shell.figure_body(
                     "map",
-                    shell.graph("map", _figure(asked, view, points, links), scroll_zoom=True),
+                    shell.graph("map", _figure(asked, view, points, links), dcc.Store(id="redrawn"), scroll_zoom=True),
                     height=None,
                     label=f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content.",
                     absent=_absent(asked, view) if points.empty else None,
@@ -192,9 +192,10 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
 
+    # The answer is not a Patch: one that arrives while its page is being left would find no figure, which Dash calls an
+    # error. The browser takes what is new out of it.
     @app.callback(
-        Output("map", "figure"),
-        Output("drawn", "data"),
+        Output("redrawn", "data"),
         Output("legend", "children"),
         Output("trust", "children"),
         Output({"type": "sentence", "figure": "map"}, "children"),
@@ -205,7 +206,6 @@ def register(app: Dash) -> None:
         Input("map-other", "value"),
         *[Input(name, "value") for name in OWN],
         State("camera", "data"),
-        State("drawn", "data"),
         prevent_initial_call=True,
     )
     @answers.pure
@@ -219,27 +219,29 @@ def register(app: Dash) -> None:
         other: str | None,
         *values: Any,
     ) -> tuple[Any, ...]:
-        *own, camera, drawn = values
+        *own, camera = values
         asked = questions()
         chosen = dict(zip(OWN, own, strict=True))
         view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, families=families, **chosen)
         view = replace(view, camera=tuple(camera or ()))
         points = _points(asked, view)
-        figure: Any = _figure(asked, view, points, _links(asked, view))
-        if drawn == view.dim:
-            whole, figure = figure, Patch()
-            figure["data"] = whole["data"]
-            figure["layout"]["template"] = whole["layout"]["template"]
-            figure["layout"]["shapes"] = whole["layout"].get("shapes", [])
         return (
-            figure,
-            view.dim,
+            {"figure": _figure(asked, view, points, _links(asked, view)), "drawn": _drawn(view, points)},
             _legend(asked, view, points),
             _trust(asked, view),
             _sentence(asked, view, points),
             _absent(asked, view) if points.empty else None,
         )
 
+    app.clientside_callback(
+        client("redraw"),
+        Output("map", "figure"),
+        Output("drawn", "data"),
+        Input("redrawn", "data"),
+        State("map", "figure"),
+        State("drawn", "data"),
+        prevent_initial_call=True,
+    )
     drawing.follow(app, drawing.place("card", card), source=Input("search", "value"), other=Input("map-other", "value"))
 
     @app.callback(
@@ -272,6 +274,11 @@ def _links(asked: Questions, view: View) -> pd.DataFrame:
         parts.append(asked.ask(queries.neighbors, reader, view.roster, view.domain, None, 1))
     joined = pd.concat([part[["source", "neighbor", "rank"]] for part in parts], ignore_index=True)
     return joined.drop_duplicates(["source", "neighbor"])
+
+
+def _drawn(view: View, points: pd.DataFrame) -> int:
+    """Dimensions of what is drawn, 0 for nothing."""
+    return 0 if points.empty else view.dim
 
 
 def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> Plot:

@@ -135,16 +135,17 @@ def grid_section(
     )
 
 
-def graph(identity: str, figure: Any, *, scroll_zoom: bool = False) -> Component:
-    """A Plotly figure without a tool bar of its own, and a sign of life when it takes longer than 300 ms."""
+def graph(identity: str, figure: Any, *awaited: Component, scroll_zoom: bool = False) -> Component:
+    """A Plotly figure without a tool bar of its own, and a sign of life when it, or a part it awaits, takes 300 ms."""
+    plot = dcc.Graph(
+        id=identity,
+        figure=figure,
+        responsive=True,
+        className="graph",
+        config={"displayModeBar": False, "scrollZoom": scroll_zoom, "displaylogo": False, "doubleClick": False},
+    )
     return dcc.Loading(
-        dcc.Graph(
-            id=identity,
-            figure=figure,
-            responsive=True,
-            className="graph",
-            config={"displayModeBar": False, "scrollZoom": scroll_zoom, "displaylogo": False, "doubleClick": False},
-        ),
+        [plot, *awaited],
         delay_show=300,
         overlay_style={"visibility": "visible"},
         custom_spinner=html.Div("Drawing …", className="working"),

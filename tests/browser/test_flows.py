@@ -174,6 +174,9 @@ def test_both_domains_on_one_map_and_outlines_on_a_flat_one(browser: Any) -> Non
     browser.run("document.querySelector('#projection input[value=pca]').click()")
     browser.until("return document.querySelector('#map-stage .empty') !== null")
     assert "no 3-D PCA map of both domains" in browser.text("#map-stage .empty")
+    browser.run("document.querySelector('#projection input[value=tsne]').click()")
+    browser.until(FRONT + "return p.data.length && p.layout.scene.aspectmode === 'cube'")
+    assert camera(browser)[:3] == [0.4, -1.6, 0.9]
     browser.open("/?theme=dark&roster=12-way&dim=2&regions=families")
     assert browser.run(FRONT + "return p.layout.shapes.length") == 1
     browser.run("document.querySelector('#regions input[value=off]').click()")

@@ -88,6 +88,39 @@ def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: 
     assert browser.complaints() == []
 
 
+ANSWER_ON_LEAVING = """
+const [landmark] = arguments, real = window.fetch;
+window.heldBack = 0;
+window.fetch = async (url, init) => {
+  const answer = await real(url, init);
+  if (!String(url).includes('_dash-update-component') || init.body.includes('_pages_content.children')) return answer;
+  const { status, headers } = answer, text = await answer.text();
+  if (document.querySelector(landmark)) {
+    window.heldBack += 1;
+    await new Promise((gone) => {
+      const see = (_, watch) => { if (!document.querySelector(landmark)) { watch.disconnect(); gone(); } };
+      new MutationObserver(see).observe(document.body, { childList: true, subtree: true });
+    });
+  }
+  return { status, headers, text: async () => text, json: async () => JSON.parse(text) };
+};
+"""
+"""Answers are held back until the page they are for is taken out, and are there before the renderer has noticed."""
+
+
+@pytest.mark.parametrize("path", [path for path in LANDMARKS if path != "/methods"])
+def test_a_page_is_left_at_the_very_moment_its_figures_arrive(browser: Any, path: str) -> None:
+    browser.open(f"{path}?theme=dark&roster=12-way")
+    browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[path])
+    browser.run(ANSWER_ON_LEAVING, LANDMARKS[path])
+    browser.click("#theme-toggle")
+    browser.until("return window.heldBack > 0")
+    browser.go("/methods?roster=12-way")
+    browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS["/methods"])
+    browser.settled()
+    assert browser.complaints() == []
+
+
 def test_an_address_that_leads_nowhere_says_so_and_leads_back(browser: Any) -> None:
     browser.open("/nope?theme=dark")
     assert browser.text("h1") == "There is no such page"
