@@ -181,7 +181,10 @@ def translucent(colour: str, alpha: float) -> str:
 
 
 def faded(colour: str, share: float, theme: Theme) -> str:
-    """A share of ``#RRGGBB`` over the theme's ground, for lines of the scene, which know no alpha of their own."""
+    """A share of ``#RRGGBB`` over the theme's ground, for lines of the scene.
+
+    WebGL adds a translucent line to what is behind it: on a light ground nothing is left to see.
+    """
     over, under = (
         [int(one[start : start + 2], 16) for start in (1, 3, 5)] for one in (colour, TOKENS[theme]["ground"])
     )

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from atlas.figures.map import labels, map_layout, marker, ring, scaled, shown
-from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
+from atlas.figures.map import labels, link_colour, map_layout, marker, ring, scaled, shown
+from atlas.theme import TOKENS, Mark, Plot, Theme, plain
 
 FAINT = 0.5
 """Opacity and relative size of the marks of the other domain."""
@@ -78,7 +78,7 @@ def joint_figure(
                 ends[axis] += [*pair[axis].tolist(), None]
         return {**kind, "mode": "lines", "hoverinfo": "skip", "connectgaps": False, **ends}
 
-    everyone = {"color": translucent(token["edge"], 0.45), "width": 1.25 if solid else 1}
+    everyone = {"color": link_colour(theme, solid), "width": 1.5 if solid else 1}
     own = {"color": token["accent"], "width": 4 if solid else 2}
     none = placed.iloc[:0]
     data: list[Plot] = [

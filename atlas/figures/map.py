@@ -17,7 +17,7 @@ import pandas as pd
 
 from atlas.figures.hulls import cluster_colours, hull_edges, hull_shapes
 from atlas.figures.labels import free_sides
-from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
+from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
@@ -256,7 +256,7 @@ def _traces(
             "hovertemplate": "%{text}<extra></extra>",
         }
 
-    everyone = {"color": translucent(token["edge"], 0.55), "width": 1.5 if solid else 1}
+    everyone = {"color": link_colour(theme, solid), "width": 1.5 if solid else 1}
     chosen_line = {"color": token["accent"], "width": 3 if solid else 1.5}
     traces = [
         {**kind, "name": "links", "line": everyone, **_links(axes, where, links[~own])},
@@ -389,6 +389,12 @@ def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
     size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
     rim = mark.colour(theme) if thin else _rim(mark, theme)
     return {**look, "size": size, "line": {"width": 2 if open_symbol or thin or ringed else 0.5, "color": rim}}
+
+
+def link_colour(theme: Theme, solid: bool) -> str:
+    """Colour of the lines that join every source to another: faint, so that the points stand before them."""
+    edge = TOKENS[theme]["edge"]
+    return faded(edge, 0.65, theme) if solid else translucent(edge, 0.55)
 
 
 def _links(axes: Sequence[str], where: Mapping[str, tuple[float, ...]], links: pd.DataFrame) -> Plot:

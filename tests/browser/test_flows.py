@@ -14,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from atlas.application import PAGES
 from atlas.figures.attribution import rate_text
+from atlas.theme import THEMES, TOKENS, Theme
 from backend.store import queries
 from backend.store.database import Generations
 from tests.invented_atlas import HOSTILE, MARKUP, invented_roster, publish_invented
@@ -40,6 +41,28 @@ image.onload = () => {
 image.src = "data:image/png;base64," + picture;
 """
 """Distinct colours, eight steps a channel, in the middle of a screenshot of the map."""
+
+SET_OFF = """
+const [before, after, ground, done] = arguments;
+const bytes = picture => new Promise(ready => {
+  const image = new Image();
+  image.onload = () => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.width, image.height];
+    const pen = canvas.getContext("2d");
+    pen.drawImage(image, 0, 0);
+    ready(pen.getImageData(0, 0, image.width, image.height).data);
+  };
+  image.src = "data:image/png;base64," + picture;
+});
+Promise.all([bytes(before), bytes(after)]).then(([one, two]) => {
+  let count = 0;
+  const away = (pixels, i) => Math.max(...[0, 1, 2].map(c => Math.abs(pixels[i + c] - ground[c])));
+  for (let i = 0; i < two.length; i += 4) count += away(one, i) < 8 && away(two, i) > 40;
+  done(count);
+});
+"""
+"""Pixels that are of the ground in a screenshot, and set off from it in another one."""
 
 
 def camera(browser: Any) -> list[float]:
@@ -182,6 +205,18 @@ def test_both_domains_on_one_map_and_outlines_on_a_flat_one(browser: Any) -> Non
     browser.run("document.querySelector('#regions input[value=off]').click()")
     browser.until(FRONT + "return !p.layout.shapes.length")
     assert "regions" not in browser.query()
+
+
+@pytest.mark.parametrize("shown", ["dim=3", "dim=2", "dim=3&space=centred"])
+@pytest.mark.parametrize("theme", THEMES)
+def test_lines_between_sources_are_seen(browser: Any, theme: Theme, shown: str) -> None:
+    pictures = []
+    for links in ("off", "all"):
+        browser.open(f"/?theme={theme}&roster=27-way&links={links}&{shown}")
+        browser.until(FRONT + "return p.querySelector('canvas, .points path') !== null")
+        pictures.append(browser.driver.find_element(By.ID, "map").screenshot_as_base64)
+    ground = [int(TOKENS[theme]["ground"][at : at + 2], 16) for at in (1, 3, 5)]
+    assert browser.driver.execute_async_script(SET_OFF, *pictures, ground) > 500
 
 
 def test_clusters_are_drawn_counted_and_listed(browser: Any) -> None:
