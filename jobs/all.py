@@ -126,8 +126,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
         yield "attribution-r", evaluate("attribution", "r", "--layers", str(one), there=there)
     yield "controls", evaluate("controls", "ur")
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
-    quick = ["random", "ngram-word", "ngram-char", *(["dna", "llmmap"] if encoder else [])]
+    quick = ["random", "ngram-word", "ngram-char", *(["llmmap"] if encoder else [])]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
+    if encoder:  # as the published files of frozen DNA, which read responses alone
+        yield "baselines", evaluate("baselines", "r", "--method", "dna")
     for name in tuned:
         yield "baselines", evaluate("baselines", "ur", "--method", name)
     fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word"

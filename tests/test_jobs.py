@@ -141,6 +141,22 @@ def test_a_look_runs_the_commands_of_the_real_thing_in_a_place_of_its_own_but_th
         commands("--tune", "bert")
 
 
+def test_frozen_dna_reads_responses_alone_as_the_published_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(everything, "modal_layer", lambda arguments, roster: 9)
+    monkeypatch.setattr(everything, "installed", lambda proxy: tmp_path)
+    parser = argparse.ArgumentParser()
+    everything.configure(parser)
+    release = str(fake_release(tmp_path / "release", prompts=2))
+    stages = everything.plan(parser.parse_args(["--release", release]))
+    read = {
+        command[command.index("--method") + 1]: command[command.index("--view") + 1]
+        for name, command in stages
+        if name == "baselines"
+    }
+    assert read == {"random,ngram-word,ngram-char,llmmap": "ur", "dna": "r"}
+
+
 def test_every_roster_is_read_at_its_own_modal_block(tmp_path, monkeypatch):
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     release = fake_release(tmp_path / "release", prompts=2)
