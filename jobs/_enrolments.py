@@ -34,7 +34,7 @@ from backend.audit.enrollable import (
 )
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.enrolment_files import as_stored
-from backend.audit.fitted import fit_attachments
+from backend.audit.fitted import fit_attachments, prompt_attachments
 from backend.audit.labelled import SMALLEST
 from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
 from backend.baselines.embedded import PAIR, reads_of
@@ -144,7 +144,9 @@ def enrolment_of(
         raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {again}")
     rows.check()
     selected = {None: layer} if refit and layer is not None else _selected(folder, repr(identity), again)
-    attachments: dict[str, npt.NDArray[Any]] = {}
+    known_prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
+    prompts = [str(known_prompts[i]) for i in rows.prompt_ids]
+    attachments = prompt_attachments(prompts, rows.prompt_folds)
     if refit:
         method = METHOD
         probe = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
@@ -158,9 +160,8 @@ def enrolment_of(
         heads = _heads(method, rows, selected, folder, again, by, reads_of(proxy, PAIR if method == LLMMAP else view))
         place = max(selected[fold] for fold in range(FOLDS)) if method == METHOD else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
-        attachments = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder, method)
-    prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
-    hashes, folds = prompt_table([prompts[i] for i in rows.prompt_ids], [int(f) for f in rows.prompt_folds])
+        attachments |= fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder, method)
+    hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
     beside = {
         named(member.reads)
         for head in heads[:1]
@@ -294,6 +295,7 @@ def enrolment_of_traces(
         blocks = None
     else:
         of_prompt = fold_of_prompts(prompts)
+        attachments |= prompt_attachments(prompts, of_prompt)
         place = {prompt: i for i, prompt in enumerate(prompts)}
         rows = np.array([place[trace.prompt] for trace in traces])
         if blocks:
@@ -312,7 +314,7 @@ def enrolment_of_traces(
             known = [(families or {}).get(source, source) for source in sources]
             refit = Rediscriminated.of([part[order] for part in read], of_prompt) if read else None
             checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit)
-            attachments = fit_attachments(held, of_prompt, placed) | validation_arrays(checked)
+            attachments |= fit_attachments(held, of_prompt, placed) | validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,

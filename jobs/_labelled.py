@@ -21,7 +21,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.fitted import fit_attachments
+from backend.audit.fitted import fit_attachments, prompt_attachments
 from backend.audit.labelled import Labelled
 from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
 from backend.errors import AtlasError
@@ -195,6 +195,7 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
     deepest = {c: load(max(of_fold.values()), c)[at] for c in log_posteriors}
     attachments = fit_attachments(log_posteriors, folds, deepest, slug(asked.name)) | validation_arrays(validation)
+    attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     length = whole_tokens(tokens, found.labels)
     enrolment = _enrolment(found, reader, asked, of_fold, probes, attachments, length)
     return Fitted(scores, chosen, log_posteriors, folds, fingerprints, validation, enrolment)

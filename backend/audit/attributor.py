@@ -18,6 +18,7 @@ import numpy.typing as npt
 from backend.audit.beside import Others, check_others, read_beside, some_of
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import whole
+from backend.audit.prompts import UNCHECKED, PromptScores, Traffic
 from backend.baselines.ngram import Counts
 from backend.baselines.texts import count_tokens
 from backend.errors import AtlasError
@@ -77,6 +78,8 @@ class Scored:
     seconds : float
     engine : str
         How the forward pass was computed.
+    traffic : Traffic
+        Whether the prompts are of the enrolled kind.
 
     Raises
     ------
@@ -92,6 +95,7 @@ class Scored:
     complete: bool
     seconds: float
     engine: str
+    traffic: Traffic = UNCHECKED
 
     def __post_init__(self) -> None:
         refuse_unscored(self.log_posteriors)
@@ -185,6 +189,8 @@ class Attributor:
         kept: list[npt.NDArray[np.float16]] = []
         tokens: list[int] = []
         folds: list[int | None] = []
+        prompts: list[PromptScores] = []
+        reference = enrolment.prompt_reference
         total_states: Doubles = np.zeros(2 * reader.hidden_size)
         complete = True
         batches = _batches(traces, sizes)
@@ -207,6 +213,8 @@ class Attributor:
             refuse_unscored(scores[-1], first=len(tokens) + 1)
             tokens += [e.response_tokens for e in encoded]
             folds += known
+            if reference is not None:
+                prompts.append(reference.score([trace.prompt for trace in batch]))
             total_states += read[place, "full"].sum(0, dtype=np.float64)
             if keep_fingerprints:
                 kept.append(read[place, "full"])
@@ -222,6 +230,7 @@ class Attributor:
             complete=complete,
             seconds=time.perf_counter() - started,
             engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
+            traffic=UNCHECKED if reference is None else reference.judge(PromptScores.joined(prompts)),
         )
 
     def _log_posteriors(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ from scipy.special import logsumexp
 
 from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
-from backend.audit.judgement import Judgement, decide, in_a_sentence
 from backend.audit.labels import SHOWN, alike
 from backend.audit.likelihood import LN10, weighed_log_ratio
+from backend.audit.prompts import UNCHECKED, Traffic
 from backend.audit.scores import (
     ORDERS,
     SEED,
@@ -35,14 +35,20 @@ from backend.audit.scores import (
     log_likelihoods,
     order_spread,
     posterior_under,
+    printed_budgets,
     resampled,
     running_scores,
 )
+from backend.audit.statements import Statements, reconcile
+from backend.audit.verdict import Flag, Rule, Verdict, decide, gather
 from backend.errors import AtlasError
 
 Doubles = npt.NDArray[np.float64]
 LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min
 """Of weights, and of shares: a smaller one loses digits when it is written, or is 0."""
+DEFAULT_RULE = Rule()
+POINTS = 200
+"""Budgets at which the running evidence is printed."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,13 @@ class Companions:
         The same of a family.
     unknown_p : callable or None
         Scored traces to the p value of "an enrolled source made them".
-    judge : callable or None
-        (scored traces, calibrated log-posterior (C,) under the uniform prior, claimed source or None, log of the stated
-        prior (C,), p value or None) to a verdict; used with a calibration only, in place of the rule of this module.
     stop : callable or None
         (log-posteriors (n, C), source or None) to where enough was enough, as JSON; ``looked`` says how many traces
         were looked at, where that is not all of them.
     flags : callable or None
-        Scored traces to sentences about shift (too short, unlike any enrolled domain).
+        Scored traces to the shift flags of the verdict's rule.
+    rule : Rule
+        Thresholds of the verdict.
     matched : callable or None
         Scored traces to the statistics that were fitted for such short ones, or None where these here are right.
     """
@@ -79,9 +84,9 @@ class Companions:
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
     family_log10_bounds: Callable[[int], tuple[float, float]] | None = None
     unknown_p: Callable[[Scored], float] | None = None
-    judge: Callable[[Scored, Doubles, int | None, Doubles, float | None], Judgement] | None = None
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
-    flags: Callable[[Scored], Sequence[str]] | None = None
+    flags: Callable[[Scored], tuple[Flag, ...]] | None = None
+    rule: Rule = DEFAULT_RULE
     matched: Callable[[Scored], Companions | None] | None = None
 
 
@@ -110,15 +115,17 @@ class Findings:
         Of the subject against every other source; calibrated and bounded where possible.
     log10_others : float
         Of the subject against 'another enrolled source'; calibrated and bounded where possible.
-    running : ndarray of shape (n, 3), float64
-        After every trace: log10 ratio of the subject against the others (plain sum), its posterior under the
-        stated prior, and the most probable source.
+    running : ndarray of shape (B, 4), float64
+        At printed budgets: traces, log10 ratio of the subject against the others and its posterior under the stated
+        prior, both calibrated and bounded as the answer is, and the most probable source.
     spread : OrderSpread
     contributions : Contributions
     family : FamilyAnswer
-    judgement : Judgement
-    sentence : str
+    verdict : Verdict
+    statements : Statements
+        What may be said together with the verdict.
     calibrated : bool
+    traffic : Traffic
     unknown_p : float or None
     stop : mapping or None
     flags : tuple of str or None
@@ -141,12 +148,13 @@ class Findings:
     spread: OrderSpread
     contributions: Contributions
     family: FamilyAnswer
-    judgement: Judgement
-    sentence: str
+    verdict: Verdict
+    statements: Statements
     calibrated: bool
+    traffic: Traffic = UNCHECKED
     unknown_p: float | None = None
     stop: Mapping[str, Any] | None = None
-    flags: tuple[str, ...] | None = None
+    flags: tuple[Flag, ...] | None = None
     drift: Mapping[str, Any] | None = None
     interval: Interval | None = None
 
@@ -258,26 +266,43 @@ def find(
         log_posterior = companions.calibrate(likelihoods[-1:], n, stated)[0]
     leader = int(log_posterior.argmax())
     subject = leader if named is None else named
-    ratios = log10_against_others(along, subject, stated)
-    ratio = float(ratios[-1])
-    if companions.calibrate is not None:
-        ratio = float(log10_against_others(log_posterior - stated, subject, stated))
     each = log10_ratios(log_posterior - stated, subject)
-    if companions.log10_bounds is not None:
-        low, high = companions.log10_bounds(n)
-        ratio, each = min(max(ratio, low), high), np.clip(each, low, high)
+    bounds = companions.log10_bounds or _unbounded
+    family_bounds = companions.family_log10_bounds or _unbounded
+    each = np.clip(each, *bounds(n))
     p = None if companions.unknown_p is None else companions.unknown_p(scored)
+    flags = None if companions.flags is None else companions.flags(scored)
     calibrated = companions.calibrate is not None
-    if companions.calibrate is None or companions.judge is None:
-        judgement = decide(ratio, p, calibrated)
-    else:
-        even = companions.calibrate(likelihoods[-1:], n, stated_prior(enrolment))[0]
-        judgement = companions.judge(scored, even, named, stated, p)
+    calibrate = companions.calibrate or (lambda rows, _, prior: posterior_under(rows, prior))
+    even = calibrate(likelihoods[-1:] if calibrated else along[-1:], n, stated_prior(enrolment))[0]
+    family_numbers = np.unique(np.array(enrolment.families), return_inverse=True)[1]
+    verdict = decide(
+        gather(
+            even, family_numbers, n, named, bounds(n), family_bounds(n), float("nan") if p is None else p, stated,
+            flags or (), scored.traffic.kind, calibrated,
+        ),
+        companions.rule,
+    )  # fmt: skip
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     beside = stated / factor
     contributions = leave_one_out(traces, enrolment.log_prior, subject, beside)
     family = family_answer(log_posterior, enrolment.sources, enrolment.families)
-    shares = np.exp(posterior_under(along, stated)[:, subject])
+    interval = _interval(scored, enrolment, subject, stated, companions, verdict.level, seed)
+    stop = None if companions.stop is None else companions.stop(scored.log_posteriors, named)
+    statements = reconcile(
+        verdict,
+        enrolment.sources,
+        enrolment.families,
+        subject=subject,
+        claimed=named is not None,
+        leader=leader,
+        traces=n,
+        traffic=scored.traffic,
+        p=p,
+        stop=stop,
+        siblings=family.siblings,
+        complete=scored.complete,
+    )
     return Findings(
         claimed=named,
         subject=subject,
@@ -287,19 +312,49 @@ def find(
         bias=bias,
         log_posterior=log_posterior,
         log10_ratios=each,
-        log10_others=judgement.log10_ratio,
-        running=np.stack([ratios, shares, (along + beside).argmax(1)], axis=1),
-        spread=order_spread(traces, enrolment.log_prior, subject, stated, orders, seed),
+        log10_others=verdict.log10_ratio,
+        running=_running(likelihoods if calibrated else along, calibrate, bounds, subject, stated),
+        spread=order_spread(
+            scored.log_posteriors if calibrated else traces,
+            enrolment.log_prior,
+            subject,
+            stated,
+            orders,
+            seed,
+            calibrate=companions.calibrate,
+            bounds=companions.log10_bounds,
+        ),
         contributions=contributions,
         family=family,
-        judgement=judgement,
-        sentence=in_a_sentence(judgement, enrolment, subject, named is not None, leader, n, calibrated, p, family),
+        verdict=verdict,
+        statements=statements,
         calibrated=calibrated,
+        traffic=scored.traffic,
         unknown_p=p,
-        stop=None if companions.stop is None else companions.stop(scored.log_posteriors, named),
-        flags=None if companions.flags is None else tuple(companions.flags(scored)),
-        interval=_interval(scored, enrolment, subject, stated, companions, judgement.level, seed),
+        stop=statements.stop,
+        flags=flags,
+        interval=interval,
     )
+
+
+def _unbounded(_: int) -> tuple[float, float]:
+    return -math.inf, math.inf
+
+
+def _running(
+    likelihoods: Doubles,
+    calibrate: Callable[[Doubles, int, Doubles], Doubles],
+    bounds: Callable[[int], tuple[float, float]],
+    subject: int,
+    stated: Doubles,
+) -> Doubles:
+    """The curve that ends at the answer, at printed budgets: traces, log10 ratio, probability and leader, (B, 4)."""
+    rows = []
+    for k in printed_budgets(len(likelihoods), POINTS):
+        log_posterior = calibrate(likelihoods[k - 1 : k], int(k), stated)[0]
+        ratio = float(log10_against_others(log_posterior - stated, subject, stated))
+        rows.append([k, np.clip(ratio, *bounds(int(k))), np.exp(log_posterior[subject]), log_posterior.argmax()])
+    return np.array(rows, dtype=np.float64)
 
 
 def _interval(

@@ -19,24 +19,24 @@ from backend.audit.calibration import Calibration
 from backend.audit.case import Companions
 from backend.audit.domains import DomainReference
 from backend.audit.enrolment import Enrolment
-from backend.audit.judgement import Judgement
 from backend.audit.matched import CLEAN, SPACE, condition_in, conditions_of, validation_of
+from backend.audit.prompts import PromptReference
 from backend.audit.sequential import StopRule, running_ratios
 from backend.audit.settings import STOP_LEVEL
 from backend.audit.unknown import UnknownReference
+from backend.audit.verdict import Flag, shift_flags
 from backend.audit.verdict import Rule as VerdictRule
-from backend.audit.verdict import decide, gather, shift_flags
 from backend.errors import AtlasError
 
 Doubles = npt.NDArray[np.float64]
 SHORTEST = 24.0
 """Mean response tokens below which cut traces are shorter than those validated (the shortest cut is 32 tokens)."""
-FLAGS = {
+FLAGS: Mapping[Flag, str] = {
     "short": "The responses are shorter than any that were validated.",
-    "domain": "The traces are unlike every enrolled domain in topic, language or length.",
-    "budget": "There are more traces than were validated together; beyond that number evidence is averaged.",
+    "domain": "The responses are unlike those of the enrolled sources, in topic or in how they are written.",
+    "budget": "There are more traces than were validated together; further ones add less certainty.",
 }
-Fitted = Calibration | UnknownReference | StopRule | DomainReference
+Fitted = Calibration | UnknownReference | StopRule | DomainReference | PromptReference
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
         rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
-        domains = [DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names]
+        domains = [
+            DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names if _cut_of(name) == condition
+        ]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise AtlasError(
             f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})", "Make it again"
@@ -139,8 +141,9 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         means = scored.log_posteriors.mean(0, dtype=np.float64, keepdims=True)
         return float(reference.p_none(means, len(scored.log_posteriors))[0])
 
-    def codes(scored: Scored) -> tuple[str, ...]:
+    def codes(scored: Scored) -> tuple[Flag, ...]:
         n = len(scored.log_posteriors)
+        # Responses of another length than the reference's lie elsewhere: only that of their own condition counts.
         p = max((domain.p_value(scored.mean, n) for domain in domains), default=float("nan"))
         most = n if fitted is None else int(fitted.budgets[-1])
         return shift_flags(float(scored.tokens.mean()), p, n, most, verdict_rule)
@@ -149,21 +152,10 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         assert fitted is not None
         return fitted.log10_limits(budget, len(set(enrolment.families)))
 
-    def judge(
-        scored: Scored, log_posterior: Doubles, claimed: int | None, stated: Doubles, p: float | None
-    ) -> Judgement:
-        assert fitted is not None
-        family = np.unique(np.array(enrolment.families), return_inverse=True)[1]
-        n, p_unknown = len(scored.log_posteriors), float("nan") if p is None else p
-        limits, wide = fitted.log10_limits(n), family_limits(n)
-        evidence = gather(log_posterior, family, n, claimed, limits, wide, p_unknown, stated, codes(scored))
-        verdict = decide(evidence, verdict_rule)
-        ratio = evidence.family_log10_lr if verdict.level == "family" else evidence.log10_lr
-        return Judgement(verdict.outcome, verdict.level, verdict.reason, float(ratio))
-
     def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
         looked = min(len(log_posteriors), looks)
         ratios = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
+        ratios[:, : verdict_rule.minimum_traces - 1] = 0.0  # no verdict stands on fewer, so no stop does
         answers = {level: _stopped(rule, ratios, claimed) for level, rule in rules.items()}
         short = {"looked": looked} if looked < len(log_posteriors) else {}
         return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]} | short
@@ -187,9 +179,9 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         log10_bounds=None if fitted is None else fitted.log10_limits,
         family_log10_bounds=None if fitted is None else family_limits,
         unknown_p=None if reference is None else p_none,
-        judge=None if fitted is None else judge,
         stop=stopped if looks else None,
-        flags=lambda scored: [FLAGS[code] for code in codes(scored)],
+        flags=codes,
+        rule=verdict_rule,
         matched=matched if cuts and condition == CLEAN else None,
     )
 
@@ -204,6 +196,12 @@ def _looks(rules: Collection[StopRule], fitted: Calibration | None) -> int:
         return 0
     validated = 0 if fitted is None else int(fitted.budgets[-1])
     return min(validated if rule.traces is None else rule.traces for rule in rules)
+
+
+def _cut_of(name: str) -> str:
+    """Condition of a domain's part: 't64' of 'domain-agent500-t64', 'clean' of 'domain-agent500'."""
+    tail = name.rpartition("-")[2]
+    return tail if tail[:1] == "t" and tail[1:].isdecimal() else CLEAN
 
 
 def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from backend.audit.intake.model import short, visible
 from backend.audit.likelihood import LN10
-from backend.audit.report import BEFORE_LANDING, log_posteriors_of
+from backend.audit.report import log_posteriors_of
 from backend.audit.selection import UNASKED
 
 OTHER_ENGINE = 0.25
@@ -66,8 +66,6 @@ def differences(
     else:
         found += [*_scores(report, again), *_strictly(report, again)]
         now = {**again, **(follows or {})}
-        if report["format"] == BEFORE_LANDING:
-            now = {**now, "format": BEFORE_LANDING, "results": _without(now["results"], ("lands",))}
         found += unlike(_body(report, report, again), _body(now, report, again))
         found += [*_landing(report, now), *_readers(report, again), *_heat_maps(report, again)]
     more = [f"and {len(found) - SENTENCES:,} more differences"] if len(found) > SENTENCES else []

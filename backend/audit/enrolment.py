@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from backend.audit.enrollable import SEVERAL, TEXT
 from backend.audit.forms import FORMS, Form
+from backend.audit.prompts import PromptReference, hash_of, reference_of
 from backend.baselines.coded_ngrams import PARTS as NGRAM_PARTS
 from backend.baselines.coded_ngrams import CodedNgrams, counted
 from backend.baselines.ngram import Counts, count
@@ -201,7 +202,7 @@ class Enrolment:
 
     def folds_of(self, prompts: Sequence[str]) -> list[int | None]:
         """Fold of every prompt that was enrolled, None for others."""
-        hashes = np.array([prompt_hash(prompt) for prompt in prompts], dtype=np.uint64)
+        hashes = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
         if not len(self.prompts):
             return [None] * len(hashes)
         at = np.minimum(np.searchsorted(self.prompts, hashes), len(self.prompts) - 1)
@@ -243,6 +244,11 @@ class Enrolment:
         return (rows, counts) if isinstance(head.probe, WordedBank) else rows
 
     @cached_property
+    def prompt_reference(self) -> PromptReference | None:
+        """What tells whether prompts are of the enrolled kind; None where nothing of it is attached."""
+        return reference_of(self.attachments)
+
+    @cached_property
     def sha256(self) -> str:
         """Hash of all that enters an answer: names, blocks, prior, the numbers of every head, and attachments."""
         digest = hashlib.sha256()
@@ -254,15 +260,9 @@ class Enrolment:
         return digest.hexdigest()
 
 
-def prompt_hash(prompt: str) -> int:
-    """First 8 bytes of the sha256 of a prompt without spaces around it, as a number."""
-    stripped = prompt.strip().encode("utf-8", "replace")
-    return int.from_bytes(hashlib.sha256(stripped).digest()[:8], "big")
-
-
 def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int16]]:
     """Hashes, ascending, and folds of enrolled prompts; each of shape (P,)."""
-    hashes = np.array([prompt_hash(prompt) for prompt in prompts], dtype=np.uint64)
+    hashes = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
     order = np.argsort(hashes, kind="stable")
     return hashes[order], np.asarray(folds, dtype=np.int16)[order]
 

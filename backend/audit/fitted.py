@@ -7,7 +7,7 @@ fits, each on prompts that it has not seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from backend.audit.calibration import Calibration, fit_calibration, held_out_gro
 from backend.audit.companions import attached
 from backend.audit.domains import fit_domain
 from backend.audit.matched import CLEAN
+from backend.audit.prompts import PART as PROMPTS
+from backend.audit.prompts import fit_prompt_reference
 from backend.audit.sequential import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
 from backend.audit.unknown import fit_unknown
 from backend.audit.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
@@ -90,6 +92,16 @@ def fit_attachments(
             means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
             out["signatures.vectors"] = signatures(means).astype(np.float16)
     return out
+
+
+def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
+    """Part ``prompts`` of an enrolment from its prompts and their folds (P,); empty where these are too few.
+
+    Prompts may repeat. No text is kept (:class:`backend.audit.prompts.PromptReference`).
+    """
+    fold_of = dict(zip(prompts, folds.tolist(), strict=True))
+    reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
+    return {} if reference is None else attached({PROMPTS: reference})
 
 
 def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

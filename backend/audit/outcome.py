@@ -10,40 +10,41 @@ import numpy as np
 
 from backend.audit.attributor import Scored
 from backend.audit.case import Findings
+from backend.audit.companions import FLAGS
 from backend.audit.enrolment import Enrolment
-from backend.audit.judgement import in_words
 from backend.audit.landing import landing_of
-from backend.audit.scores import printed_budgets
-
-POINTS = 200
-"""Budgets at which the running evidence is printed."""
 
 
 def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
     """Findings as JSON: the answer first, then what it rests on."""
-    sources, f = enrolment.sources, findings
+    sources, f, said = enrolment.sources, findings, findings.statements
     order = np.argsort(-f.log_posterior, kind="stable")
-    n = len(f.running)
-    budgets = printed_budgets(n, POINTS)
+
+    def stated(probability: float) -> float | None:
+        return probability if said.stated else None
+
     return {
-        "verdict": f.judgement.verdict,
-        "level": f.judgement.level,
-        "reason": f.judgement.reason,
-        "sentence": f.sentence,
+        "verdict": f.verdict.outcome,
+        "level": f.verdict.level,
+        "reason": f.verdict.reason,
+        "sentence": said.sentence,
+        "next_steps": list(said.next_steps),
         "claimed": None if f.claimed is None else sources[f.claimed],
         "subject": sources[f.subject],
         "leader": sources[f.leader],
         "rival": sources[f.rival],
-        "traces": n,
+        "traces": len(scored.log_posteriors),
         "complete": scored.complete,
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
-        "in_words": in_words(f.log10_others, f.judgement.level),
+        "in_words": said.strength,
+        "stated": said.stated,
+        "traffic": asdict(f.traffic),
         "candidates": [
             {
                 "source": sources[i],
                 "family": enrolment.families[i],
-                "probability": math.exp(f.log_posterior[i]),
+                "probability": stated(math.exp(f.log_posterior[i])),
                 "score": float(f.scores[i]),
                 "bias": float(f.bias[i]),
                 "log10_ratio": float(f.log10_ratios[i]),
@@ -51,7 +52,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
             for i in order
         ],
         "families": [
-            {"family": name, "probability": p}
+            {"family": name, "probability": stated(p)}
             for name, p in zip(f.family.families, f.family.probabilities, strict=True)
         ],
         "siblings": list(f.family.siblings),
@@ -59,11 +60,11 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
         "running": [
             {
                 "traces": int(k),
-                "log10_ratio_others": float(f.running[k - 1, 0]),
-                "probability": float(f.running[k - 1, 1]),
-                "leader": sources[int(f.running[k - 1, 2])],
+                "log10_ratio_others": float(ratio),
+                "probability": stated(float(probability)),
+                "leader": sources[int(leader)],
             }
-            for k in budgets
+            for k, ratio, probability, leader in f.running
         ],
         "spread": {
             "orders": f.spread.orders,
@@ -82,11 +83,12 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
             "leader_changes": int((f.contributions.leader_without != f.leader).sum()),
         },
         "unknown_p": f.unknown_p,
+        "unknown_words": said.unknown,
         "stop": None if f.stop is None else dict(f.stop),
-        "flags": None if f.flags is None else list(f.flags),
+        "flags": None if f.flags is None else [FLAGS[flag] for flag in f.flags],
         "drift": None if f.drift is None else dict(f.drift),
         "interval": None
-        if f.interval is None
+        if f.interval is None or not said.stated
         else {"kind": "5 % to 95 % over traces drawn again with replacement", **asdict(f.interval)},
     }
 
@@ -103,13 +105,13 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
         "traces": len(scored.log_posteriors),
         "engine": scored.engine,
         "claimed": None if f.claimed is None else enrolment.sources[f.claimed],
-        "verdict": f.judgement.verdict,
+        "verdict": f.verdict.outcome,
         "subject": enrolment.sources[f.subject],
         "leader": enrolment.sources[f.leader],
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
-        "low": None if f.interval is None else f.interval.low,
-        "high": None if f.interval is None else f.interval.high,
-        "probability": math.exp(f.log_posterior[f.subject]),
+        "low": None if f.interval is None or not f.statements.stated else f.interval.low,
+        "high": None if f.interval is None or not f.statements.stated else f.interval.high,
+        "probability": math.exp(f.log_posterior[f.subject]) if f.statements.stated else None,
         "unknown_p": f.unknown_p,
     }

@@ -23,19 +23,16 @@ from backend.audit.case import Findings
 from backend.audit.chain import Chain, digest
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake.model import Layout, Problem, Received, is_remark, notes_on_remarks
-from backend.audit.judgement import DECIDED, SCALE, UNKNOWN_LEVEL
 from backend.audit.matched import condition_in, conditions_of, matched_validation
 from backend.audit.outcome import reader_row, results_of
+from backend.audit.prompts import LEVEL
 from backend.audit.tokens import TokenEvidence
-from backend.audit.verdict import Rule
+from backend.audit.verdict import SCALE, Rule
 
 REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
-FORMAT = 3
-"""Of reports; since 2 they hold every log-posterior, and by which rule traces were taken from the file; since 3 where
-the traces land among the sources, and what else their session had asked."""
-BEFORE_LANDING = 2
-"""Format of reports that do not say these two; nothing else is different."""
+FORMAT = 4
+"""Of reports; others are refused, since they state numbers where these were not validated."""
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",
@@ -150,7 +147,7 @@ def build_report(
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
     rows = trace_rows(scored, enrolment, findings)
-    chain = chain.append("report", {"results": digest(results), "verdict": findings.judgement.verdict})
+    chain = chain.append("report", {"results": digest(results), "verdict": findings.verdict.outcome})
     body: dict[str, Any] = {
         "format": FORMAT,
         "case": question.case,
@@ -196,10 +193,15 @@ def build_report(
             "engine": scored.engine,
             "batches": list(BATCHES),
             "code_version": code_version,
-            "rule": {"decided_log10": DECIDED, "least_share": Rule.share, "unknown_p": UNKNOWN_LEVEL},
+            "rule": {
+                "decided_log10": Rule.log10_lr,
+                "least_share": Rule.share,
+                "unknown_p": Rule.unknown_level,
+                "prompts_p": LEVEL,
+            },
         },
         "results": results,
-        "validation": matched_validation(enrolment, scored.tokens, len(findings.running)),
+        "validation": matched_validation(enrolment, scored.tokens, len(scored.log_posteriors)),
         "verbal_scale": [{"log10_up_to": None if math.isinf(b) else b, "words": w} for b, w in SCALE],
         "limits": [*LIMITS, *([] if findings.calibrated else ["No calibration was applied to these traces."])],
         "command": command,

@@ -9,7 +9,7 @@ independent given the source, so ratios of many traces are too sure of themselve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +128,8 @@ def order_spread(
     log_stated: Doubles,
     orders: int = ORDERS,
     seed: int = SEED,
+    calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None,
+    bounds: Callable[[int], tuple[float, float]] | None = None,
 ) -> OrderSpread:
     """How much the evidence depends on the order in which the traces came.
 
@@ -143,6 +145,8 @@ def order_spread(
     log_stated : ndarray of shape (C,)
         Log of the stated prior: how the other sources weigh.
     orders, seed : int
+    calibrate, bounds : callable, optional
+        Those of the answer, so that the curve is its own; a plain sum without them.
 
     Returns
     -------
@@ -153,15 +157,20 @@ def order_spread(
     budgets = printed_budgets(n, POINTS)
     steps = log_posteriors.astype(np.float64) - log_prior
     rng = np.random.default_rng(seed)
-    margins, leads = np.empty((orders, len(budgets))), np.zeros(len(budgets))
+    sums = np.empty((orders, len(budgets), classes))
     for order in range(orders):
         shuffled = steps[rng.permutation(n)]
         # Sums between one budget and the next, so that no cumulative sum over all traces is kept.
-        sums = np.add.reduceat(shuffled, np.concatenate([[0], budgets[:-1]]), axis=0).cumsum(0)
-        margins[order] = log10_against_others(sums, source, log_stated)
-        leads += sums.argmax(1) == source
+        np.add.reduceat(shuffled, np.concatenate([[0], budgets[:-1]]), axis=0).cumsum(0, out=sums[order])
+    if calibrate is not None:
+        for place, budget in enumerate(map(int, budgets)):
+            sums[:, place] = calibrate(sums[:, place], budget, log_stated) - log_stated
+    leads = (sums.argmax(2) == source).mean(0)
+    margins = log10_against_others(sums, source, log_stated)
+    if bounds is not None:
+        margins = np.clip(margins, *np.array([bounds(int(budget)) for budget in budgets]).T)
     low, middle, high = np.quantile(margins, [0.05, 0.5, 0.95], axis=0)
-    return OrderSpread(budgets, low, middle, high, leads / orders, orders, seed)
+    return OrderSpread(budgets, low, middle, high, leads, orders, seed)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from backend.audit.intake import Columns, Limits, Received, inspect
 from backend.audit.intake.decoding import encoding_given
 from backend.audit.intake.model import short, visible
 from backend.audit.outcome import reader_row, results_of
+from backend.audit.prompts import Traffic
 from backend.audit.report import log_posteriors_of, trace_rows
 from backend.audit.selection import Selection
 from backend.audit.settings import STOP_LEVEL, Settings
@@ -190,6 +191,7 @@ def rederived(
         complete=bool(report["results"]["complete"]),
         seconds=0.0,
         engine=report["method"]["engine"],
+        traffic=Traffic(**again["results"]["traffic"]),
     )
     findings = weighed(scored, enrolment, settings, prior)
     rows = trace_rows(scored, enrolment, findings)

@@ -8,7 +8,6 @@ from typing import Any
 
 from backend.audit.chain import broken_step, digest
 from backend.audit.differences import unlike
-from backend.audit.report import BEFORE_LANDING
 
 KEYS = ("number", "step", "at", "details", "previous", "sha256")
 """Of a step; nothing else is shown of it, and nothing else may be in it."""
@@ -62,8 +61,7 @@ def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [
         (
             "file",
-            {key: held[key] for key in ("sha256", "size", "columns")}
-            | ({} if report["format"] == BEFORE_LANDING else {"session": report["session"]}),
+            {key: held[key] for key in ("sha256", "size", "columns")} | {"session": report["session"]},
         ),
         (
             "question",

@@ -1,15 +1,18 @@
-"""One documented rule from numbers to a sentence: SUPPORTS, AGAINST, UNKNOWN or INCONCLUSIVE, never "proved".
+"""The verdict: one documented rule, one verbal scale; SUPPORTS, AGAINST, UNKNOWN or INCONCLUSIVE, never "proved".
 
 The rule, in order; the first that applies decides:
 
 1. fewer than :attr:`Rule.minimum_traces` traces: INCONCLUSIVE;
-2. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN where the traces are like the enrolled domains in
-   topic and length, else INCONCLUSIVE, because a new kind of prompts looks just like a new source;
-3. a shift flag is set: INCONCLUSIVE, because the calibration was not validated there;
-4. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
+2. the prompts are not known to be of the enrolled kind (:mod:`backend.audit.prompts`): INCONCLUSIVE. Another topic
+   looks just like another source, and no statement was validated there;
+3. the responses are shorter than any that were validated: INCONCLUSIVE;
+4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
+5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
+6. there is no calibration: INCONCLUSIVE;
+7. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
    :attr:`Rule.share` among all enrolled sources, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
-5. the same for the family of the claimed source: siblings cannot be told apart, and the answer is about the family;
-6. INCONCLUSIVE.
+8. the same for the family of the claimed source: siblings cannot be told apart, and the answer is about the family;
+9. INCONCLUSIVE.
 
 The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
 among 165 a source that another one beats by 60 to 40 is a hundred times more probable than the mean of the others.
@@ -21,6 +24,7 @@ The words of the scale are those that ENFSI's guideline for evaluative reporting
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,21 +33,31 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from backend.audit.likelihood import LN10, weighed_log_ratio
+from backend.audit.prompts import Kind
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
 Level = Literal["source", "family", "none"]
+Flag = Literal["short", "domain", "budget"]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-SCALE = (
+NO_SUPPORT = float(np.log10(2.0))
+SCALE: tuple[tuple[float, str], ...] = (
+    (NO_SUPPORT, "no support either way"),
     (1.0, "weak support"),
     (2.0, "moderate support"),
     (3.0, "moderately strong support"),
     (4.0, "strong support"),
     (6.0, "very strong support"),
-    (np.inf, "extremely strong support"),
+    (math.inf, "extremely strong support"),
 )
-"""Upper ends (log10 of the ratio) and words; below a ratio of 2 the traces support neither proposition."""
-NO_SUPPORT = float(np.log10(2.0))
+"""Upper ends (log10 of the ratio) and words."""
+OTHER_TRAFFIC: dict[Kind, str] = {
+    "other topic": "these prompts are another kind of traffic than enrolled (other topic)",
+    "other language": "these prompts are another kind of traffic than enrolled (other language)",
+    "no prompts": "no prompts were given, so that nobody can check whether this kind of traffic was enrolled",
+    "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
+}
+"""Why nothing can be said where the prompts are not known to be of the enrolled kind."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Rule:
     least_tokens : float
         Mean response tokens below the shortest validated truncation.
     domain_level : float
-        p values up to it mark the traces as unlike every enrolled domain.
+        p values up to it mark the responses as unlike the enrolled ones.
     """
 
     minimum_traces: int = 5
@@ -88,10 +102,10 @@ class Evidence:
     source, family : int
         Numbers of the source that the proposition is about, and of its family.
     log10_lr : float
-        Source against the other enrolled ones, calibrated, held within what validation can bear.
+        Source against the other enrolled ones, calibrated, within what the validation can bear.
     family_log10_lr : float
-        Its family against the other ones, held within what the validation of families can bear; NaN where the family
-        has no other member or is the only one.
+        Its family against the other ones, within what the validation of families can bear; NaN where the family has no
+        other member or is the only one.
     share, family_share : float
         Posterior under the even prior.
     posterior, family_posterior : float
@@ -100,6 +114,9 @@ class Evidence:
         Of "the traces come from an enrolled source"; NaN where it was not computed.
     flags : tuple of str
         Shift flags, from :func:`shift_flags`.
+    traffic : str
+        Kind of the prompts, from :class:`backend.audit.prompts.Traffic`.
+    calibrated : bool
     """
 
     traces: int
@@ -113,28 +130,33 @@ class Evidence:
     posterior: float
     family_posterior: float
     p_unknown: float
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    traffic: Kind = "like"
+    calibrated: bool = True
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer.
+    """The answer of the rule.
 
     Attributes
     ----------
     outcome : {'SUPPORTS', 'AGAINST', 'UNKNOWN', 'INCONCLUSIVE'}
     level : {'source', 'family', 'none'}
         What the outcome is about.
-    words : str
-        The verbal scale's expression for the ratio at that level (at the level of the source for 'none').
     reason : str
         Which part of the rule decided.
+    log10_ratio : float
+        Of the source, or of its family where the outcome is about that, against the other enrolled ones.
+    validated : bool
+        Whether ratios and probabilities hold in the condition of these traces.
     """
 
     outcome: Outcome
     level: Level
-    words: str
     reason: str
+    log10_ratio: float
+    validated: bool = True
 
 
 def gather(
@@ -146,14 +168,16 @@ def gather(
     family_limits: tuple[float, float],
     p_unknown: float = float("nan"),
     log_prior: Doubles | None = None,
-    flags: tuple[str, ...] = (),
+    flags: tuple[Flag, ...] = (),
+    traffic: Kind = "like",
+    calibrated: bool = True,
 ) -> Evidence:
-    """Evidence from one calibrated log-posterior.
+    """Evidence from one log-posterior.
 
     Parameters
     ----------
     log_posterior : ndarray of shape (C,)
-        Calibrated, under the uniform prior.
+        Under the uniform prior.
     family : ndarray of shape (C,)
         Family number of every source.
     traces : int
@@ -164,7 +188,8 @@ def gather(
     p_unknown : float
     log_prior : ndarray of shape (C,), optional
         Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
-    flags : tuple of str
+    flags, traffic, calibrated
+        See :class:`Evidence`.
 
     Returns
     -------
@@ -192,18 +217,21 @@ def gather(
         family_posterior=float(np.exp(logsumexp(weighed[members]))),
         p_unknown=p_unknown,
         flags=flags,
+        traffic=traffic,
+        calibrated=calibrated,
     )
 
 
-def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[str, ...]:
-    """What makes the traces unlike those of the validation.
+def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
+    """What makes the responses unlike those of the validation.
 
     Parameters
     ----------
     mean_tokens : float
         Mean number of response tokens.
     p_domain : float
-        Largest :meth:`backend.audit.domains.DomainReference.p_value` over the enrolled domains; NaN without one.
+        :meth:`backend.audit.domains.DomainReference.p_value` of the responses, by the reference of their own length;
+        NaN without one.
     budget, largest_budget : int
         Traces, and the most that were validated; more of them is noted and does not stop a verdict, since the
         calibration averages there.
@@ -214,7 +242,7 @@ def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget
     tuple of str
         Of 'short', 'domain' and 'budget'.
     """
-    flags = []
+    flags: list[Flag] = []
     if mean_tokens < rule.least_tokens:
         flags.append("short")
     if p_domain <= rule.domain_level:
@@ -224,38 +252,54 @@ def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget
     return tuple(flags)
 
 
-def verbal(log10_lr: float) -> str:
-    """The scale's words for the proposition, or for the alternative where the ratio is below 1."""
-    size = abs(log10_lr)
-    if not size >= NO_SUPPORT:
-        return "no support for either proposition"
-    words = next(words for end, words in SCALE if size < end or np.isinf(end))
-    return f"{words} for {'the proposition' if log10_lr > 0 else 'the alternative'}"
-
-
 def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
     """Apply the rule of this module."""
     rule = rule or Rule()
-    words = verbal(evidence.log10_lr)
-    shifted = [flag for flag in evidence.flags if flag != "budget"]
-    if evidence.traces < rule.minimum_traces:
-        return Verdict("INCONCLUSIVE", "none", words, f"fewer than {rule.minimum_traces} traces")
+    ratio = evidence.log10_lr
+
+    def undecided(reason: str, validated: bool = True) -> Verdict:
+        return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
+
+    few = evidence.traces < rule.minimum_traces
+    if evidence.traffic != "like":
+        return undecided(f"fewer than {rule.minimum_traces} traces" if few else OTHER_TRAFFIC[evidence.traffic], False)
+    if "short" in evidence.flags:
+        return undecided("the responses are shorter than any that were validated", False)
+    if few:
+        return undecided(f"fewer than {rule.minimum_traces} traces", "domain" not in evidence.flags)
     if evidence.p_unknown <= rule.unknown_level:
-        if shifted:
-            return Verdict("INCONCLUSIVE", "none", words, "no enrolled source fits, but the traces are of another kind")
-        return Verdict("UNKNOWN", "source", words, "no enrolled source fits the traces")
-    if shifted:
-        return Verdict("INCONCLUSIVE", "none", words, f"not validated for such traces: {', '.join(shifted)}")
+        return Verdict("UNKNOWN", "source", "no enrolled source fits the traces", ratio)
+    if "domain" in evidence.flags:
+        return undecided("the responses are unlike those of the enrolled sources", False)
+    if not evidence.calibrated:
+        return undecided("the evidence is not calibrated", False)
     levels: tuple[tuple[Level, float, float, float], ...] = (
         ("source", evidence.log10_lr, evidence.share, evidence.posterior),
         ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),
     )
-    for level, ratio, share, posterior in levels:
+    for level, ratio_here, share, posterior in levels:
         alone = share >= rule.share and (evidence.claimed or posterior >= rule.share)
-        if ratio >= rule.log10_lr and alone:
-            return Verdict("SUPPORTS", level, verbal(ratio), f"the traces point to this {level}")
-        if ratio <= -rule.log10_lr and evidence.claimed:
-            return Verdict("AGAINST", level, verbal(ratio), f"the traces point away from this {level}")
+        if ratio_here >= rule.log10_lr and alone:
+            return Verdict("SUPPORTS", level, f"the traces point to this {level}", ratio_here)
+        if ratio_here <= -rule.log10_lr and evidence.claimed:
+            return Verdict("AGAINST", level, f"the traces point away from this {level}", ratio_here)
     if evidence.log10_lr >= rule.log10_lr:
-        return Verdict("INCONCLUSIVE", "none", words, "other enrolled sources fit nearly as well")
-    return Verdict("INCONCLUSIVE", "none", words, "the evidence is not strong enough either way")
+        return undecided("other enrolled sources fit nearly as well")
+    return undecided("the evidence is not strong enough either way")
+
+
+def verbal(log10_ratio: float, level: Level = "source") -> str:
+    """The verbal scale: how strong, and for which side; at the level of the family, for which families.
+
+    Raises
+    ------
+    ValueError
+        If the ratio is not a number.
+    """
+    if math.isnan(log10_ratio):
+        raise ValueError("log10_ratio is not a number")
+    words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
+    if words == SCALE[0][1]:
+        return words
+    sides = ("family of the named source", "other families") if level == "family" else ("named source", "alternative")
+    return f"{words} for the {sides[log10_ratio <= 0]}"

@@ -21,7 +21,7 @@ from backend.audit.differences import differences, largest_difference, same_engi
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake import Limits, trace_hash
 from backend.audit.intake.model import short
-from backend.audit.report import BEFORE_LANDING, FORMAT, log_posteriors_of
+from backend.audit.report import FORMAT, log_posteriors_of
 from backend.audit.second_run import DAMAGED, rederived, unreadable
 from backend.audit.selection import UNASKED
 from backend.audit.steps import wrong_steps
@@ -69,16 +69,13 @@ def read_report(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
     told = report.get("format") if isinstance(report, dict) else None
-    if told == 1:
+    if isinstance(told, int) and told < FORMAT:
         raise AtlasError(
-            "The report was made before reports held every log-posterior, so that not all of it can be checked",
+            f"The report has format {told}: it was made before the kind of traffic was checked",
             "Make it again: python -m jobs attribute TRACES --report FILE",
         )
-    if told is not None and told not in (BEFORE_LANDING, FORMAT):
-        raise AtlasError(
-            f"The report has format {short(told)}, and this program knows {BEFORE_LANDING} and {FORMAT}",
-            "Update the program",
-        )
+    if told is not None and told != FORMAT:
+        raise AtlasError(f"The report has format {short(told)}, and this program knows {FORMAT}", "Update the program")
     if told is None or any(key not in report for key in WANTED):
         raise AtlasError("The file is JSON and no report", "Give the .json file that was written with the report")
     return report
@@ -175,8 +172,6 @@ def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]
             "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
             "the report says of its own file (what was left out, and why) is not checked."
         )
-    if report["format"] == BEFORE_LANDING:
-        yield "The report was made before reports said where the traces land, and that was not compared."
     unasked = sum(entry["reason"] == UNASKED for entry in again["exclusions"])
     n, left = len(again["traces"]), len(again["exclusions"])
     yield (
