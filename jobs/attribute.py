@@ -202,12 +202,15 @@ def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     print()
     say(f"{results['verdict']}: {results['sentence']}")
+    for step in results["next_steps"]:
+        say(f"Next: {step}")
     left_out(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
         say(note)
     for row in results["candidates"][:5]:
-        say(f"  {row['probability']:6.3f}  {row['source']}")
-    if (stop := results["stop"]) is not None:
+        share = "      " if row["probability"] is None else f"{row['probability']:6.3f}"
+        say(f"  {share}  {row['source']}")
+    if (stop := results["stop"]) is not None and not stop.get("withheld"):
         after = f"after {stop['enough_after']:,} traces" if stop["enough_after"] else "not yet"
         only = f" It looks at the first {stop['looked']:,} traces only." if stop.get("looked") else ""
         print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.{only}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from backend.audit.judgement import Judgement, decide, in_words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from backend.audit.attributor import Scored
 from backend.audit.calibration import Calibration
 from backend.audit.case import Companions, find, stated_prior
 from backend.audit.enrolment import Enrolment, Head
-from backend.audit.judgement import Judgement, decide, in_words
 from backend.audit.outcome import results_of
 from backend.audit.scores import (
     family_answer,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from backend.audit.judgement import Judgement
 
 from atlas.figures import evidence
 from atlas.pages.attribute import frames, heat, question, validated, verdict
@@ -20,7 +21,6 @@ from backend.audit.drift import drift_test
 from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
-from backend.audit.judgement import Judgement
 from backend.audit.matched import sentence
 from backend.audit.report import Question, Seen, build_report, session_of
 from backend.audit.windows import compare, side_by_side, standardised, thinned

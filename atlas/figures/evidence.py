@@ -35,8 +35,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     Parameters
     ----------
     report : mapping
-        From the audit. Behind the line lies the 5–95 % band over random orders, the
-        rule's thresholds are dashed, the calibrated ratio stands at the end, and the sequential stop is marked.
+        From the audit. Behind the line lies the 5–95 % band over random orders, both calibrated as the answer is; the
+        rule's thresholds are dashed where the rule applies, and the sequential stop is marked.
     theme : {'dark', 'light'}
     level : float, optional
         Error rate of the stop that is marked; by default the report's.
@@ -48,7 +48,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     n = int(results["traces"])
     figure = go.Figure()
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    for threshold in (decided, -decided):
+    for threshold in (decided, -decided) if results["stated"] else ():
         figure.add_hline(y=threshold, line={"color": token["soft"], "width": 1, "dash": "dash"})
     if points:
         budgets = [point["traces"] for point in points]
@@ -88,13 +88,13 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     )
     values = [row["log10_ratio_others"] for row in running] + [p[key] for p in points for key in ("low", "high")]
     ends: list[tuple[float, str, str]] = []
-    if results["calibrated"]:
+    if results["level"] == "family":
         ratio = float(results["log10_ratio_others"])
         values.append(ratio)
-        words = "calibrated, its family" if results["level"] == "family" else "calibrated"
+        words = "its family"
         figure.add_trace(
             go.Scatter(
-                name="calibrated",
+                name="family",
                 x=[n],
                 y=[ratio],
                 mode="markers",
@@ -109,11 +109,19 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         )
         ends.append((ratio, f"<b>{words} {_number(ratio)}</b>", token["ink"]))
     if running:
-        ends.append((float(running[-1]["log10_ratio_others"]), "plain sum", token["accent-ink"]))
+        last = float(running[-1]["log10_ratio_others"])
+        words = "calibrated" if results["calibrated"] else "plain sum"
+        if not results["stated"]:
+            words = "not validated here"
+        ends.append((last, f"<b>{words} {_number(last)}</b>", token["accent-ink"]))
     low, high = min([*values, -decided]), max([*values, decided])
     room = 0.08 * (high - low)
     low, high = low - room, high + room
-    ends += [(decided, "supports from here", token["soft"]), (-decided, "against from here", token["soft"])]
+    if results["stated"]:
+        ends += [
+            (decided, "a hundred to one for", token["soft"]),
+            (-decided, "a hundred to one against", token["soft"]),
+        ]
     heights = apart([end[0] for end in ends], 0.062 * (high - low), high)
     for (_, text, colour), height in zip(ends, heights, strict=True):
         figure.add_annotation(
@@ -472,7 +480,9 @@ def _number(value: float, digits: int = 2) -> str:
     return f"{value:+,.{digits}f}".replace("-", "−")
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
+    if value is None:
+        return "not stated"
     return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")
 
 

@@ -27,6 +27,13 @@ FACTS = {
     "created": "Enrolled on",
 }
 """What the facts of an enrolment are called."""
+TRAFFIC = {
+    "like": "like the enrolled prompts",
+    "other topic": "other topic than enrolled",
+    "other language": "other language than enrolled",
+    "no prompts": "no prompts were given, so that it cannot be checked",
+    "unchecked": "the enrolment cannot check it",
+}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 220, 46, 26
 
 
@@ -55,6 +62,7 @@ def write_html(report: Mapping[str, Any]) -> str:
         subject_prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))[
             report["results"]["subject"]
         ],
+        traffic=TRAFFIC,
         chart=evidence_chart(report["results"]["running"], report["results"]["spread"]["points"]),
     )
 
@@ -95,7 +103,9 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
+    if value is None:
+        return "not stated"
     return "< .001" if value < 0.001 else ("> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0"))
 
 
@@ -139,7 +149,13 @@ svg { max-width: 100%; height: auto; } svg text { font-size: 12px; fill: #55606C
 <div class="verdict {{ results.verdict }}"><strong>{{ results.verdict }}</strong>{{ results.sentence }}</div>
 <p class="small">{{ "{:,}".format(results.traces) }} traces{% if not results.complete %}, stopped before the end{%
 endif %},
-{{ report.created }}. Probabilities and ratios are {{ "calibrated" if results.calibrated else "not calibrated" }}.</p>
+{{ report.created }}. {% if not results.stated %}Ratios and probabilities are not stated, because they were not
+validated for such traces.{% else %}Probabilities and ratios are {{ "calibrated" if results.calibrated else
+"not calibrated" }}.{% endif %}</p>
+<p><b>Kind of traffic</b>: {{ traffic[results.traffic.kind] }}{% if results.traffic.p is not none %} (p = {{
+results.traffic.p | number(3) }}, {{ results.traffic.prompts }} distinct prompts){% endif %}.</p>
+<p><b>What to do next</b></p>
+<ul>{% for step in results.next_steps %}<li>{{ step }}</li>{% endfor %}</ul>
 
 <h2>What is weighed against what</h2>
 <ul>{% for proposition in report.propositions %}<li><b>{{ proposition.name }}</b>: {{ proposition.text }}</li>{%
@@ -157,6 +173,7 @@ Prior: {{ report.reference.prior_statement }} Prior of {{ results.subject }}: {{
 {% endfor %}</tbody></table>
 {% if results.candidates | length > candidates %}<p class="small">{{ results.candidates | length - candidates }} less
 probable sources are in the JSON file.</p>{% endif %}
+{% if results.stated %}
 <p>log10 likelihood ratio of {{ "the family of " if results.level == "family" else "" }}{{ results.subject }} against
 {{ "the other families" if results.level == "family" else "another enrolled source" }}:
 <b>{{ results.log10_ratio_others | number }}</b> ({{ results.in_words }}){% if results.interval %}; {{
@@ -168,13 +185,16 @@ results.interval.probability_high | share }}{% endif %}. The rule says: {{ resul
 {% if results.siblings %}The members of the leading family that are not told apart: {{ results.siblings | join(", ")
 }}.{% endif %}
 {{ " " }}Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
-{% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}.{%
-if report.validation and not report.validation.rows | selectattr("part", "in", ["unknown", "refit"]) | list %} How often
+{% else %}<p>The rule says: {{ results.reason }}.</p>{% endif %}
+{% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}, {{
+results.unknown_words }}.{% if report.validation and not report.validation.rows | selectattr("part", "in", ["unknown",
+"refit"]) | list %} How often
 this test is wrong was not measured for this reader.{% endif %}</p>{% endif %}
 {% if not results.stop %}<p>Sequential stop: {{ "not asked, because it was fitted for whole responses and these were
 cut at one length"
 if report.method.condition != "clean" else "the enrolment has no rule for it" }}.</p>{% endif %}
-{% if results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
+{% if results.stop and results.stop.withheld %}<p>Sequential stop: not stated, {{ results.stop.withheld }}.</p>
+{% elif results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
 results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough after {{ results.stop.enough_after }}
 traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
 %}not reached{% endif %}.{% if results.stop.get("looked") %} It looks at the first {{ results.stop.looked }} traces
@@ -189,7 +209,8 @@ only: no more were validated for it.{% endif %}</p>{% endif %}
 aria-label="log10 likelihood ratio against the number of traces">
 {% for y, label in chart.marks %}<line x1="{{ chart.left }}" x2="{{ chart.width - 8 }}" y1="{{ y }}" y2="{{ y }}"
 stroke="#DFE3E8"/><text x="{{ chart.left - 6 }}" y="{{ y + 4 }}" text-anchor="end">{{ label }}</text>{% endfor %}
-{% for y in chart.rules %}<line x1="{{ chart.left }}" x2="{{ chart.width - 8 }}" y1="{{ y }}" y2="{{ y }}"
+{% for y in chart.rules if results.stated %}
+<line x1="{{ chart.left }}" x2="{{ chart.width - 8 }}" y1="{{ y }}" y2="{{ y }}"
 stroke="#7B8691" stroke-dasharray="4 4"/>{% endfor %}
 <polygon points="{{ chart.band }}" fill="#0F7EA3" fill-opacity="0.16"/>
 <polyline points="{{ chart.line }}" fill="none" stroke="#0F7EA3" stroke-width="2"/>
@@ -197,9 +218,8 @@ stroke="#7B8691" stroke-dasharray="4 4"/>{% endfor %}
 }}</text>{% endfor %}
 </svg><figcaption class="small">log10 likelihood ratio of {{ results.subject }} against the other enrolled sources, in
 the order of arrival (line), and over {{ results.spread.orders }} random orders, 5 % to 95 % (band);
-dashed: where the rule decides. The sum is not calibrated{{
-", but holds what the calibration adds for every source" if results.candidates | map(attribute="bias") | select | list
-}}.</figcaption></figure>
+{% if results.stated %}dashed: a hundred to one, which the rule asks for. {% endif %}{{ "Calibrated as the answer is" if
+results.calibrated else "Plain sums" }}.</figcaption></figure>
 
 <h2>What if one trace were left out?</h2>
 <p>The log10 ratio against the best other source (plain sum) then lies between
@@ -207,7 +227,7 @@ dashed: where the rule decides. The sum is not calibrated{{
 {{ results.leave_one_out.highest | number }}; the leading source changes for
 {{ results.leave_one_out.leader_changes }} of {{ results.traces }} traces.</p>
 
-<h2>What hangs on the reader?</h2>
+<h2>Would another reader agree?</h2>
 {% if results.readers | length > 1 %}<table><thead><tr><th>Enrolment and reader</th><th>Answer</th><th>Leading
 source</th><th class="n">log10 ratio</th><th class="n">90 % of resamples</th>
 <th class="n">unknown p</th></tr></thead><tbody>

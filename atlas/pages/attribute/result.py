@@ -81,7 +81,9 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
                     ),
                     html.Td(
                         html.Span(
-                            html.Span(className="share-fill", style={"width": f"{100 * row['probability']:.2f}%"}),
+                            html.Span(
+                                className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"}
+                            ),
                             className="share-track",
                             **{"aria-hidden": "true"},
                         ),
@@ -120,7 +122,9 @@ def _split(reader: str) -> str:
     return f"What scores is linear in {f'{states} and {words}' if method in (WORDED, LINEAR) else states}, so the "
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
+    if value is None:
+        return "–"
     return "< .001" if value < 0.001 else "> .999" if value > 0.999 else rate_text(value)
 
 
@@ -165,6 +169,11 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
     n = int(results["traces"])
     many = f"n = {n:,} trace{'s' if n != 1 else ''}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
+    lines = (
+        " Dashed: a hundred to one, which the rule asks for."
+        if results["stated"]
+        else " Not validated for such traces, so that the rule does not apply."
+    )
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
@@ -177,10 +186,9 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                 QUESTIONS["evidence"],
                 [
                     shell.term("log10 ratio", RATIO_HELP),
-                    f" of {results['subject']} against the other enrolled sources: the line adds the traces up in the "
-                    "order of arrival (hollow where another source leads), the band holds 90 % of "
-                    f"{results['spread']['orders']} random orders; both are plain sums. Dashed: where the rule "
-                    f"decides, on the {calibrated} ratio.{bias} {many}.",
+                    f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the "
+                    "traces up in the order of arrival (hollow where another source leads), the band holds 90 % of "
+                    f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
                 ],
                 sections.graph("evidence", figures.evidence_curve(report, theme=view.theme)),
                 made=made,
@@ -193,7 +201,8 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
                 QUESTIONS["candidates"],
                 [
                     shell.term("Probability", PROBABILITY_HELP),
-                    f" {calibrated} for {n:,} trace{'s' if n != 1 else ''}; prior: "
+                    f" {calibrated if results['stated'] else 'not stated here'} for "
+                    f"{n:,} trace{'s' if n != 1 else ''}; prior: "
                     f"{report['reference']['prior_statement']} {family_answer(report)} "
                     f"n = {len(results['candidates'])} enrolled sources.",
                 ],
@@ -290,11 +299,11 @@ def _stops(report: Report) -> list[Component] | None:
     """The choice of the stop's error rate, where the ecosystem has more than one."""
     stop = report["results"]["stop"] or {}
     levels = stop.get("levels") or []
-    if len(levels) < 2:
+    if len(levels) < 2 or stop.get("withheld"):
         return None
     offered = {f"{answer['error_rate']:g}": f"{100 * answer['error_rate']:g} %" for answer in levels}
     identity = {"type": "attr-stop", "figure": "evidence"}
-    return [shell.segmented(identity, offered, f"{stop['error_rate']:g}", "Error rate of the stop")]
+    return [shell.segmented(identity, offered, f"{stop['error_rate']:g}", "Risk of stopping too early")]
 
 
 def tokens(report: Report, live: Component, made: Component, known: Mapping[str, str]) -> Component:

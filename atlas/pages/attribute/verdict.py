@@ -19,8 +19,19 @@ MEANS = {
     "SUPPORTS": "the evidence points to it",
     "AGAINST": "the evidence points away from it",
     "UNKNOWN": "no enrolled source fits",
-    "INCONCLUSIVE": "nothing is decided",
+    "INCONCLUSIVE": "we cannot say",
 }
+TRAFFIC_WORDS = {
+    "like": "like the enrolled prompts",
+    "other topic": "other topic than enrolled",
+    "other language": "other language than enrolled",
+    "no prompts": "no prompts given",
+    "unchecked": "cannot be checked with this ecosystem",
+}
+TRAFFIC_HELP = (
+    "Whether the prompts are of the kind that was enrolled: how often groups of enrolled prompts are as new as these. "
+    "At .05 or below they are of another kind, and nothing that was validated holds for them."
+)
 RATIO_HELP = (
     "How many times more probable these traces are if the source made them than if another enrolled one did, as a "
     "power of ten: 2 is a hundred to one, −2 one to a hundred. A prior says how the others weigh among themselves."
@@ -34,9 +45,8 @@ UNKNOWN_HELP = (
     "is that none of them made the traces."
 )
 STOP_HELP = (
-    "The number of traces, in the order of arrival, after which the answer could have been given at the stated error "
-    "rate. It was measured with a look after every trace, up to as many as the rule looks at; so looking on does not "
-    "change that rate."
+    "The number of traces, in the order of arrival, after which this answer could have been given at the stated risk "
+    "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
 )
 
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
@@ -46,7 +56,7 @@ def family_answer(report: Report) -> str:
     """The answer a family at a time, in a sentence."""
     results = report["results"]
     families = results["families"]
-    if not families:
+    if not families or not results["stated"]:
         return ""
     first = f"{families[0]['family']} {_percent(families[0]['probability'])}"
     if results["siblings"]:
@@ -69,6 +79,7 @@ def verdict(report: Report) -> Component:
     results = report["results"]
     word = results["verdict"]
     partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
+    steps = [html.Li(step) for step in results["next_steps"]]
     return html.Section(
         className=f"verdict verdict-{word}",
         **{"aria-labelledby": "verdict-word", "aria-live": "polite"},
@@ -87,11 +98,12 @@ def verdict(report: Report) -> Component:
                 className="verdict-word",
             ),
             html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
+            html.Div([html.Strong("What to do next"), html.Ul(steps)], className="verdict-next"),
             html.Dl(_facts(report), className="verdict-facts"),
             *[html.P([html.Strong("Shift. "), flag], className="flag") for flag in results["flags"] or ()],
             *(
                 [html.P([html.Strong("Not validated. "), NOT_VALIDATED], className="flag")]
-                if results["calibrated"] and not report.get("validation")
+                if results["stated"] and results["calibrated"] and not report.get("validation")
                 else []
             ),
             *(
@@ -114,22 +126,27 @@ def verdict(report: Report) -> Component:
 def _facts(report: Report) -> list[Component]:
     results = report["results"]
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
-    who = "claimed source" if results["claimed"] else "leading source"
-    level = "its family : others" if results["level"] == "family" else f"{who} : others"
+    who = "claimed source" if results["claimed"] else "best match"
+    level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
     stop = results["stop"]
+    nothing = ("–", "not stated: not validated for such traces")
+    if results["verdict"] == "UNKNOWN":
+        nothing = ("–", "not stated: no enrolled source fits")
+    ratio, share = nothing, nothing
+    if results["stated"]:
+        words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
+        ratio = (number(results["log10_ratio_others"], 2), words)
+        share = (rate_text(subject["probability"]), f"{who}{_between(results, 'probability_low', 'probability_high')}")
+    kind = results["traffic"]
     facts = [
         (
-            "log10 ratio",
-            RATIO_HELP,
-            number(results["log10_ratio_others"], 2),
-            f"{level}; {results['in_words']}{_between(results, 'low', 'high')}",
+            "Kind of traffic",
+            TRAFFIC_HELP,
+            "–" if kind["p"] is None else f"p = {rate_text(kind['p'])}",
+            TRAFFIC_WORDS[kind["kind"]],
         ),
-        (
-            "Probability",
-            PROBABILITY_HELP,
-            rate_text(subject["probability"]),
-            f"{who}{_between(results, 'probability_low', 'probability_high')}",
-        ),
+        ("log10 ratio", RATIO_HELP, *ratio),
+        ("Probability", PROBABILITY_HELP, *share),
         (
             "Unknown source",
             UNKNOWN_HELP,
@@ -143,13 +160,17 @@ def _facts(report: Report) -> list[Component]:
 
 
 def _unknown_words(report: Report) -> str:
-    p, held = report["results"]["unknown_p"], report.get("validation")
-    if p is None:
-        return "not tested: the ecosystem has no reference"
-    known = p > report["method"]["rule"]["unknown_p"]
-    said = "an enrolled source could have made them" if known else "unlike every enrolled source"
-    tried = held is None or any(row["part"] in ("unknown", "refit") and row["sentence"] for row in held["rows"])
-    return said if tried else f"{said}; how often this test is wrong was not measured for this reader"
+    results, held = report["results"], report.get("validation")
+    said = str(results["unknown_words"])
+    if results["unknown_p"] is None or not results["stated"] or held is None:
+        return said
+    passes = [row for row in held["rows"] if row["metric"] == "false_acceptance" and row["value"] is not None]
+    if not passes:
+        return f"{said}; how often this test is wrong was not measured for this reader"
+    who = {"family": "of unenrolled families", "sibling": "of unenrolled siblings"}
+    shares = {row["scenario"]: row for row in reversed(passes)}  # refitted readers come first, and win
+    told = [f"{100 * shares[one]['value']:.0f} % {words}" for one, words in who.items() if one in shares]
+    return f"{said}; at {shares[next(iter(shares))]['k']} traces {' and '.join(told)} pass this test too"
 
 
 def _between(results: Mapping[str, Any], low: str, high: str) -> str:
@@ -157,6 +178,8 @@ def _between(results: Mapping[str, Any], low: str, high: str) -> str:
     held = results["interval"]
     if not held:
         return ""
+    if held[low] == held[high]:
+        return "; the same in 90 % of resamples: as far as the validation can bear"
     text = rate_text if low.startswith("probability") else lambda value: number(value, 2)
     return f"; {text(held[low])} to {text(held[high])} in 90 % of resamples of the traces"
 
@@ -171,6 +194,8 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
         return "–", "not tested: the stopping rule was fitted for whole responses, and these were cut at one length"
     if stop is None:
         return "–", "not tested: the ecosystem has no stopping rule"
+    if stop.get("withheld"):
+        return "–", f"not stated: {stop['withheld']}"
     level = stop.get("error_rate")
     rate = "" if level is None else f"at an error rate of {100 * level:g} %"
     if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:
@@ -179,7 +204,7 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
     if looked := stop.get("looked"):
         n, only = looked, f"; the rule looks at the first {looked:,} only"
     if not stop.get("enough_after"):
-        return "not yet", f"{n:,} {'trace does' if n == 1 else 'traces do'} not decide it {rate}".strip() + only
+        return "not yet", f"{n:,} {'trace was' if n == 1 else 'traces were'} not enough {rate}".strip() + only
     what = stop.get("decided") or f"for {stop.get('named')}"
     return f"{stop['enough_after']:,}", (f"{what}, {rate}" if rate else what) + only
 
@@ -193,6 +218,9 @@ def _left_words(report: Report) -> str:
     bad, again = len(report["input"]["problems"]), len(report["exclusions"])
     parts = [f"{bad:,} bad {report['input']['unit']}{'s' if bad != 1 else ''}"] if bad else []
     parts += [f"{again:,} duplicate{'s' if again != 1 else ''}"] if again else []
+    if not report["results"]["complete"]:
+        parts.append("what came after the stop was")
+        return f"{', '.join(parts)} not read"
     return f"{' and '.join(parts)} left out" if parts else "nothing was left out"
 
 
