@@ -268,21 +268,11 @@ def find(
     subject = leader if named is None else named
     each = log10_ratios(log_posterior - stated, subject)
     bounds = companions.log10_bounds or _unbounded
-    family_bounds = companions.family_log10_bounds or _unbounded
     each = np.clip(each, *bounds(n))
-    p = None if companions.unknown_p is None else companions.unknown_p(scored)
-    flags = None if companions.flags is None else companions.flags(scored)
-    calibrated = companions.calibrate is not None
     calibrate = companions.calibrate or (lambda rows, _, prior: posterior_under(rows, prior))
-    even = calibrate(likelihoods[-1:] if calibrated else along[-1:], n, stated_prior(enrolment))[0]
-    family_numbers = np.unique(np.array(enrolment.families), return_inverse=True)[1]
-    verdict = decide(
-        gather(
-            even, family_numbers, n, named, bounds(n), family_bounds(n), float("nan") if p is None else p, stated,
-            flags or (), scored.traffic.kind, calibrated,
-        ),
-        companions.rule,
-    )  # fmt: skip
+    calibrated = companions.calibrate is not None
+    weighed = weigh(scored, enrolment, companions)
+    p, flags, verdict = weighed.p, weighed.flags, weighed.decide(named, stated)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     beside = stated / factor
     contributions = leave_one_out(traces, enrolment.log_prior, subject, beside)
@@ -334,6 +324,72 @@ def find(
         stop=statements.stop,
         flags=flags,
         interval=interval,
+    )
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What the rule asks of some traces, whatever is claimed.
+
+    Attributes
+    ----------
+    even : ndarray of shape (C,)
+        Log-posterior under the uniform prior, calibrated where there is a calibration.
+    family : ndarray of shape (C,)
+    traces : int
+    p : float or None
+        Of the unknown-source test.
+    flags : tuple of str or None
+    traffic : Traffic
+    companions : Companions
+        Those of the traces' own condition.
+    """
+
+    even: Doubles
+    family: npt.NDArray[np.intp]
+    traces: int
+    p: float | None
+    flags: tuple[Flag, ...] | None
+    traffic: Traffic
+    companions: Companions
+
+    def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
+        """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
+        bounds = self.companions.log10_bounds or _unbounded
+        family_bounds = self.companions.family_log10_bounds or _unbounded
+        evidence = gather(
+            self.even,
+            self.family,
+            self.traces,
+            claimed,
+            bounds(self.traces),
+            family_bounds(self.traces),
+            math.nan if self.p is None else self.p,
+            stated,
+            self.flags or (),
+            self.traffic.kind,
+            self.companions.calibrate is not None,
+        )
+        return decide(evidence, self.companions.rule)
+
+
+def weigh(scored: Scored, enrolment: Enrolment, companions: Companions) -> Weighed:
+    """Evidence of scored traces, by statistics that are those of their own condition already."""
+    n = len(scored.log_posteriors)
+    uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
+    total = (scored.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64, keepdims=True)
+    if companions.calibrate is None:
+        even = posterior_under(total, uniform)[0]
+    else:
+        even = companions.calibrate(total, n, uniform)[0]
+    return Weighed(
+        even,
+        np.unique(np.array(enrolment.families), return_inverse=True)[1],
+        n,
+        None if companions.unknown_p is None else companions.unknown_p(scored),
+        None if companions.flags is None else companions.flags(scored),
+        scored.traffic,
+        companions,
     )
 
 

@@ -90,6 +90,10 @@ class PromptScores:
     languages: tuple[str, ...]
     keys: npt.NDArray[np.uint64]
 
+    def take(self, rows: Ints) -> PromptScores:
+        """Some of them."""
+        return PromptScores(self.novelty[rows], tuple(self.languages[i] for i in rows), self.keys[rows])
+
     @classmethod
     def joined(cls, parts: Sequence[PromptScores]) -> PromptScores:
         """Those of one batch after the other."""
@@ -138,7 +142,10 @@ class PromptReference:
     def score(self, prompts: Sequence[str]) -> PromptScores:
         """What the reference says of every prompt."""
         keys = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
-        return PromptScores(self.novelty(prompts), tuple(languages_of(prompts)), keys)
+        first, place = np.unique(keys, return_index=True, return_inverse=True)[1:]
+        distinct = [prompts[i] for i in first]  # answers of many sources repeat a prompt
+        languages = languages_of(distinct)
+        return PromptScores(self.novelty(distinct)[place], tuple(languages[i] for i in place), keys)
 
     def p_value(self, novelty: float, prompts: int) -> float:
         """Share of groups at least as new, with the +1 correction; quantiles are interpolated in log K."""

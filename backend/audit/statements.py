@@ -21,10 +21,6 @@ REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
     "python -m jobs drift traces.jsonl genuine.jsonl"
 )
-POOL = (
-    "Where labelled answers to such prompts are at hand, measure what this enrolment is worth there: "
-    "python -m jobs validate ENROLMENT --on labelled.jsonl"
-)
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, co
     if traffic.kind == "unchecked":
         return (*more, "Make the enrolment again: it was made before prompts were compared.")
     if traffic.kind != "like":
-        return (*more, ENROL, POOL, reference)
+        return (*more, ENROL, reference)
     if verdict.outcome == "UNKNOWN":
         return (*more, "Enrol the model that you suspect, or a later version of the claimed one.", reference)
     if not verdict.validated:
