@@ -29,8 +29,11 @@ from jobs._results.readouts import ROSTERS, goal_table, measured_readouts
 
 DECLARED = Path(__file__).with_name("excerpts.toml")
 NO_CONDITION = frozenset({"table", "column", "title", "form", "command", "pick", "origin"})
+QUERIED = ("reader", "metric", "seed", "fold")
 ATTRIBUTION = "attribution_metrics"
 WIDTH = 130
+FIRM = "\u00a0"
+"""A space at which no line ends."""
 Question = dict[str, Any]
 
 
@@ -97,6 +100,7 @@ class Excerpts:
         entries = tomllib.loads(declared.read_text("utf-8"))
         self._defaults, self._tables = entries["defaults"], entries["tables"]
         self._sentences = entries["sentences"]
+        self._read: dict[tuple[str, tuple[tuple[str, object], ...]], list[dict[str, Any]]] = {}
         self._origins = {row["reader"]: row["origin"] for row in book.readers}
         readouts = measured_readouts(book)
         self._sections: dict[str, Callable[[], Iterator[str]]] = {
@@ -134,7 +138,8 @@ class Excerpts:
         for name, entry in entries.items():
             with self._declared(name):
                 sentences.append(self._sentence(entry))
-        return textwrap.fill(" ".join(sentences), WIDTH, break_long_words=False, break_on_hyphens=False)
+        text = " ".join(sentences).replace(" = ", f"{FIRM}={FIRM}")
+        return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace(FIRM, " ")
 
     @contextlib.contextmanager
     def _declared(self, name: str) -> Iterator[None]:
@@ -152,7 +157,7 @@ class Excerpts:
         for row in entry["rows"]:
             cells = []
             for column in columns:
-                question = {"table": ATTRIBUTION} | base | row | column
+                question = self._question(base | row | column)
                 found = [self._one(question)] if "pick" in question else self._found(question)
                 held = [_formatted(question["form"], value) for value in found if value is not None]
                 shown = " / ".join(held) if len(held) == len(found) else None
@@ -163,12 +168,16 @@ class Excerpts:
         base = {n: v for n, v in entry.items() if n not in ("text", "values")}
         values: dict[str, Value] = {}
         for name, question in entry["values"].items():
-            asked = {"table": ATTRIBUTION} | base | question
+            asked = self._question(base | question)
             value = self._one(asked)
             if value is None:
                 return f"Not measured: `{_command(asked)}`."
             values[name] = value
         return " ".join(str(entry["text"]).format_map(values).split())
+
+    def _question(self, conditions: Question) -> Question:
+        table = conditions.get("table", ATTRIBUTION)
+        return {"table": table} | self._defaults.get(table, {}) | conditions
 
     def _one(self, question: Question) -> Value | None:
         """The single value of a question, or of two that are combined."""
@@ -189,16 +198,24 @@ class Excerpts:
     def _found(self, question: Question) -> list[Value | None]:
         """Values of a question, None where nothing is stored."""
         table, column, origin = question["table"], question.get("column", "value"), question.get("origin")
-        where = self._defaults.get(table, {}) | {n: v for n, v in question.items() if n not in NO_CONDITION}
+        where = {name: value for name, value in question.items() if name not in NO_CONDITION}
         found: list[Value | None] = []
         lists = {name: value for name, value in where.items() if isinstance(value, list)}
         for chosen in itertools.product(*lists.values()):
             asked = where | dict(zip(lists, chosen, strict=True))
             asked = {name: None if value == "" else value for name, value in asked.items()}
-            rows = [row for row in matching_rows(self._cursor, table, asked) if row[column] is not None]
+            rows = [row for row in self._rows(table, asked) if row[column] is not None]
             rows = [row for row in rows if origin in (None, self._origins.get(row.get("reader", "")))]
             found += [Value(row[column], row | {"file": self._file(row)}) for row in rows] or [None]
         return found
+
+    def _rows(self, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
+        """Rows of a table; what differs between neighbouring cells is chosen here, since a query costs milliseconds."""
+        first = tuple((name, value) for name, value in where.items() if name in QUERIED)
+        if (table, first) not in self._read:
+            self._read[table, first] = matching_rows(self._cursor, table, dict(first))
+        rest = {name: value for name, value in where.items() if name not in QUERIED}
+        return [row for row in self._read[table, first] if all(row[name] == value for name, value in rest.items())]
 
     def _file(self, row: Mapping[str, Any]) -> str:
         return str(self._book.builds.get(row["build_id"], {}).get("source_file") or "")
