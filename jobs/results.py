@@ -68,9 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.work or read_pointer(arguments.data or default_data_folder())[1]
     target: Path = arguments.to or REPORT
     with contextlib.closing(open_reading(path)) as cursor:
-        texts = {target: "\n".join(report(cursor)).rstrip() + "\n"}
-        if arguments.to is None:
-            texts |= filled_pages(cursor)
+        texts = all_texts(cursor) if arguments.to is None else {target: _report_text(cursor)}
     if arguments.check:
         different = list(differences(texts))
         print("\n".join(different) or f"{len(texts)} files agree with {path.name}")
@@ -82,12 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def filled_pages(cursor: duckdb.DuckDBPyConnection) -> dict[Path, str]:
-    """Pages with marks, filled from a database."""
+def all_texts(cursor: duckdb.DuckDBPyConnection) -> dict[Path, str]:
+    """Report, and pages with their marks filled, by file below the current folder."""
     excerpts = Excerpts(cursor, Uncited.read(cursor))
     pages = [Path("README.md"), *sorted(REPORT.parent.glob("*.md"))]
     read = {page: page.read_text("utf-8") for page in pages if page != REPORT and page.exists()}
-    return {page: fill(page, text, excerpts.text) for page, text in read.items()}
+    return {REPORT: _report_text(cursor)} | {page: fill(page, text, excerpts.text) for page, text in read.items()}
 
 
 def differences(texts: Mapping[Path, str]) -> Iterator[str]:
@@ -102,11 +100,15 @@ def differences(texts: Mapping[Path, str]) -> Iterator[str]:
         before = file.read_text("utf-8") if file.exists() else ""
         if before == text:
             continue
-        if file.name != REPORT.name and MARKED.search(text):
+        if MARKED.search(text):
             yield from (f"{file}: {name} differs" for name in changed_marks(before, text))
             continue
         old, new = (dict(_sections(content)) for content in (before, text))
         yield from (f"{file}: section {name!r} differs" for name in new | old if new.get(name) != old.get(name))
+
+
+def _report_text(cursor: duckdb.DuckDBPyConnection) -> str:
+    return "\n".join(report(cursor)).rstrip() + "\n"
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -123,7 +125,9 @@ def _write(file: Path, text: str) -> None:
         scratch.write_text(text, "utf-8")
         scratch.replace(file)
     except OSError as error:
-        raise AtlasError(f"{file} cannot be written ({error.strerror})", "Give a file with --to that you may write") from error
+        raise AtlasError(
+            f"{file} cannot be written ({error.strerror})", "Give a file with --to that you may write"
+        ) from error
 
 
 def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:

@@ -92,7 +92,7 @@ class Excerpts:
     book : Book
         That of the same database; one that cites no builds.
     declared : Path
-        Entries ``[tables.NAME]`` and ``[sentences.NAME]``, and ``[defaults.TABLE]`` with conditions on a table of the store.
+        Entries ``[tables.NAME]`` and ``[sentences.NAME]``; ``[defaults.TABLE]`` has conditions on a table of the store.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, book: Book, declared: Path = DECLARED) -> None:
@@ -109,7 +109,6 @@ class Excerpts:
             "extractions": lambda: extraction_table(cursor),
             **{f"goals-{roster}": lambda roster=roster: goal_table(book, readouts, roster) for roster in ROSTERS},
         }
-
         if len(set(self.names())) < len(self.names()):
             raise AtlasError(f"{declared.name} gives one name twice", "Rename a table or a sentence")
 
@@ -147,7 +146,9 @@ class Excerpts:
         try:
             yield
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise AtlasError(f"{self._path.name}: {name} cannot be understood ({error})", "Correct its entry") from error
+            raise AtlasError(
+                f"{self._path.name}: {name} cannot be understood ({error})", "Correct its entry"
+            ) from error
 
     def _table(self, entry: Question) -> Iterator[str]:
         columns = entry["columns"]

@@ -1,7 +1,7 @@
 """Marks in Markdown pages and the generated text between them.
 
-``<!-- results: NAME -->`` and ``<!-- /results -->`` stand on lines of their own; several names of sentences make a paragraph. ``<!-- by hand: REASON -->`` stands
-before a table whose numbers are in no database.
+``<!-- results: NAME -->`` and ``<!-- /results -->`` stand on lines of their own; several names of sentences make a
+paragraph. ``<!-- by hand: REASON -->`` stands before a table whose numbers are in no database.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 
 from backend.errors import AtlasError
 
-MARKED = re.compile(r"^<!-- results: (?P<names>\S[^\n]*) -->\n(?P<body>.*?)^<!-- /results -->$", re.DOTALL | re.MULTILINE)
+MARKED = re.compile(
+    r"^<!-- results: (?P<names>\S[^\n]*) -->\n(?P<body>.*?)^<!-- /results -->$", re.DOTALL | re.MULTILINE
+)
 MARK = re.compile(r"^<!-- (?:results: .*|/results) -->$", re.MULTILINE)
 BY_HAND = "<!-- by hand: "
 
