@@ -174,6 +174,18 @@ def test_cells_are_those_of_the_store(served, excerpts):
         assert line.split("|")[column + 1].split("/")[1].strip() == f"{row['value']:.3f}".lstrip("0")
 
 
+def test_rows_are_summaries_unless_a_fold_is_asked_for(served):
+    where = {"reader": "fused/smollm2-135m/ur", "roster": "100-way", "benchmark": "agent500", "condition": "clean"}
+    where |= {"k": 1, "metric": "accuracy", "reduction": "fold"}
+    (summary,) = matching_rows(served, "attribution_metrics", where)
+    folds = [matching_rows(served, "attribution_metrics", where | {"fold": fold}) for fold in range(5)]
+    assert summary["value"] == pytest.approx(sum(row["value"] for (row,) in folds) / 5)
+    published = matching_rows(served, "attribution_metrics", where | {"reader": "reader-paper/*_*/ur"})
+    assert len(published) == 8
+    with pytest.raises(ValueError, match="no column 'colour'"):
+        matching_rows(served, "attribution_metrics", {"colour": "red"})
+
+
 def test_published_best_on_math100_is_that_of_its_file(excerpts):
     text = excerpts.text("other-domain")
     assert "*Published* at best is .378 (`results/statistics/fold_variation/finetuned_qwen3emb.json`)" in " ".join(
@@ -233,7 +245,7 @@ def test_filling_changes_only_what_is_marked(parts):
         (-0.004, "+", "-.004"),
         (0.0002, "p", "< .001"),
         (0.0025, "p", "= .003"),
-        (0.391, ".1%", "39.1%"),
+        (0.391, ".1%", "39.1\u00a0%"),
         (278.4, "0", "278"),
         (49.26, "1", "49.3"),
         (105.4e6, "M", "105M"),

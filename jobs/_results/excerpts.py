@@ -61,7 +61,9 @@ class Value(float):
             return "< .001" if number < 0.001 else f"= {plain(number)}"
         if form == "+":
             return ("+" if number > 0 else "") + plain(number)
-        return format(number, form) if form.endswith("%") else plain(number, int(form or 3))
+        if form.endswith("%"):
+            return f"{format(number, form)[:-1]}{FIRM}%"
+        return plain(number, int(form or 3))
 
     def __getattr__(self, name: str) -> Any:
         """Another column of the row."""
@@ -174,7 +176,7 @@ class Excerpts:
             if value is None:
                 return f"Not measured: `{_command(asked)}`."
             values[name] = value
-        return " ".join(str(entry["text"]).format_map(values).split())
+        return " ".join(str(entry["text"]).split()).format_map(values)
 
     def _question(self, conditions: Question) -> Question:
         table = conditions.get("table", ATTRIBUTION)
