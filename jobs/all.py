@@ -160,7 +160,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     prune = [] if arguments.keep else ["--prune"]
     yield "publish", ["publish", *work, *target, *prune]
     if arguments.results:
-        yield "results", ["results", *work, "--to", str(arguments.results)]
+        yield "results", ["results", "--data", str(_common.data_of(arguments)), "--to", str(arguments.results)]
 
 
 def member_blocks(arguments: argparse.Namespace) -> list[int]:

@@ -1,28 +1,30 @@
-"""Write every table of the paper with our numbers beside the published ones, each with the build that made it.
+"""Write every table of the paper with our numbers beside the published ones, and the numbers of every page.
 
-The report is a function of the database alone: the same work database, or generation, gives the same file.
+The report and what stands between the marks of a page are functions of the database alone: the same work database, or
+generation, gives the same files.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import duckdb
 
 from backend.errors import AtlasError
 from backend.reference.tables import TABLES
-from backend.store.database import read_pointer
+from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import open_reading, summary_rows
-from jobs import _common
 from jobs._results.audit import audit_sections
 from jobs._results.blocks import block_section
-from jobs._results.book import Book
+from jobs._results.book import Book, Uncited
 from jobs._results.comparisons import comparisons
 from jobs._results.costs import cost_sections
+from jobs._results.excerpts import Excerpts
 from jobs._results.findings import findings
+from jobs._results.marks import MARKED, changed_marks, fill
 from jobs._results.readouts import readout_sections
 from jobs._results.tables import sections
 from jobs._results.without import without_results
@@ -39,34 +41,93 @@ What did not agree, between the paper, its files and here, is at the end: [Where
 """
 
 
+REPORT = Path("docs/results.md")
+PAGES = "README.md, docs/*.md"
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--to", type=Path, default=Path("docs/results.md"), metavar="FILE", help="file to write")
     parser.add_argument(
-        "--data", type=Path, default=None, metavar="FOLDER", help="read the published generation of this data folder"
+        "--to",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help=f"write the report there, and no page (default: {REPORT}, and the marks of {PAGES})",
     )
-    _common.add_work(parser)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name what differs")
+    parser.add_argument(
+        "--data", type=Path, default=None, metavar="FOLDER", help="published generation (default: ATLAS_DATA or data)"
+    )
+    parser.add_argument("--work", type=Path, default=None, metavar="FILE", help="a work database in its place")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the database and write the report in one step."""
+    """Read the database, then write the report and the pages, or compare them."""
     if arguments.data is not None and arguments.work is not None:
         raise AtlasError("--data and --work name two databases", "Give one of them")
-    path = _common.work_path(arguments) if arguments.data is None else read_pointer(arguments.data)[1]
+    path = arguments.work or read_pointer(arguments.data or default_data_folder())[1]
+    target: Path = arguments.to or REPORT
     with contextlib.closing(open_reading(path)) as cursor:
-        text = "\n".join(report(cursor)).rstrip() + "\n"
-    target: Path = arguments.to
-    scratch = target.with_name(f".{target.name}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, "utf-8")
-        scratch.replace(target)
-    except OSError as error:
-        raise AtlasError(
-            f"{target} cannot be written ({error.strerror})", "Give a file with --to that you may write"
-        ) from error
+        texts = all_texts(cursor) if arguments.to is None else {target: _report_text(cursor)}
+    if arguments.check:
+        different = list(differences(texts))
+        print("\n".join(different) or f"{len(texts)} files agree with {path.name}")
+        return 1 if different else 0
+    for file, text in texts.items():
+        _write(file, text)
+    text = texts[target]
     print(f"{target}: {text.count(chr(10))} lines, {text.count('<sup>')} numbers with their builds")
     return 0
+
+
+def all_texts(cursor: duckdb.DuckDBPyConnection) -> dict[Path, str]:
+    """Report, and pages with their marks filled, by file below the current folder."""
+    excerpts = Excerpts(cursor, Uncited.read(cursor))
+    pages = [Path("README.md"), *sorted(REPORT.parent.glob("*.md"))]
+    read = {page: page.read_text("utf-8") for page in pages if page != REPORT and page.exists()}
+    return {REPORT: _report_text(cursor)} | {page: fill(page, text, excerpts.text) for page, text in read.items()}
+
+
+def differences(texts: Mapping[Path, str]) -> Iterator[str]:
+    """One line for every table or section that a file has otherwise.
+
+    Parameters
+    ----------
+    texts : mapping of Path to str
+        Files as the database has them.
+    """
+    for file, text in texts.items():
+        before = file.read_text("utf-8") if file.exists() else ""
+        if before == text:
+            continue
+        if MARKED.search(text):
+            yield from (f"{file}: {name} differs" for name in changed_marks(before, text))
+            continue
+        old, new = (dict(_sections(content)) for content in (before, text))
+        yield from (f"{file}: section {name!r} differs" for name in new | old if new.get(name) != old.get(name))
+
+
+def _report_text(cursor: duckdb.DuckDBPyConnection) -> str:
+    return "\n".join(report(cursor)).rstrip() + "\n"
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    for part in text.split("\n## "):
+        title, _, body = part.partition("\n")
+        yield title, body
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file in one step."""
+    scratch = file.with_name(f".{file.name}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(text, "utf-8")
+        scratch.replace(file)
+    except OSError as error:
+        raise AtlasError(
+            f"{file} cannot be written ({error.strerror})", "Give a file with --to that you may write"
+        ) from error
 
 
 def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:

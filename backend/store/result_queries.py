@@ -5,7 +5,7 @@ They go through the same tables as the web's (:mod:`backend.store.queries`), but
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,35 @@ def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
     names = [name for name in columns_of(cursor, table) if name != "build_id"]
     order = ", ".join(f'"{name}"' for name in names)
     return _dicts(cursor, f'SELECT * FROM "{table}" WHERE {SUMMARIES[table]} ORDER BY {order}, build_id')
+
+
+UNIT_COLUMNS = ("seed", "fold", "split", "outer_fold")
+"""Columns that are missing in a summary row, which is over all of them."""
+
+
+def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Rows of a table in a fixed order; summaries, unless a seed, fold or split is asked for.
+
+    Parameters
+    ----------
+    cursor
+    table : str
+    where : mapping of column to value
+        None matches missing values, a text with ``*`` every text of that shape.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table or column.
+    """
+    names = columns_of(cursor, table)
+    asked = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)
+    if unknown := sorted(set(asked) - set(names)):
+        raise ValueError(f"table {table!r} has no column {unknown[0]!r}")
+    signs = {name: "GLOB" if "*" in str(value) else "IS NOT DISTINCT FROM" for name, value in asked.items()}
+    clause = " AND ".join(f'"{name}" {sign} ?' for name, sign in signs.items()) or "true"
+    order = ", ".join(f'"{name}"' for name in names)
+    return _dicts(cursor, f'SELECT * FROM "{table}" WHERE {clause} ORDER BY {order}', list(asked.values()))
 
 
 def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:

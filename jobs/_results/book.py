@@ -85,6 +85,14 @@ class Book:
         return f"<sup>{' '.join(str(number) for number in numbers)}</sup>" if numbers else ""
 
 
+class Uncited(Book):
+    """The same for pages, which leave the builds to the report."""
+
+    def cite(self, builds: tuple[str, ...] | list[str]) -> str:
+        """Nothing."""
+        return ""
+
+
 def plain(value: float, digits: int = 3) -> str:
     """A number without a leading zero: .481, 1.000, -.013."""
     text = f"{value:.{digits}f}"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import duckdb
+
 from backend.reference.layout import Cell
+from backend.store.result_queries import matching_rows
 from jobs._results.book import ABSENT, Book, like, plain
 from jobs._results.markdown import header, line
 from jobs._results.readouts import ROSTERS
@@ -54,6 +57,18 @@ def cost_sections(book: Book) -> Iterator[str]:
             yield from header(["", *(title for title, _ in MEASURES.values()), "machine"], 1)
             yield from rows
             yield ""
+
+
+def extraction_table(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Records a second and minutes of every extraction that was timed."""
+    rows = matching_rows(cursor, "extractions", {})
+    if not rows:
+        yield "Not measured: `python -m jobs extract`."
+        return
+    yield from header(["benchmark", "proxy", "view", "blocks", "engine", "records", "records/s", "minutes"], 5)
+    for row in rows:
+        names = (row["benchmark"], f"`{row['proxy']}`", f"`{row['input_view']}`", row["layers"], f"`{row['engine']}`")
+        yield line([*names, f"{row['records']:,}", f"{row['records_per_s']:.1f}", f"{row['minutes']:.0f}"])
 
 
 def _rows(book: Book, readers: list[str], roster: str) -> Iterator[str]:

@@ -112,8 +112,7 @@ def readout_sections(book: Book, *, wanted: bool) -> Iterator[str]:
     wanted : bool
         Whether there is a stage that makes readouts, so that their absence is worth a line.
     """
-    readers = [row["reader"] for row in book.readers if row["origin"] == "measured" and row["method"] not in OTHERS]
-    asked = [reader for reader in readers if any(goal.of(book, reader, roster) for goal in GOALS for roster in ROSTERS)]
+    asked = measured_readouts(book)
     if not asked and not wanted:
         return
     yield "## Readouts beside the paper's"
@@ -131,11 +130,17 @@ def readout_sections(book: Book, *, wanted: bool) -> Iterator[str]:
     )
     yield ""
     for roster in ROSTERS:
-        yield from _goals(book, asked, roster)
+        yield from goal_table(book, asked, roster)
         yield from _table(book, asked, roster)
 
 
-def _goals(book: Book, readouts: list[str], roster: str) -> Iterator[str]:
+def measured_readouts(book: Book) -> list[str]:
+    """Readers that answer a goal and are no method of the paper."""
+    readers = [row["reader"] for row in book.readers if row["origin"] == "measured" and row["method"] not in OTHERS]
+    return [reader for reader in readers if any(goal.of(book, reader, roster) for goal in GOALS for roster in ROSTERS)]
+
+
+def goal_table(book: Book, readouts: list[str], roster: str) -> Iterator[str]:
     """Every aim with what the paper prints and what stands here."""
     held = [reader for reader in readouts if any(goal.of(book, reader, roster) for goal in GOALS)]
     if not held:
