@@ -25,7 +25,8 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 LN2 = float(np.log(2.0))
 LN10 = float(np.log(10.0))
-BOUND_STEP = 0.01
+BOUND_DIGITS = 2
+BOUND_STEP = 10.0**-BOUND_DIGITS
 """Distance of the thresholds that a bound is searched on, in log10."""
 LARGEST_LOG10 = 9.0
 """Larger log10 ratios, infinite ones too, count as this one in the search of a bound."""
@@ -138,7 +139,8 @@ def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[f
     worse = thresholds[np.minimum(odds, 1) / cost < 1]
     lower = (worse[worse <= 0] + BOUND_STEP).max(initial=thresholds[0])
     upper = (worse[worse >= 0] - BOUND_STEP).min(initial=thresholds[-1])
-    return min(float(lower), 0.0), max(float(upper), 0.0)
+    # A bound of 2 must not be 1.9999999999999998: a verdict asks for a ratio of 2 or more.
+    return min(round(float(lower), BOUND_DIGITS), 0.0), max(round(float(upper), BOUND_DIGITS), 0.0)
 
 
 def _above(values: Doubles, thresholds: Doubles) -> Ints:
