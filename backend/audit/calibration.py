@@ -8,19 +8,27 @@ wrong, whatever was seen. Traces that differ from those of the probe (shortened 
 whatever the source; a bias a source takes that out, and is kept only where folds that did not fit it say that it helps.
 Between the budgets of the fit the logarithm of the scale is interpolated in log K; beyond the largest one, evidence is
 averaged and no longer added, because no validated number says that it would be worth more. Everything is fitted on
-groups of held-out prompts.
+groups of held-out prompts. Likelihood ratios are held within the empirical bounds of those groups, each with ratios by
+a fit that has not seen it (:func:`backend.audit.likelihood.empirical_bounds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from backend.audit.likelihood import (
+    LN10,
+    claim_trials,
+    empirical_bounds,
+    family_log_ratios,
+    log_likelihood_ratios,
+)
 from backend.evidence import accumulate
 from backend.metrics import negative_log_likelihood
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
@@ -32,6 +40,7 @@ BIAS_GROUPS = 20
 """Groups of a source that a bias is fitted on at least."""
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
+BOUNDS = ("bounds", "family_bounds")
 WRONG = 0.5
 """Groups of a budget that count as gone wrong beside those that were seen (the share that Jeffreys' prior adds)."""
 
@@ -70,12 +79,16 @@ class Calibration:
         Zero where no bias is used.
     groups : ndarray of shape (B,)
         Groups of one seed behind every budget; they bound the likelihood ratio that can be defended.
+    bounds, family_bounds : ndarray of shape (B, 2), optional
+        Empirical lower and upper bound of the log10 ratio of a source and of a family.
     """
 
     budgets: Ints
     scale: Doubles
     bias: Doubles
     groups: Ints
+    bounds: Doubles | None = None
+    family_bounds: Doubles | None = None
 
     def parameters(self, budget: int) -> tuple[float, Doubles]:
         """Scale and bias (C,) at any number of traces, interpolated in log K."""
@@ -115,18 +128,21 @@ class Calibration:
         return normalised(logits if log_prior is None else logits + log_prior)
 
     def log10_limits(self, budget: int, among: int | None = None) -> tuple[float, float]:
-        """Smallest and largest log10 likelihood ratio that so many validation groups can bear.
+        """Smallest and largest log10 likelihood ratio that was validated.
 
         A ratio of r would have to be seen wrong about once in r trials to be checked, so nothing beyond the number of
         trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim;
         evidence in favour with each of the other sources, as the ratio's alternative has them: each as likely as the
         next. Those trials are of the same groups, so the bound holds for a mean false claim and not for the nearest.
         A family is tried as a source is: against with its own groups, in favour with each of the other families.
+        Within that, the empirical bounds of those trials hold where the fit has them: beyond them the ratios did no
+        better than the prior alone.
 
         Parameters
         ----------
         budget : int
-            Between the budgets of the fit the groups of the next larger one count, which are fewer.
+            Between the budgets of the fit the groups of the next larger one count, which are fewer, and of the
+            empirical bounds on either side the tighter ones; beyond the largest budget those of the largest.
         among : int, optional
             Number of propositions that a group can be tried with: the families where the ratio is a family's; the
             enrolled sources when absent.
@@ -134,26 +150,48 @@ class Calibration:
         Returns
         -------
         (float, float)
+            The first at most 0, the second at least 0.
         """
-        place = min(int(np.searchsorted(self.budgets, budget, side="left")), len(self.budgets) - 1)
+        last = len(self.budgets) - 1
+        place = min(int(np.searchsorted(self.budgets, budget, side="left")), last)
         behind = int(self.groups[place])
         others = (self.bias.shape[1] if among is None else among) - 1
-        return -float(np.log10(behind + 1)), float(np.log10(behind * others + 1))
+        lower, upper = -float(np.log10(behind + 1)), float(np.log10(behind * others + 1))
+        bounds = self.bounds if among is None else self.family_bounds
+        if bounds is not None:
+            below = max(int(np.searchsorted(self.budgets, budget, side="right")) - 1, 0)
+            lower = max(lower, *bounds[[below, place], 0].tolist())
+            upper = min(upper, *bounds[[below, place], 1].tolist())
+        return lower, upper
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""
-        return {"budgets": self.budgets, "scale": self.scale, "bias": self.bias, "groups": self.groups}
+        bounds = {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
+        return {"budgets": self.budgets, "scale": self.scale, "bias": self.bias, "groups": self.groups, **bounds}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Calibration:
-        """The inverse of :meth:`to_arrays`; a scale above that of the smallest budget is taken as that one."""
+        """The inverse of :meth:`to_arrays`; a scale above that of the smallest budget is taken as that one.
+
+        Raises
+        ------
+        KeyError
+            Without an array; the bounds may be missing.
+        ValueError
+            If bounds are not a pair a budget with 0 between them.
+        """
         scale = np.asarray(arrays["scale"], dtype=np.float64)
         held = np.minimum(scale, scale[0])
+        bounds = {n: np.asarray(arrays[n], dtype=np.float64).reshape(len(scale), 2) for n in BOUNDS if n in arrays}
+        for name, pairs in bounds.items():
+            if not ((pairs[:, 0] <= 0) & (pairs[:, 1] >= 0)).all():
+                raise ValueError(f"{name} of the calibration exclude a ratio of 1")
         return cls(
             np.asarray(arrays["budgets"], dtype=np.intp),
             held,
             np.asarray(arrays["bias"], dtype=np.float64) * (held / scale)[:, None],
             np.asarray(arrays["groups"], dtype=np.intp),
+            **bounds,
         )
 
 
@@ -275,7 +313,9 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[fl
 
 
 def bias_helps(groups: Groups) -> bool:
-    """Whether a bias lowers the negative log-likelihood of folds that did not fit it."""
+    """Whether a bias lowers the negative log-likelihood of folds that did not fit it; not where there is one fold."""
+    if len(np.unique(groups.fold)) < 2:
+        return False
     plain, biased, seeds = 0.0, 0.0, len(np.unique(groups.seed))
     for fold in np.unique(groups.fold):
         train, test = groups.where(groups.fold != fold), groups.where(groups.fold == fold)
@@ -292,12 +332,18 @@ def bias_budget(by_budget: Mapping[int, Groups]) -> int:
     return max(enough, default=min(by_budget))
 
 
-def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = False) -> Calibration:
-    """Fit every budget.
+def fit_calibration(
+    by_budget: Mapping[int, Groups],
+    with_bias: bool | None = False,
+    family: Ints | None = None,
+    fits: dict[tuple[int, ...], Calibration] | None = None,
+) -> Calibration:
+    """Fit every budget, and bound its likelihood ratios.
 
     The bias is one of single traces, the same at every budget: it is fitted where there are many groups of many traces
     (:func:`bias_budget`), and counts K times in a group of K. No scale is above that of the smallest budget: what
     traces share makes a further one worth less than the first, and a fit that says otherwise has seen too few groups.
+    The bounds are those of ratios by fits to the other folds; of groups in a single fold, by the fit itself.
 
     Parameters
     ----------
@@ -305,6 +351,10 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
         From :func:`held_out_groups`.
     with_bias : bool or None
         None decides by :func:`bias_helps` on the folds of the groups.
+    family : ndarray of shape (C,), optional
+        Family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
+    fits : dict, optional
+        Fits by the folds they saw, taken and added; for calls with parts of the same groups.
 
     Returns
     -------
@@ -315,8 +365,30 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
     ValueError
         If there is no budget.
     """
+    fits = {} if fits is None else fits
+    fit = _fit_scales(by_budget, with_bias, fits)
+    calibrated = _cross_fitted(by_budget, with_bias, fits)
+    pairs = np.array([_bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
+    return replace(fit, bounds=pairs[:, 0], family_bounds=None if family is None else pairs[:, 1])
+
+
+def _folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:
+    return tuple(np.unique(np.concatenate([groups.fold for groups in by_budget.values()])).astype(int).tolist())
+
+
+def _without(by_budget: Mapping[int, Groups], fold: int) -> dict[int, Groups]:
+    return {k: groups.where(groups.fold != fold) for k, groups in by_budget.items()}
+
+
+def _fit_scales(
+    by_budget: Mapping[int, Groups], with_bias: bool | None, fits: dict[tuple[int, ...], Calibration]
+) -> Calibration:
+    """:func:`fit_calibration` without bounds, where it is not among the fits yet."""
     if not by_budget:
         raise ValueError("by_budget holds no budget")
+    folds = _folds_of(by_budget)
+    if folds in fits:
+        return fits[folds]
     budgets = sorted(by_budget)
     at = bias_budget(by_budget)
     groups = by_budget[at]
@@ -324,12 +396,37 @@ def fit_calibration(by_budget: Mapping[int, Groups], with_bias: bool | None = Fa
     if bias_helps(groups) if with_bias is None else with_bias:
         scale, bias = fit_scale_and_bias(groups.scores, groups.truth, len(np.unique(groups.seed)))
         per_trace = bias / (scale * at)
-    fits = [(by_budget[k].scores + k * per_trace, by_budget[k]) for k in budgets]
-    scales = np.array([fit_scale(scores, groups.truth, len(np.unique(groups.seed))) for scores, groups in fits])
+    sums = [(by_budget[k].scores + k * per_trace, by_budget[k]) for k in budgets]
+    scales = np.array([fit_scale(scores, groups.truth, len(np.unique(groups.seed))) for scores, groups in sums])
     scales = np.minimum(scales, scales[0])
     counts = np.array([_of_a_seed(by_budget[k]) for k in budgets])
     biases = (scales * budgets)[:, None] * per_trace
-    return Calibration(np.array(budgets), scales, biases, counts)
+    fits[folds] = Calibration(np.array(budgets), scales, biases, counts)
+    return fits[folds]
+
+
+def _cross_fitted(
+    by_budget: Mapping[int, Groups], with_bias: bool | None, fits: dict[tuple[int, ...], Calibration]
+) -> dict[int, Doubles]:
+    """Calibrated log-posteriors of every group, by a fit without its fold."""
+    out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
+    for fold in _folds_of(by_budget):
+        rest = {k: groups for k, groups in _without(by_budget, fold).items() if len(groups.truth)}
+        fit = _fit_scales(rest or by_budget, with_bias, fits)
+        for k, groups in by_budget.items():
+            of_fold = groups.fold == fold
+            out[k][of_fold] = fit.apply(groups.scores[of_fold], k)
+    return out
+
+
+def _bounds_of(log_posteriors: Doubles, groups: Groups, family: Ints | None) -> list[tuple[float, float]]:
+    """Empirical bounds of ratios of sources, and with families of theirs; 0 where there is but one family."""
+    seeds = len(np.unique(groups.seed))
+    kinds = [(log_likelihood_ratios(log_posteriors), groups.truth)]
+    if family is not None and family.max() > 0:
+        kinds.append((family_log_ratios(log_posteriors, family), family[groups.truth]))
+    pairs = [empirical_bounds(*claim_trials(ratios / LN10, truth), seeds) for ratios, truth in kinds]
+    return pairs if family is None or len(pairs) > 1 else [*pairs, (0.0, 0.0)]
 
 
 def _of_a_seed(groups: Groups) -> int:

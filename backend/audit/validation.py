@@ -14,7 +14,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.audit.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
-from backend.audit.likelihood import cllr_claim, cllr_multiclass, cllr_pairwise
+from backend.audit.likelihood import (
+    LN10,
+    PooledRatios,
+    claim_trials,
+    cllr,
+    cllr_claim,
+    cllr_multiclass,
+    cllr_pairwise,
+    log_likelihood_ratios,
+    pool_adjacent_violators,
+)
 from backend.audit.sequential import (
     Sessions,
     StopRule,
@@ -34,6 +44,11 @@ Ints = npt.NDArray[np.intp]
 FLOOR_DRAWS = 20
 STOP_LEVELS = (0.01, 0.05, 0.1)
 SESSION_ORDERS = 3
+CURVES = ("tippett_true", "tippett_false", "pav")
+"""Metrics that are points of a plot, with the horizontal coordinate as their level."""
+TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
+"""Shares of trials on either side at which the curve of a Tippett plot is sampled."""
+PAV_POINTS = 20
 MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
     "ece": expected_calibration_error,
@@ -44,15 +59,19 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
 }
 
 
-def fold_calibrations(by_budget: Mapping[int, Groups], with_bias: bool | None = False) -> dict[int, Calibration]:
+def fold_calibrations(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False, family: Ints | None = None
+) -> dict[int, Calibration]:
     """For every fold the calibration that saw none of its groups.
 
     The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
-    number a budget (and one a source) and sees only scores of prompts that it is not tested on.
+    number a budget (and one a source) and sees only scores of prompts that it is not tested on. ``family`` (C,) bounds
+    ratios of families too.
     """
     folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
+    fits: dict[tuple[int, ...], Calibration] = {}
     return {
-        int(fold): fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias)
+        int(fold): fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias, family, fits)
         for fold in folds
     }
 
@@ -112,15 +131,17 @@ def calibration_frame(
     Returns
     -------
     DataFrame
-        Columns k, metric, value, std, n. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum of
-        evidence) and ``_after``, further ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one), and with
-        families the rates of :mod:`backend.audit.verdict_rates`, of the first grouping (std NaN), for budgets that
-        the verdict's rule decides at.
+        Columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum
+        of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
+        costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
+        ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
+        grouping (std NaN), and with families the rates of :mod:`backend.audit.verdict_rates`, of the first grouping
+        as well, for budgets that the verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
     by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
-    fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
+    fitted = fold_calibrations(by_budget, with_bias, family) if fitted is None else fitted
     calibrated, calibrations = cross_calibrated(by_budget, with_bias, fitted)
     nearest = nearest_sources(log_posteriors, np.repeat(np.arange(log_posteriors.shape[1]), len(prompt_folds)))
     for place, (k, groups) in enumerate(by_budget.items()):
@@ -136,6 +157,19 @@ def calibration_frame(
             for when, scores in (("before", normalised(groups.scores)), ("after", after)):
                 of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
                 row(f"{name}_{when}", of_seed)
+        costs: list[tuple[float, float]] = []
+        for s in present:
+            ratios = log_likelihood_ratios(after[groups.seed == s])
+            true, false = claim_trials(ratios, groups.truth[groups.seed == s])
+            pooled = pool_adjacent_violators(true, false)
+            costs.append((pooled.cost(), cllr(true, false)))
+            if s == present[0]:
+                rows.extend({"k": k, "std": np.nan, **point} for point in ratio_curves(true, false, pooled))
+        row("cllr_min", [least for least, _ in costs])
+        row("cllr_cal", [cost - least for least, cost in costs])
+        limits_of = [c.log10_limits(k) for c in calibrations]
+        row("log10_lower", [lower for lower, _ in limits_of])
+        row("log10_upper", [upper for _, upper in limits_of])
         row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
         row("scale", [float(c.scale[place]) for c in calibrations])
         row("bias", [float((c.bias != 0).any()) for c in calibrations])
@@ -149,6 +183,43 @@ def calibration_frame(
             for name, rate in rates.items():
                 rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
     return pd.DataFrame(rows)
+
+
+def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
+    """Points of the Tippett and PAV plots of likelihood ratios.
+
+    Parameters
+    ----------
+    true, false : ndarray of shape (n,), (m,)
+        Log ratios (nats) of true and of false claims.
+    pooled : PooledRatios
+        Of these ratios.
+
+    Returns
+    -------
+    list of dict
+        metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
+        log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
+        (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
+        kinds lie.
+    """
+    rows: list[dict[str, object]] = []
+    shares = np.r_[0.0, TAILS, 0.5, 1 - np.array(TAILS), 1.0]
+    for metric, ratios in (("tippett_true", true), ("tippett_false", false)):
+        ordered = np.sort(ratios)
+        points = np.unique(ordered[np.minimum((shares * len(ordered)).astype(np.intp), len(ordered) - 1)])
+        above = 1 - np.searchsorted(ordered, points) / len(ordered)
+        rows += _points(metric, points / LN10, above, len(ordered))
+    both = np.isfinite(pooled.at(true))
+    if both.any():
+        points = np.unique(np.linspace(true[both].min(), true[both].max(), PAV_POINTS))
+        rows += _points("pav", points / LN10, pooled.at(points) / LN10, len(true) + len(false))
+    return rows
+
+
+def _points(metric: str, levels: Doubles, values: Doubles, n: int) -> list[dict[str, object]]:
+    pairs = zip(levels.tolist(), values.tolist(), strict=True)
+    return [{"metric": metric, "level": level, "value": value, "n": n} for level, value in pairs]
 
 
 def fold_sessions(prompt_folds: Ints, folds: Sequence[int], classes: int, orders: int, seed: int) -> Sessions:

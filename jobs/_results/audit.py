@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from backend.audit.validation import CURVES
 from backend.reference.tables import EVALUATE
 from jobs._results.book import ABSENT, Book, plain
 from jobs._results.markdown import header, line
@@ -33,7 +34,7 @@ PARTS: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Parts of the validation in the order of an audit: title and what it shows."""
-LEFT_OUT = ("scale", "bias", "cllr_pairwise_before", "cllr_pairwise_after", "accuracy_before")
+LEFT_OUT = ("scale", "bias", "cllr_pairwise_before", "cllr_pairwise_after", "accuracy_before", *CURVES)
 """Metrics that stay in the store only."""
 QUALIFIERS = ("scenario", "statistic", "rule", "level", "space")
 Rows = list[dict[str, Any]]

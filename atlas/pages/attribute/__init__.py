@@ -21,6 +21,7 @@ from atlas.pages.attribute import (
     question,
     result,
     sections,
+    validated,
     verdict,
     visitor,
     windows,
@@ -186,6 +187,8 @@ TABLES = {
     "readers": frames.readers,
     "left": frames.left_out,
     "lands": frames.landed,
+    "tippett": validated.tippett_rows,
+    "pav": validated.pav_rows,
 }
 """Figures of a result whose rows come from its report alone."""
 

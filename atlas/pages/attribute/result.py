@@ -18,7 +18,7 @@ from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, sections
 from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.heat import number
-from atlas.pages.attribute.validated import validated
+from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
@@ -240,6 +240,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
             tokens(report, live, made, known),
             landing,
             validated(report),
+            ratio_figures(report, view.theme, live, made),
             left_out(report, live, made),
             verify(report),
         ],
@@ -452,5 +453,7 @@ def redrawn(name: str, report: Report, theme: Theme, level: float | None = None)
     """A live figure in another theme; None for those that are no drawing of the report alone."""
     if name == "evidence":
         return figures.evidence_curve(report, theme=theme, level=level)
+    if name in ("tippett", "pav"):
+        return ratio_figure(name, report, theme=theme)
     draws = {"adds": figures.contributions, "without": figures.leave_one_out}
     return draws[name](report, theme=theme) if name in draws else None

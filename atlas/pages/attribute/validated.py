@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
+from atlas.figures import ratios
 from atlas.figures.attribution import rate_text
+from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
+from atlas.theme import Plot, Theme
 
 Row = Mapping[str, Any]
 NOBODY = {
@@ -47,6 +51,67 @@ def validated(report: Report) -> Component:
         ]
     return html.Section(
         [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
+    )
+
+
+def tippett_rows(report: Report) -> pd.DataFrame:
+    """Points of the Tippett plot (columns metric, k, level, value, n): shares of claims by their log10 ratio."""
+    return _points(report, "tippett_true", "tippett_false")
+
+
+def pav_rows(report: Report) -> pd.DataFrame:
+    """Points of the PAV plot (columns metric, k, level, value, n): the log10 ratios that claims show."""
+    return _points(report, "pav")
+
+
+def _points(report: Report, *metrics: str) -> pd.DataFrame:
+    rows = [row for row in (report.get("validation") or {}).get("rows", ()) if row["metric"] in metrics]
+    return pd.DataFrame(rows, columns=["metric", "k", "level", "value", "n"])
+
+
+def ratio_figure(name: str, report: Report, *, theme: Theme) -> Plot:
+    """The plot 'tippett' or 'pav' of a report that has its points."""
+    if name == "pav":
+        return ratios.pooled_ratios(pav_rows(report), theme=theme)
+    limits = sorted(_points(report, "log10_lower", "log10_upper")["value"])
+    return ratios.tippett(tippett_rows(report), (limits[0], limits[1]) if len(limits) == 2 else None, theme=theme)
+
+
+def ratio_figures(report: Report, theme: Theme, badge: Component, made: Component) -> Component | None:
+    """Tippett and PAV plots of the validated ratios; None where the validation holds no points of them."""
+    shares, pooled = tippett_rows(report), pav_rows(report)
+    if shares.empty:
+        return None
+    k = int(shares["k"].iloc[0])
+    of = f"{k:,} held-out trace{'s' if k != 1 else ''} each"
+    sizes = shares.groupby("metric")["n"].max()
+    words = {
+        "tippett": (
+            "How often do ratios point the right way?",
+            f"Share of claims about {of} whose log10 ratio is at least so large; dotted, what reports hold it within. "
+            f"n = {sizes['tippett_true']:,} true and {sizes['tippett_false']:,} false claims.",
+        ),
+        "pav": (
+            "Do ratios mean what they say?",
+            f"The ratio stated about {of}, against the one that claims so rated show (pool adjacent violators). "
+            f"n = {pooled['n'].max():,} claims.",
+        ),
+    }
+    names = ["tippett", *([] if pooled.empty else ["pav"])]
+    return html.Div(
+        [
+            sections.section(
+                name,
+                words[name][0],
+                words[name][1],
+                sections.graph(name, ratio_figure(name, report, theme=theme)),
+                made=made,
+                badge=badge,
+                height=320,
+            )
+            for name in names
+        ],
+        className="two",
     )
 
 
@@ -170,7 +235,14 @@ def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
         ("Calibration error (ECE)", "ece_before", "ece", "gap between stated and realised probability"),
         ("Cost of the likelihood ratios (Cllr, bits)", "cllr_before", "cllr", "0 is perfect, 1 says nothing"),
     ]
+    parts = [
+        ("Of it, lost by the order of the ratios (Cllr min)", "", "cllr_min", "what no calibration can save"),
+        ("Of it, lost by their sizes (Cllr cal)", "", "cllr_cal", "what a better calibration could save"),
+    ]
+    costs = {row["metric"]: row["value"] for row in held["rows"] if row["part"] == "calibration"}
+    numbers = {**costs, **held}
     known = [row for row in rows if row[1] in held and row[2] in held]
+    known += [row for row in parts if known and row[2] in costs]
     if not known:
         return []
     floor = f"; {rate_text(held['ece_floor'])} arises by chance" if "ece_floor" in held else ""
@@ -178,8 +250,8 @@ def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
         html.Tr(
             [
                 html.Th([word, html.Span(meaning + (floor if after == "ece" else ""), className="means")], scope="row"),
-                html.Td(rate_text(held[before]), className="number"),
-                html.Td(rate_text(held[after]), className="number"),
+                html.Td(rate_text(numbers[before]) if before else "–", className="number"),
+                html.Td(rate_text(numbers[after]), className="number"),
             ]
         )
         for word, before, after, meaning in known

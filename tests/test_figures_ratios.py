@@ -1,0 +1,81 @@
+"""Tippett and PAV plots of a report, from the rows that a validation attached to its enrolment."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from dash import html
+
+from atlas.pages.attribute import TABLES
+from atlas.pages.attribute.result import redrawn
+from atlas.pages.attribute.validated import ratio_figures, validated
+from atlas.theme import THEMES, TOKENS, Theme
+from backend.audit.calibration import normalised
+from backend.audit.enrolment import Enrolment
+from backend.audit.matched import CLEAN, matched_validation, validation_arrays
+from backend.audit.validation import calibration_frame
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """What a report about 12 whole traces says of the validation."""
+    rng = np.random.default_rng(0)
+    logits = 0.6 * np.repeat(np.eye(4), 50, axis=0) + 1.3 * rng.normal(size=(200, 4))
+    frame = calibration_frame(normalised(logits), np.arange(50) % 5, (1, 5, 10), family=np.array([0, 0, 1, 2]))
+    enrolment = Enrolment(
+        name="x", reader="reader-paper/tiny/ur", proxy="tiny", view="ur", block="dc-ac", sources=("a", "b", "c", "d"),
+        families=("A", "A", "C", "D"), heads=(), log_prior=np.full(4, -np.log(4)), prompts=np.empty(0, np.uint64),
+        folds=np.empty(0, np.int16),
+        attachments=validation_arrays(frame.assign(part="calibration", condition=CLEAN)),
+    )  # fmt: skip
+    return {"validation": matched_validation(enrolment, np.arange(100, 700, 50), 12)}
+
+
+def words(part: object) -> str:
+    return json.dumps(part, default=lambda one: one.to_plotly_json(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_plots_draw_the_points_that_travelled(report: dict[str, Any], theme: Theme) -> None:
+    rows = {name: TABLES[name](report) for name in ("tippett", "pav")}
+    assert {name: set(frame["k"]) for name, frame in rows.items()} == {"tippett": {10}, "pav": {10}}
+    tippett = go.Figure(redrawn("tippett", report, theme))
+    assert [trace.name for trace in tippett.data] == ["true claims", "false claims"]
+    for trace, metric in zip(tippett.data, ("tippett_true", "tippett_false"), strict=True):
+        drawn = rows["tippett"][rows["tippett"]["metric"] == metric]
+        assert sorted(trace.x) == sorted(drawn["level"]) and max(trace.y) == 1
+    held = {row["metric"]: row["value"] for row in report["validation"]["rows"]}
+    upright = [shape.x0 for shape in tippett.layout.shapes]
+    assert upright == [0, held["log10_lower"], held["log10_upper"]]
+    pav = go.Figure(redrawn("pav", report, theme))
+    assert list(pav.data[0].x) == rows["pav"]["level"].tolist() and list(pav.data[0].y) == rows["pav"]["value"].tolist()
+    (same,) = pav.layout.shapes
+    assert (same.x0, same.x1) == (same.y0, same.y1) == tuple(pav.layout.xaxis.range) == tuple(pav.layout.yaxis.range)
+    assert pav.data[0].line.color == TOKENS[theme]["accent"]
+
+
+def test_each_plot_has_a_heading_a_sentence_and_its_numbers(report: dict[str, Any]) -> None:
+    said = words(ratio_figures(report, "dark", html.Span(), html.Span()))
+    for text in ("How often do ratios point the right way?", "n = 20 true and 60 false claims.",
+                 "Do ratios mean what they say?", "10 held-out traces each", "n = 80 claims."):  # fmt: skip
+        assert text in said, text
+    table = words(validated(report))
+    assert "Cllr min" in table and "Cllr cal" in table
+
+
+def test_an_ecosystem_without_points_has_no_plots(report: dict[str, Any]) -> None:
+    held = report["validation"]
+    older = [row for row in held["rows"] if row["level"] is None and not row["metric"].startswith("cllr_m")]
+    for validation in (None, {**held, "rows": older}):
+        assert ratio_figures({"validation": validation}, "dark", html.Span(), html.Span()) is None
+    assert "Cllr min" not in words(validated({"validation": {**held, "rows": older}}))
+
+
+def test_ratios_that_tell_all_claims_apart_have_no_second_plot(report: dict[str, Any]) -> None:
+    apart = {"validation": {"rows": [row for row in report["validation"]["rows"] if row["metric"] != "pav"]}}
+    said = words(ratio_figures(apart, "light", html.Span(), html.Span()))
+    assert "figure-tippett" in said and "figure-pav" not in said
