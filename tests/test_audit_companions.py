@@ -12,7 +12,9 @@ from backend.audit.attributor import Scored
 from backend.audit.calibration import Calibration
 from backend.audit.case import find
 from backend.audit.companions import attached, companions_of
+from backend.audit.domains import fit_domain
 from backend.audit.enrolment import Enrolment
+from backend.audit.prompts import Traffic
 from backend.audit.sequential import StopRule
 
 SOURCES, FAMILIES = tuple("abcdefgh"), tuple("xxyyyyyy")
@@ -30,7 +32,10 @@ def enrolment(rule: StopRule | None = None, calibration: Calibration | None = CA
 
 def scored(rows: np.ndarray) -> Scored:
     n = len(rows)
-    return Scored(rows.astype(np.float32), np.full(n, 200), (None,) * n, np.zeros(4), None, True, 1.0, "test")
+    return Scored(
+        rows.astype(np.float32), np.full(n, 200), (None,) * n, np.zeros(4), None, True, 1.0, "test",
+        traffic=Traffic("like", 0.5, n),
+    )  # fmt: skip
 
 
 def quiet_then_clear(quiet: int, clear: int) -> Scored:
@@ -54,7 +59,38 @@ def test_the_stop_looks_no_further_than_the_sessions_that_it_was_fitted_on(trace
     assert not any("stop" in flag for flag in companions.flags(late)), "what the rule has seen is no shift"
     what = page._stop_words(companions.stop(late.log_posteriors, None), 42)
     assert what[0] == "not yet"
-    assert what[1].startswith(f"{looks} traces do not decide it") and what[1].endswith(f"the first {looks} only")
+    assert what[1].startswith(f"{looks} traces were not enough") and what[1].endswith(f"the first {looks} only")
+
+
+@pytest.mark.parametrize("claimed", [None, 0, 1])
+@pytest.mark.parametrize(("rule", "clear"), [((1.0, 1.0, 1.0), 30), ((-5.0, 0.0, 0.0), 30), ((-5.0, 0.0, 0.0), 4)])
+def test_no_stop_stands_on_fewer_traces_than_a_verdict(
+    claimed: int | None, rule: tuple[float, float, float], clear: int
+) -> None:
+    """Thresholds of 0 and below are crossed by nothing at all."""
+    companions = companions_of(enrolment(StopRule(0.05, *rule, traces=30)))
+    assert companions.stop is not None
+    told = companions.stop(quiet_then_clear(0, clear).log_posteriors, claimed)
+    assert told["enough_after"] == (None if clear < 5 else 5)
+    if claimed is None:
+        assert told["named"] == (None if clear < 5 else "a")
+    else:
+        assert told["decided"] == (None if clear < 5 else "against the claim" if claimed else "for the claim")
+
+
+def test_responses_are_compared_with_the_domain_of_their_own_length() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(8), 20)
+    here, there = rng.normal(0, 1, (160, 4)).astype(np.float32), rng.normal(50, 1, (160, 4)).astype(np.float32)
+    whole, cut = (fit_domain(rows, labels, (1, 5, 10), draws=99) for rows in (here, there))
+    made = replace(enrolment(), attachments=attached({"domain-x": whole, "domain-x-t64": cut}))
+    of_both = companions_of(made), companions_of(made, "t64")
+    for mean, expected in ((here.mean(0), [(), ("domain",)]), (there.mean(0), [("domain",), ()])):
+        traces = replace(quiet_then_clear(10, 0), mean=mean.astype(np.float64))
+        assert [one.flags(traces) for one in of_both if one.flags is not None] == expected
+    late = replace(quiet_then_clear(11, 0), tokens=np.full(11, 3), mean=here.mean(0).astype(np.float64))
+    budgeted = companions_of(enrolment())
+    assert budgeted.flags is not None and budgeted.flags(late) == ("short", "budget")
 
 
 def test_without_a_length_or_a_calibration_there_is_no_stop() -> None:
@@ -71,11 +107,11 @@ def test_a_family_is_held_within_what_trials_of_families_bear() -> None:
     rows = np.tile(np.log([0.49, 0.49, *[0.02 / 6] * 6]), (10, 1))
     companions = companions_of(enrolment())
     found = find(scored(rows), enrolment(), "a", companions=companions, orders=20)
-    assert (found.judgement.verdict, found.judgement.level) == ("INCONCLUSIVE", "none")
+    assert (found.verdict.outcome, found.verdict.level) == ("INCONCLUSIVE", "none")
     enough = replace(CALIBRATION, groups=np.array([990, 198, 99]))
     known = enrolment(calibration=enough)
     found = find(scored(rows), known, "a", companions=companions_of(known), orders=20)
-    assert (found.judgement.verdict, found.judgement.level) == ("SUPPORTS", "family")
+    assert (found.verdict.outcome, found.verdict.level) == ("SUPPORTS", "family")
     assert found.log10_others == pytest.approx(2)
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == (pytest.approx(2), pytest.approx(2))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from backend.audit.judgement import Judgement, decide, in_words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from backend.audit.calibration import Calibration
 from backend.audit.case import Companions, find, stated_prior
 from backend.audit.enrolment import Enrolment, Head
 from backend.audit.outcome import results_of
+from backend.audit.prompts import UNCHECKED, Traffic
 from backend.audit.scores import (
     family_answer,
     leave_one_out,
@@ -27,6 +28,7 @@ from backend.audit.scores import (
     printed_budgets,
     running_scores,
 )
+from backend.audit.verdict import Rule
 from backend.errors import AtlasError
 from backend.evidence import accumulate
 from backend.probe import LinearProbe
@@ -61,7 +63,7 @@ def enrolment(classes: int = 4) -> Enrolment:
     )
 
 
-def scored(log_posteriors: np.ndarray) -> Scored:
+def scored(log_posteriors: np.ndarray, **more: Any) -> Scored:
     n = len(log_posteriors)
     return Scored(
         log_posteriors.astype(np.float32),
@@ -72,6 +74,7 @@ def scored(log_posteriors: np.ndarray) -> Scored:
         True,
         0.1,
         "none, float32, cpu",
+        **{"traffic": Traffic("like", 0.5, n)} | more,
     )
 
 
@@ -152,21 +155,6 @@ def test_families_and_siblings() -> None:
     assert family_answer(np.log([0.40, 0.20, 0.30, 0.10]), names, families).siblings == ()
 
 
-def test_the_rule() -> None:
-    assert decide(2.0, None, True).verdict == "SUPPORTS"
-    assert decide(-2.0, 0.5, True).verdict == "AGAINST"
-    assert decide(1.99, None, True).verdict == "INCONCLUSIVE"
-    assert decide(9.0, 0.05, False).verdict == "UNKNOWN"
-    assert decide(9.0, None, False).verdict == "INCONCLUSIVE"
-    assert in_words(0.1) == "no support either way"
-    assert in_words(-2.5) == "moderately strong support for the alternative"
-    assert in_words(50.0) == "extremely strong support for the named source"
-    assert in_words(2.5, "family") == "moderately strong support for the family of the named source"
-    assert in_words(-2.5, "family") == "moderately strong support for the other families"
-    with pytest.raises(ValueError, match="not a number"):
-        in_words(float("nan"))
-
-
 @pytest.mark.parametrize("score", [math.nan, -math.inf])
 def test_a_trace_without_a_finite_score_is_refused_by_its_number(score: float) -> None:
     values = rows(5)
@@ -181,21 +169,20 @@ def test_a_claim_a_wrong_claim_and_none() -> None:
     right, wrong, none = (
         find(clear, enrolment(), claimed, companions=trusted, orders=20) for claimed in ("a2", "b1", None)
     )
-    assert (right.judgement.verdict, wrong.judgement.verdict, none.judgement.verdict) == (
-        "SUPPORTS",
-        "AGAINST",
-        "SUPPORTS",
-    )
+    assert [found.verdict.outcome for found in (right, wrong, none)] == ["SUPPORTS", "AGAINST", "SUPPORTS"]
     assert (right.subject, wrong.subject, none.subject, none.claimed) == (1, 2, 1, None)
     assert wrong.leader == wrong.rival == 1
-    assert "nearest to a2" in wrong.sentence
-    assert "prove" not in right.sentence + wrong.sentence
+    assert "nearest to a2" in wrong.statements.sentence
+    assert "prove" not in right.statements.sentence + wrong.statements.sentence
     assert right.unknown_p is right.stop is right.flags is right.drift is None
     assert np.exp(right.log_posterior).sum() == pytest.approx(1)
     plain = find(clear, enrolment(), "a2", orders=20)
-    assert plain.judgement.verdict == "INCONCLUSIVE"
-    assert "not calibrated" in plain.sentence
-    assert plain.running[-1, 0] == pytest.approx(plain.log10_others)
+    assert plain.verdict.outcome == "INCONCLUSIVE"
+    assert "not calibrated" in plain.statements.sentence
+    assert plain.running[-1, 1] == pytest.approx(plain.log10_others)
+    unchecked = find(replace(clear, traffic=UNCHECKED), enrolment(), "a2", companions=trusted, orders=20)
+    assert (unchecked.verdict.outcome, unchecked.verdict.validated) == ("INCONCLUSIVE", False)
+    assert unchecked.log10_others == right.log10_others
     with pytest.raises(AtlasError, match="'zz' is not enrolled"):
         find(clear, enrolment(), "zz")
     with pytest.raises(AtlasError, match="No trace"):
@@ -208,21 +195,27 @@ def test_companions_are_plugged_in() -> None:
         calibrate=lambda scores, k, prior: posterior_under(scores / k, prior),
         log10_bounds=lambda k: (-1.0, 1.5),
         stop=lambda log_posteriors, claimed: {"stopped_at": 3, "claimed": claimed},
-        flags=lambda s: [f"{len(s.tokens)} traces"],
+        flags=lambda s: ("budget",) if len(s.tokens) == 10 else ("short",),
     )
     found = find(clear, enrolment(), "a2", companions=companions, orders=20)
     assert found.calibrated
     assert found.log10_others <= 1.5
-    assert found.judgement.verdict == "INCONCLUSIVE"
-    assert found.stop == {"stopped_at": 3, "claimed": 1}
-    assert found.flags == ("10 traces",)
-    ruled = replace(companions, judge=lambda s, even, named, prior, p: Judgement("SUPPORTS", "family", "so", 2.5))
-    family = find(clear, enrolment(), "a2", companions=ruled, orders=20)
-    assert (family.judgement.level, family.log10_others) == ("family", 2.5)
-    assert "the family a" in family.sentence
+    assert found.verdict.outcome == "INCONCLUSIVE"
+    assert found.stop is not None and (found.stop["stopped_at"], found.stop["claimed"]) == (3, 1)
+    assert found.flags == ("budget",)
+    ruled = replace(companions, rule=Rule(log10_lr=0.5, share=0.8), family_log10_bounds=lambda k: (-1.0, 0.7))
+    source = find(clear, enrolment(), "a2", companions=replace(ruled, rule=Rule(log10_lr=0.5, share=0.6)), orders=20)
+    assert (source.verdict.outcome, source.verdict.level) == ("SUPPORTS", "source")
+    even = replace(clear, log_posteriors=np.log(np.tile([0.4, 0.5, 0.05, 0.05], (10, 1)).astype(np.float32)))
+    family = find(even, enrolment(), "a2", companions=ruled, orders=20)
+    assert (family.verdict.outcome, family.verdict.level) == ("SUPPORTS", "family")
+    assert family.log10_others == family.verdict.log10_ratio <= 0.7
+    assert "the family a" in family.statements.sentence
     unknown = find(clear, enrolment(), "a2", companions=Companions(unknown_p=lambda s: 0.01), orders=20)
-    assert unknown.judgement.verdict == "UNKNOWN"
-    assert "none of the enrolled" in unknown.sentence
+    assert unknown.verdict.outcome == "UNKNOWN"
+    assert "none of the enrolled" in unknown.statements.sentence
+    short = find(clear, enrolment(), "a2", companions=replace(companions, flags=lambda s: ("short",)), orders=20)
+    assert (short.verdict.outcome, short.verdict.validated) == ("INCONCLUSIVE", False)
 
 
 @settings(max_examples=40, deadline=None)
@@ -237,8 +230,12 @@ def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: f
     found = find(scored(given_rows), enrolment(), prior=prior, companions=companions, orders=20)
     weighed = scale * (given_rows.astype(np.float64).sum(0) - n * PRIOR) + bias + (0.0 if prior is None else prior)
     assert found.leader == found.subject == found.log_posterior.argmax() == weighed.argmax()
-    assert found.running[-1, 2] == found.leader
-    assert found.sentence.count(enrolment().sources[found.leader]) >= 1
+    assert found.running[-1, 3] == found.leader
+    if found.verdict.level != "family":
+        np.testing.assert_allclose(found.running[-1, 1], found.log10_others)
+    np.testing.assert_allclose(found.running[-1, 2], np.exp(found.log_posterior[found.subject]))
+    np.testing.assert_allclose(found.spread.high[-1], found.running[-1, 1])
+    assert found.statements.sentence.count(enrolment().sources[found.leader]) >= 1
     odds = found.log_posterior - (0.0 if prior is None else prior)
     bounded = np.clip((odds[found.subject] - odds) / math.log(10), *fitted.log10_limits(n))
     np.testing.assert_allclose(found.log10_ratios, bounded)
@@ -261,7 +258,7 @@ def test_a_bias_that_turns_the_order() -> None:
     companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
     plain, turned = find(near, enrolment(), orders=20), find(near, enrolment(), companions=companions, orders=20)
     assert (plain.leader, turned.leader, turned.rival) == (0, 1, 0)
-    assert "a2" in turned.sentence and "a1" not in turned.sentence
+    assert "a2" in turned.statements.sentence and "a1" not in turned.statements.sentence
     results = results_of(near, enrolment(), turned)
     assert (
         [row["source"] for row in results["candidates"]][:2] == ["a2", "a1"] == [results["subject"], results["rival"]]

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from backend.audit.calibration import Calibration, normalised
-from backend.audit.verdict import Evidence, Rule, decide, gather, shift_flags, verbal
+from backend.audit.verdict import (
+    OTHER_TRAFFIC,
+    SHORT,
+    UNCALIBRATED,
+    UNLIKE,
+    Evidence,
+    Rule,
+    Verdict,
+    decide,
+    gather,
+    shift_flags,
+    verbal,
+)
 
 BASE = Evidence(
     traces=20,
@@ -29,69 +41,119 @@ NARROW = ((-2.7, 4.7), (-2.7, 3.1))
 """Limits of a source and of a family."""
 
 
+FEW = "fewer than 5 traces"
+FITS_NONE = "no enrolled source fits the traces"
+BETWEEN = "the evidence is not strong enough either way"
+NEAR = "other enrolled sources fit nearly as well"
+
+
 @pytest.mark.parametrize(
     ("changes", "outcome", "level"),
     [
         ({}, "SUPPORTS", "source"),
         ({"log10_lr": 2.0}, "SUPPORTS", "source"),
         ({"log10_lr": 1.99}, "SUPPORTS", "family"),
+        ({"share": 0.95}, "SUPPORTS", "source"),
         ({"share": 0.94}, "SUPPORTS", "family"),
         ({"share": 0.94, "posterior": 0.99}, "SUPPORTS", "family"),
-        ({"share": 0.94, "family_share": 0.94}, "INCONCLUSIVE", "none"),
-        ({"share": 0.94, "family_log10_lr": NAN}, "INCONCLUSIVE", "none"),
+        ({"share": 0.94, "family_share": 0.95}, "SUPPORTS", "family"),
+        ({"share": 0.94, "family_log10_lr": 2.0}, "SUPPORTS", "family"),
         ({"posterior": 0.5, "family_posterior": 0.5}, "SUPPORTS", "source"),
-        ({"claimed": False, "share": 0.94}, "SUPPORTS", "family"),
-        ({"log10_lr": 1.99, "family_log10_lr": 1.99}, "INCONCLUSIVE", "none"),
-        ({"log10_lr": 1.99, "family_log10_lr": NAN}, "INCONCLUSIVE", "none"),
-        ({"log10_lr": -2.0}, "AGAINST", "source"),
-        ({"log10_lr": -1.9, "family_log10_lr": -2.5}, "AGAINST", "family"),
-        ({"p_unknown": 0.05}, "UNKNOWN", "source"),
-        ({"p_unknown": NAN}, "SUPPORTS", "source"),
-        ({"p_unknown": 0.05, "flags": ("domain",)}, "INCONCLUSIVE", "none"),
-        ({"flags": ("short",)}, "INCONCLUSIVE", "none"),
-        ({"flags": ("budget",)}, "SUPPORTS", "source"),
-        ({"traces": 4}, "INCONCLUSIVE", "none"),
-        ({"traces": 4, "p_unknown": 0.001}, "INCONCLUSIVE", "none"),
         ({"claimed": False}, "SUPPORTS", "source"),
+        ({"claimed": False, "posterior": 0.95}, "SUPPORTS", "source"),
+        ({"claimed": False, "share": 0.94}, "SUPPORTS", "family"),
         ({"claimed": False, "posterior": 0.94}, "SUPPORTS", "family"),
-        ({"claimed": False, "posterior": 0.94, "family_posterior": 0.94}, "INCONCLUSIVE", "none"),
-        ({"claimed": False, "log10_lr": -3.0, "family_log10_lr": -3.0}, "INCONCLUSIVE", "none"),
+        ({"claimed": False, "posterior": 0.94, "family_posterior": 0.95}, "SUPPORTS", "family"),
+        ({"traces": 5}, "SUPPORTS", "source"),
+        ({"flags": ("budget",)}, "SUPPORTS", "source"),
+        ({"p_unknown": 0.051}, "SUPPORTS", "source"),
+        ({"p_unknown": NAN}, "SUPPORTS", "source"),
+        ({"log10_lr": -2.0}, "AGAINST", "source"),
+        ({"log10_lr": -1.99, "family_log10_lr": -2.0}, "AGAINST", "family"),
+        ({"p_unknown": 0.05}, "UNKNOWN", "source"),
+        ({"p_unknown": 0.05, "log10_lr": -9.0}, "UNKNOWN", "source"),
+        ({"p_unknown": 0.05, "flags": ("domain",)}, "UNKNOWN", "source"),
+        ({"p_unknown": 0.05, "flags": ("budget",)}, "UNKNOWN", "source"),
+        ({"p_unknown": 0.05, "calibrated": False}, "UNKNOWN", "source"),
+        ({"p_unknown": 0.05, "claimed": False}, "UNKNOWN", "source"),
     ],
 )
-def test_every_branch(changes, outcome, level):
+def test_every_answer_at_its_borders(changes, outcome, level):
     verdict = decide(dataclasses.replace(BASE, **changes))
-    assert (verdict.outcome, verdict.level) == (outcome, level)
-    assert verdict.reason and verdict.words
+    assert (verdict.outcome, verdict.level, verdict.validated) == (outcome, level, True)
+    if outcome == "UNKNOWN":
+        assert verdict.reason == FITS_NONE
+    else:
+        assert verdict.reason == f"the traces point {'to' if outcome == 'SUPPORTS' else 'away from'} this {level}"
+    evidence = dataclasses.replace(BASE, **changes)
+    assert verdict.log10_ratio == (evidence.family_log10_lr if level == "family" else evidence.log10_lr)
 
 
-def test_words_belong_to_the_level_that_was_decided():
-    verdict = decide(dataclasses.replace(BASE, log10_lr=0.5, family_log10_lr=4.5))
-    assert verdict.words == "very strong support for the proposition"
-    assert decide(BASE).words == "strong support for the proposition"
-    assert decide(dataclasses.replace(BASE, log10_lr=-2.5)).words == "moderately strong support for the alternative"
+@pytest.mark.parametrize(
+    ("changes", "reason", "validated"),
+    [
+        ({"traces": 4}, FEW, True),
+        ({"traces": 4, "flags": ("budget",)}, FEW, True),
+        ({"traces": 4, "p_unknown": 0.051}, FEW, True),
+        ({"traces": 4, "p_unknown": 0.05}, FEW, False),
+        ({"traces": 4, "flags": ("short",)}, FEW, False),
+        ({"traces": 4, "flags": ("domain",)}, FEW, False),
+        ({"traces": 4, "calibrated": False}, FEW, False),
+        *(({"traces": 4, "traffic": kind}, FEW, False) for kind in OTHER_TRAFFIC),
+        *(({"traffic": kind}, words, False) for kind, words in OTHER_TRAFFIC.items()),
+        *(({"traffic": kind, "p_unknown": 0.001}, words, False) for kind, words in OTHER_TRAFFIC.items()),
+        *(({"traffic": kind, "log10_lr": -9.0}, words, False) for kind, words in OTHER_TRAFFIC.items()),
+        ({"traffic": "other topic", "flags": ("short", "domain")}, OTHER_TRAFFIC["other topic"], False),
+        ({"flags": ("short",)}, SHORT, False),
+        ({"flags": ("short", "domain"), "p_unknown": 0.001}, SHORT, False),
+        ({"flags": ("domain",)}, UNLIKE, False),
+        ({"flags": ("domain",), "p_unknown": NAN}, UNLIKE, False),
+        ({"flags": ("domain",), "calibrated": False}, UNLIKE, False),
+        ({"calibrated": False}, UNCALIBRATED, False),
+        ({"calibrated": False, "log10_lr": -9.0}, UNCALIBRATED, False),
+        ({"share": 0.94, "family_share": 0.94}, NEAR, True),
+        ({"share": 0.94, "family_log10_lr": 1.99}, NEAR, True),
+        ({"share": 0.94, "family_log10_lr": NAN}, NEAR, True),
+        ({"claimed": False, "posterior": 0.94, "family_posterior": 0.94}, NEAR, True),
+        ({"log10_lr": 1.99, "family_log10_lr": 1.99}, BETWEEN, True),
+        ({"log10_lr": 1.99, "family_log10_lr": NAN}, BETWEEN, True),
+        ({"log10_lr": -1.99, "family_log10_lr": -1.99}, BETWEEN, True),
+        ({"claimed": False, "log10_lr": -3.0, "family_log10_lr": -3.0}, BETWEEN, True),
+    ],
+)
+def test_nothing_is_decided_for_the_first_reason_that_applies(changes, reason, validated):
+    verdict = decide(dataclasses.replace(BASE, **changes))
+    assert verdict == Verdict("INCONCLUSIVE", "none", reason, changes.get("log10_lr", BASE.log10_lr), validated)
 
 
 @pytest.mark.parametrize(
     ("ratio", "words"),
     [
-        (1.9, "no support for either proposition"),
-        (1 / 1.9, "no support for either proposition"),
-        (2.1, "weak support for the proposition"),
-        (9.9, "weak support for the proposition"),
-        (10.1, "moderate support for the proposition"),
-        (101, "moderately strong support for the proposition"),
+        (1.9, "no support either way"),
+        (1 / 1.9, "no support either way"),
+        (2.1, "weak support for the named source"),
+        (9.9, "weak support for the named source"),
+        (10.1, "moderate support for the named source"),
+        (101, "moderately strong support for the named source"),
         (1 / 1001, "strong support for the alternative"),
-        (10_001, "very strong support for the proposition"),
-        (1e7, "extremely strong support for the proposition"),
-        (np.inf, "extremely strong support for the proposition"),
+        (10_001, "very strong support for the named source"),
+        (1e7, "extremely strong support for the named source"),
+        (np.inf, "extremely strong support for the named source"),
     ],
 )
 def test_verbal_scale(ratio, words):
     assert verbal(float(np.log10(ratio))) == words
 
 
-def test_no_number_is_no_support():
-    assert verbal(NAN) == "no support for either proposition"
+def test_words_of_a_family_name_families():
+    assert verbal(2.5, "family") == "moderately strong support for the family of the named source"
+    assert verbal(-2.5, "family") == "moderately strong support for the other families"
+    assert verbal(0.0, "family") == "no support either way"
+
+
+def test_no_number_has_no_words():
+    with pytest.raises(ValueError, match="not a number"):
+        verbal(NAN)
 
 
 def test_own_thresholds():

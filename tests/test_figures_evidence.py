@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from backend.audit.judgement import Judgement
+from dash.development.base_component import Component
+from scipy.special import logsumexp
 
 from atlas.figures import evidence
-from atlas.pages.attribute import frames, heat, question, validated, verdict
+from atlas.pages.attribute import frames, heat, question, result, validated, verdict
 from atlas.pages.attribute.result import grouped
+from atlas.state import View
 from atlas.theme import TOKENS, family_marks
 from backend.audit.attributor import Scored
 from backend.audit.case import Companions, find, stated_prior
@@ -22,6 +25,7 @@ from backend.audit.ecosystems import Ecosystem
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
 from backend.audit.matched import sentence
+from backend.audit.prompts import UNCHECKED, Traffic
 from backend.audit.report import Question, Seen, build_report, session_of
 from backend.audit.windows import compare, side_by_side, standardised, thinned
 from backend.errors import AtlasError
@@ -30,7 +34,6 @@ from backend.probe import LinearProbe
 SOURCES = ("a-one", "<b>two</b>", "c=three", "d four")
 FAMILIES = ("A", "A", "C", "<i>D</i>")
 D = 3
-JUDGED = Judgement("SUPPORTS", "source", "the traces point to this source", 2.5)
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +51,30 @@ def enrolment() -> Enrolment:
 
 
 def written(
-    enrolment: Enrolment, n: int = 12, claimed: str | None = SOURCES[1], calibrated: bool = True, after: int | None = 4
+    enrolment: Enrolment,
+    n: int = 12,
+    claimed: str | None = SOURCES[1],
+    calibrated: bool = True,
+    after: int | None = 6,
+    p: float = 0.4,
+    **more: Any,
 ) -> dict[str, Any]:
     """A report about n invented traces that point to the second source, the third trace excepted."""
     rng = np.random.default_rng(2)
-    logits = rng.normal(0, 0.4, (n, 4)) + np.array([0.9, 1.6, 0, 0])
+    logits = rng.normal(0, 0.4, (n, 4)) + np.array([0.5, 2.0, 0, 0])
     if n > 2:
         logits[2] = [0, -3, 0, 2]
     scores = (logits - np.log(np.exp(logits).sum(1, keepdims=True))).astype(np.float32)
-    scored = Scored(scores, np.full(n, 40), (None,) * n, np.ones(2 * D), None, True, 1.0, "tiny, float32, cpu")
+    scored = replace(
+        Scored(scores, np.full(n, 40), (None,) * n, np.ones(2 * D), None, True, 1.0, "tiny, float32, cpu"),
+        **{"traffic": Traffic("like", 0.5, n)} | more,
+    )
     companions = Companions(
-        calibrate=(lambda likelihoods, k, stated: _normal(likelihoods / 2 + stated)) if calibrated else None,
-        judge=(lambda *_: Judgement("SUPPORTS", "source", "the traces point to this source", 2.5))
-        if calibrated
-        else None,
-        unknown_p=lambda _: 0.4,
+        calibrate=(lambda likelihoods, k, stated: _normal(likelihoods + stated)) if calibrated else None,
+        log10_bounds=lambda k: (-1.2, 2.5),
+        unknown_p=lambda _: p,
         stop=lambda _rows, who: {"error_rate": 0.05, "enough_after": after, "decided": "for the claim"},
-        flags=lambda _: ["The responses are shorter than any that were validated."],
+        flags=lambda _: ("budget",),
     )
     prior = stated_prior(enrolment)
     findings = find(scored, enrolment, claimed, prior=prior, companions=companions, orders=20)
@@ -79,7 +89,7 @@ def written(
 
 
 def _normal(rows: Any) -> Any:
-    return rows - np.log(np.exp(rows - rows.max()).sum()) - rows.max()
+    return rows - logsumexp(rows, axis=-1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
@@ -93,19 +103,19 @@ def texts(figure: Any) -> list[str]:
 
 def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, Any]) -> None:
     figure = evidence.evidence_curve(report, theme="dark")
-    band, line, diamond = figure.data
+    band, line = figure.data
     running = report["results"]["running"]
     assert list(line.x) == [row["traces"] for row in running] and line.x[-1] == 12
     assert list(line.y) == [row["log10_ratio_others"] for row in running]
     half = len(band.x) // 2
     assert len(band.x) == 2 * len(report["results"]["spread"]["points"])
     assert all(high >= low for high, low in zip(band.y[:half], band.y[half:][::-1], strict=True))
-    assert (list(diamond.x), list(diamond.y)) == ([12], [report["results"]["log10_ratio_others"]])
+    assert band.y[half - 1] == line.y[-1] == report["results"]["log10_ratio_others"] == 2.5
     assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [0, 2.0, -2.0]
-    assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [4]
-    assert "enough after 4 traces" in texts(figure) and "<b>calibrated +2.50</b>" in texts(figure)
+    assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [6]
+    assert "enough after 6 traces" in texts(figure) and "<b>calibrated +2.50</b>" in texts(figure)
     assert figure.layout.xaxis.tickvals[-1] == 12
-    levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 4}]
+    levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 6}]
     results = report["results"] | {"stop": report["results"]["stop"] | {"levels": levels}}
     stricter = evidence.evidence_curve(report | {"results": results}, theme="dark", level=0.01)
     assert [shape.x0 for shape in stricter.layout.shapes if shape.x0 == shape.x1] == [9]
@@ -118,6 +128,8 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
 def test_the_curve_of_one_trace_and_of_what_is_not_calibrated(enrolment: Enrolment) -> None:
     figure = evidence.evidence_curve(written(enrolment, n=1, calibrated=False, after=None), theme="light")
     assert [trace.name for trace in figure.data] == ["5–95 % of random orders", "in the order of arrival"]
+    assert "<b>not validated here" in " ".join(texts(figure)) and not any("hundred to one" in t for t in texts(figure))
+    assert [shape.y0 for shape in figure.layout.shapes] == [0]
     low, high = figure.layout.xaxis.range
     assert low < 0 < high and list(figure.layout.xaxis.tickvals) == [1]
     assert not any("enough" in text for text in texts(figure))
@@ -239,19 +251,113 @@ def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
 def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrolment: Enrolment) -> None:
     told = json.dumps(verdict.verdict(report), default=lambda part: part.to_plotly_json(), ensure_ascii=False)
     for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "p = .400", "at an error rate of 5 %", "A <case>",
-                  "1 bad line and 1 duplicate left out", "shorter than any"):  # fmt: skip
+                  "1 bad line and 1 duplicate left out", "more traces than were validated",
+                  "like the enrolled prompts", "p = .500", "What to do next", "jobs verify"):  # fmt: skip
         assert words in told, words
     assert "prove" not in told.lower()
     plain = json.dumps(
         verdict.verdict(written(enrolment, n=3, claimed=None, calibrated=False)),
         default=lambda part: part.to_plotly_json(), ensure_ascii=False,
     )  # fmt: skip
-    assert "INCONCLUSIVE" in plain and "Not calibrated" in plain and "leading source" in plain
+    assert "INCONCLUSIVE" in plain and "Not calibrated" in plain and "which model wrote the 3 traces" in plain
     # '=x.jsonl' is no name that a command line may be given unseen.
     command = json.dumps(verdict.verify(report), default=lambda part: part.to_plotly_json())
     assert (
         f"verify attribution-{report['sha256'][:8]}.json --traces TRACES" in command
     )  # '=x.jsonl' is no safe argument
+
+
+def facts(report: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Value and note of every fact of the answer, by its name."""
+    found = {}
+    for fact in verdict._facts(report):
+        name, number = fact.children
+        value, note = map(_words, number.children)
+        found[_words(name).split("?")[0]] = value, note
+    return found
+
+
+def _words(part: Any) -> str:
+    if isinstance(part, Component):
+        return _words(getattr(part, "children", None))
+    return "".join(map(_words, part)) if isinstance(part, list | tuple) else "" if part is None else str(part)
+
+
+def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
+    assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples of the traces")
+    many = written(enrolment, n=30)
+    found = facts(many)
+    assert found["log10 ratio"][0] == "+2.50"
+    assert found["log10 ratio"][1] == (
+        "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
+        "resamples: as far as the validation can bear"
+    )
+    assert found["Probability"][0] not in ("–", "") and "in 90 % of resamples of the traces" in found["Probability"][1]
+    assert found["Enough after"] == ("6", "for the claim, at an error rate of 5 %")
+    assert found["Kind of traffic"] == ("p = .500", "like the enrolled prompts")
+    assert found["Unknown source"][0] == "p = .400" and found["Unknown source"][1].startswith("compatible with an")
+    said = _words(verdict.verdict(many))
+    assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
+    assert "not stated" not in said and "not read" not in said
+
+
+NOT_STATED = "not stated: not validated for such traces"
+
+
+@pytest.mark.parametrize(
+    ("traffic", "value", "note", "step"),
+    [
+        (Traffic("other topic", 0.001, 12), "p = .001", "other topic than enrolled", "Enrol the candidates"),
+        (Traffic("other language", 0.002, 12), "p = .002", "other language than enrolled", "Enrol the candidates"),
+        (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
+        (UNCHECKED, "–", "cannot be checked with this ecosystem", "Make the enrolment again"),
+    ],
+)
+def test_facts_of_other_traffic_are_not_stated(
+    enrolment: Enrolment, traffic: Traffic, value: str, note: str, step: str
+) -> None:
+    other = written(enrolment, traffic=traffic, p=0.01)
+    found = facts(other)
+    assert found["Kind of traffic"] == (value, note)
+    assert found["log10 ratio"] == found["Probability"] == ("–", NOT_STATED)
+    assert found["Enough after"] == ("–", f"not stated: {other['results']['reason']}")
+    assert found["Unknown source"] == (
+        "p = .010", "not stated: the test cannot tell another kind of traffic from another source",
+    )  # fmt: skip
+    said = _words(verdict.verdict(other))
+    assert "INCONCLUSIVE" in said and "we cannot say" in said and step in said
+    assert f"We cannot say whether the 12 traces come from {SOURCES[1]}" in said and "support for" not in said
+    assert verdict.family_answer(other) == ""
+
+
+def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
+    unknown = written(enrolment, p=0.01)
+    found = facts(unknown)
+    assert found["log10 ratio"] == found["Probability"] == ("–", "not stated: no enrolled source fits")
+    assert found["Unknown source"] == ("p = .010", "unlike every enrolled source")
+    assert found["Enough after"] == ("–", "not stated: no enrolled source fits the traces")
+    said = _words(verdict.verdict(unknown))
+    assert f"No, not {SOURCES[1]}: the 12 traces fit none of the enrolled sources (p = 0.010)." in said
+    assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
+
+
+def test_facts_of_a_reading_that_was_stopped_say_what_was_not_read(enrolment: Enrolment) -> None:
+    partial = written(enrolment, complete=False)
+    assert facts(partial)["Traces"][0] == "12" and facts(partial)["Traces"][1].endswith("not read")
+    said = _words(verdict.verdict(partial))
+    assert "Reading was stopped before the end; this is what had been read." in said
+    assert "Read the rest of the file: it was stopped before the end." in said
+
+
+def test_candidates_and_readers_show_no_ratio_that_is_not_stated(enrolment: Enrolment) -> None:
+    for made, shown in ((written(enrolment), True), (written(enrolment, traffic=UNCHECKED), False)):
+        drawn = _words(result.candidates(made, family_marks(sorted(set(FAMILIES))), View(), {}))
+        rival = next(row for row in made["results"]["candidates"] if row["source"] != SOURCES[1])
+        assert (heat.number(rival["log10_ratio"], 2) in drawn) == shown
+        made["results"]["readers"] *= 2
+        table = _words(result.readers(made, "", ""))
+        assert (heat.number(made["results"]["log10_ratio_others"], 2) in table) == shown
+        assert ("not stated" in table) != shown
 
 
 def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) -> None:

@@ -155,7 +155,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
     def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
         looked = min(len(log_posteriors), looks)
         ratios = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
-        ratios[:, : verdict_rule.minimum_traces - 1] = 0.0  # no verdict stands on fewer, so no stop does
+        ratios[:, : verdict_rule.minimum_traces - 1] = np.nan  # no verdict stands on fewer, so no stop does
         answers = {level: _stopped(rule, ratios, claimed) for level, rule in rules.items()}
         short = {"looked": looked} if looked < len(log_posteriors) else {}
         return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]} | short

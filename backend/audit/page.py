@@ -149,8 +149,8 @@ svg { max-width: 100%; height: auto; } svg text { font-size: 12px; fill: #55606C
 <div class="verdict {{ results.verdict }}"><strong>{{ results.verdict }}</strong>{{ results.sentence }}</div>
 <p class="small">{{ "{:,}".format(results.traces) }} traces{% if not results.complete %}, stopped before the end{%
 endif %},
-{{ report.created }}. {% if not results.stated %}Ratios and probabilities are not stated, because they were not
-validated for such traces.{% else %}Probabilities and ratios are {{ "calibrated" if results.calibrated else
+{{ report.created }}. {% if not results.stated %}Ratios and probabilities are not stated, because {{
+"no enrolled source fits" if results.verdict == "UNKNOWN" else "they were not validated for such traces" }}.{% else %}Probabilities and ratios are {{ "calibrated" if results.calibrated else
 "not calibrated" }}.{% endif %}</p>
 <p><b>Kind of traffic</b>: {{ traffic[results.traffic.kind] }}{% if results.traffic.p is not none %} (p = {{
 results.traffic.p | number(3) }}, {{ results.traffic.prompts }} distinct prompts){% endif %}.</p>
@@ -169,7 +169,8 @@ Prior: {{ report.reference.prior_statement }} Prior of {{ results.subject }}: {{
 <th class="n">log10 ratio, {{ results.subject }} against it</th></tr></thead><tbody>
 {% for row in results.candidates[:candidates] %}
 <tr><td>{{ row.source }}{{ " (claimed)" if row.source == results.claimed else "" }}</td><td>{{ row.family }}</td>
-<td class="n">{{ row.probability | share }}</td><td class="n">{{ row.log10_ratio | number }}</td></tr>
+<td class="n">{{ row.probability | share }}</td><td class="n">{{ row.log10_ratio | number if results.stated else
+"not stated" }}</td></tr>
 {% endfor %}</tbody></table>
 {% if results.candidates | length > candidates %}<p class="small">{{ results.candidates | length - candidates }} less
 probable sources are in the JSON file.</p>{% endif %}
@@ -218,13 +219,14 @@ stroke="#7B8691" stroke-dasharray="4 4"/>{% endfor %}
 }}</text>{% endfor %}
 </svg><figcaption class="small">log10 likelihood ratio of {{ results.subject }} against the other enrolled sources, in
 the order of arrival (line), and over {{ results.spread.orders }} random orders, 5 % to 95 % (band);
-{% if results.stated %}dashed: a hundred to one, which the rule asks for. {% endif %}{{ "Calibrated as the answer is" if
+{{ "dashed: a hundred to one, which the rule asks for" if results.stated else "it was not validated for such traces"
+}}. {{ "Calibrated as the answer is" if
 results.calibrated else "Plain sums" }}.</figcaption></figure>
 
 <h2>What if one trace were left out?</h2>
-<p>The log10 ratio against the best other source (plain sum) then lies between
+<p>{% if results.stated %}The log10 ratio against the best other source (plain sum) then lies between
 {{ results.leave_one_out.lowest | number }} and
-{{ results.leave_one_out.highest | number }}; the leading source changes for
+{{ results.leave_one_out.highest | number }}; the{% else %}The{% endif %} leading source changes for
 {{ results.leave_one_out.leader_changes }} of {{ results.traces }} traces.</p>
 
 <h2>Would another reader agree?</h2>
@@ -233,7 +235,7 @@ source</th><th class="n">log10 ratio</th><th class="n">90 % of resamples</th>
 <th class="n">unknown p</th></tr></thead><tbody>
 {% for row in results.readers %}<tr><td>{{ row.enrolment }}<br><span class="small">{{ row.reader }}, {{ row.sources
 }} sources</span></td><td>{{ row.verdict }}</td><td>{{ row.leader }}</td>
-<td class="n">{{ row.log10_ratio_others | number
+<td class="n">{{ "not stated" if row.probability is none else row.log10_ratio_others | number
 }}</td><td class="n">{{ row.low | number }} to {{ row.high | number }}</td><td class="n">{{ row.unknown_p | number(3)
 }}</td></tr>
 {% endfor %}</tbody></table><p class="small">The answer of this report is that of the first one.</p>

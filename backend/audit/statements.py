@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.audit.prompts import Traffic
-from backend.audit.verdict import Verdict, verbal
+from backend.audit.prompts import FEWEST, Traffic
+from backend.audit.verdict import SHORT, UNCALIBRATED, UNLIKE, Verdict, verbal
 
 ENROL = (
     "Enrol the candidates on prompts of this kind: python -m jobs collect, then python -m jobs enroll. "
@@ -124,13 +124,19 @@ def _sentence(
         first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
         text = f"{first} against the other enrolled sources: {ratio}."
     elif verdict.outcome == "AGAINST":
-        text = f"No, the {many} speak against {who}: {ratio}. They are nearest to {nearest}."
+        text = f"No, the {many} speak against {who}: {ratio}. "
+        text += "Only the stated prior keeps it ahead." if leader == subject else f"They are nearest to {nearest}."
     else:
         asked = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
         text = f"We cannot say {asked}: {verdict.reason}. They are nearest to {nearest}."
-    if siblings and verdict.validated:
-        text += f" The family {families[leader]} is clear, its members {', '.join(siblings)} are not told apart."
+    if siblings and verdict.validated and not _answered(verdict, name, siblings):
+        text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
     return text
+
+
+def _answered(verdict: Verdict, name: str, siblings: Sequence[str]) -> bool:
+    """Whether a source itself was decided about, and naming it among siblings would take that back."""
+    return verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
 
 
 def _unknown(verdict: Verdict, p: float | None) -> str:
@@ -138,7 +144,9 @@ def _unknown(verdict: Verdict, p: float | None) -> str:
         return "not tested: the enrolment has no reference"
     if verdict.outcome == "UNKNOWN":
         return "unlike every enrolled source"
-    if not verdict.validated:
+    if not verdict.validated and verdict.reason.startswith("fewer than"):
+        return f"not stated: {verdict.reason}"
+    if not verdict.validated and verdict.reason != UNCALIBRATED:
         return "not stated: the test cannot tell another kind of traffic from another source"
     return "compatible with an enrolled source; an unenrolled sibling of one may pass as well"
 
@@ -179,13 +187,17 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, co
     if traffic.kind == "no prompts":
         return (*more, "Give the prompts beside the responses: name their column with --prompt-column.")
     if traffic.kind == "unchecked":
-        return (*more, "Make the enrolment again: it was made before prompts were compared.")
+        return (*more, f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts.")
     if traffic.kind != "like":
         return (*more, ENROL, reference)
     if verdict.outcome == "UNKNOWN":
         return (*more, "Enrol the model that you suspect, or a later version of the claimed one.", reference)
-    if not verdict.validated:
+    if verdict.reason == UNCALIBRATED:
+        return (*more, "Make the enrolment again, from prompts that every source has answered.", reference)
+    if verdict.reason == SHORT:
         return (*more, "Ask for longer answers, or enrol such answers.", reference)
+    if verdict.reason == UNLIKE:
+        return (*more, "Enrol the model that you suspect, or answers that were made as these were.", reference)
     if verdict.outcome == "INCONCLUSIVE":
         return (*more, "Collect more traces to further prompts of the enrolled kind.", reference)
     if verdict.outcome == "AGAINST":

@@ -58,6 +58,10 @@ OTHER_TRAFFIC: dict[Kind, str] = {
     "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
 }
 """Why nothing can be said where the prompts are not known to be of the enrolled kind."""
+SHORT = "the responses are shorter than any that were validated"
+UNLIKE = "the responses are unlike those of the enrolled sources"
+UNCALIBRATED = "the evidence is not calibrated"
+"""Further reasons for which nothing is decided."""
 
 
 @dataclass(frozen=True)
@@ -261,18 +265,20 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
 
     few = evidence.traces < rule.minimum_traces
-    if evidence.traffic != "like":
-        return undecided(f"fewer than {rule.minimum_traces} traces" if few else OTHER_TRAFFIC[evidence.traffic], False)
-    if "short" in evidence.flags:
-        return undecided("the responses are shorter than any that were validated", False)
+    like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
     if few:
-        return undecided(f"fewer than {rule.minimum_traces} traces", "domain" not in evidence.flags)
-    if evidence.p_unknown <= rule.unknown_level:
+        known = like and fits and evidence.calibrated and not {"short", "domain"} & set(evidence.flags)
+        return undecided(f"fewer than {rule.minimum_traces} traces", known)
+    if not like:
+        return undecided(OTHER_TRAFFIC[evidence.traffic], False)
+    if "short" in evidence.flags:
+        return undecided(SHORT, False)
+    if not fits:
         return Verdict("UNKNOWN", "source", "no enrolled source fits the traces", ratio)
     if "domain" in evidence.flags:
-        return undecided("the responses are unlike those of the enrolled sources", False)
+        return undecided(UNLIKE, False)
     if not evidence.calibrated:
-        return undecided("the evidence is not calibrated", False)
+        return undecided(UNCALIBRATED, False)
     levels: tuple[tuple[Level, float, float, float], ...] = (
         ("source", evidence.log10_lr, evidence.share, evidence.posterior),
         ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),

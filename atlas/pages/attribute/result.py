@@ -91,7 +91,9 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
                     ),
                     html.Td(_share(row["probability"]), className="number"),
                     html.Td(
-                        "–" if row["source"] == results["subject"] else number(row["log10_ratio"], 2),
+                        "–"
+                        if row["source"] == results["subject"] or not results["stated"]
+                        else number(row["log10_ratio"], 2),
                         className="number",
                     ),
                 ],
@@ -263,7 +265,7 @@ def readers(report: Report, live: Component, made: Component) -> Component | Non
                 html.Td(shell.source_name(row.leader)),
                 html.Td(
                     [
-                        f"{number(row.log10_ratio_others, 2)} ",
+                        "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} ",
                         html.Span(
                             "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}",
                             className="soft",
