@@ -29,6 +29,8 @@ Ints = npt.NDArray[np.intp]
 PART = "transfer"
 OUTCOMES = ("SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE")
 CLAIMS = ("true", "nearest", "none")
+MOST_GROUPS = 1_000
+"""Groups of a budget that are asked, evenly drawn over the sources: a share of 5 % is known to 0.7 points then."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def transfer_frame(
     out: list[dict[str, object]] = []
     for k in budgets:
         tally, n = Counter[str](), 0
-        for group, source in groups_of(rows.labels, k, seed):
+        groups = groups_of(rows.labels, k, seed)
+        some = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), MOST_GROUPS)).astype(np.intp))
+        for group, source in (groups[i] for i in some):
             scored = _some(rows, group, own)
             weighed = weigh(scored, enrolment, (companions.matched and companions.matched(scored)) or companions)
             leader = int(weighed.even.argmax())
