@@ -51,7 +51,7 @@ def test_help_is_printed_and_nothing_is_served(tmp_path: Path) -> None:
     assert "dash" not in result.stderr and "waitress" not in result.stderr, "help needs none of it"
 
 
-@pytest.mark.parametrize("option", ["--hepl", "--ho=x", "8051"])
+@pytest.mark.parametrize("option", ["--helper", "--ho=x", "8051"])
 def test_options_that_do_not_exist_are_refused(tmp_path: Path, option: str) -> None:
     result = start(tmp_path, "app.py", option)
     assert result.returncode == 2
