@@ -23,6 +23,8 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(BIN)/typos
 
 bench: install
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import waitress
+if TYPE_CHECKING:
+    from dash import Dash
 
-from atlas.api import sites
-from atlas.application import UPLOAD_LIMIT, behind_proxy, create_application
+VARIABLES = """\
+environment variables:
+  ATLAS_HOST     where to listen (default: 127.0.0.1)
+  ATLAS_PORT     at which port (default: 8050)
+  ATLAS_HOSTS    names by which the server may be called, comma separated
+  ATLAS_TOKEN    bearer token that uploads and the REST interface ask for
+  ATLAS_PROXY    1 believes the X-Forwarded headers of one reverse proxy
+  ATLAS_DATA     folder of the published generation (default: data/)
+  ATLAS_CACHE    folder of weights, fingerprints and uploads (default: in the user's cache folder)
+  ATLAS_COMPILE  0 keeps the forward pass uncompiled
 
-app = create_application()
-server = app.server
-REFUSED = 4 * UPLOAD_LIMIT
-"""Bytes of a request that are still read, in order to say in words that they are too many; then the line is cut."""
+Many readers at once: gunicorn --workers 1 --threads 8 app:server. See docs/deployment.md."""
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line; those that are not given come from the environment."""
+    parser = argparse.ArgumentParser(
+        prog="python app.py",
+        description="Serve the Provenance Atlas to the machine's own browser, or wherever the host says.",
+        epilog=VARIABLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    host, port = os.environ.get("ATLAS_HOST", "127.0.0.1"), os.environ.get("ATLAS_PORT", "8050")
+    parser.add_argument("--host", default=host, metavar="NAME", help="where to listen (default: ATLAS_HOST)")
+    parser.add_argument("--port", default=port, metavar="N", help="at which port (default: ATLAS_PORT)")
+    return parser.parse_args(arguments)
+
+
+@functools.cache
+def application() -> Dash:
+    """The atlas; imported when it is asked for, so that help needs no second."""
+    from atlas.application import create_application
+
+    return create_application()
+
+
+def __getattr__(name: str) -> Any:
+    """``app`` and ``server``, which WSGI servers look for."""
+    if name == "app":
+        return application()
+    if name == "server":
+        return application().server
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def main() -> None:
     """Serve until somebody stops it."""
-    host, port = os.environ.get("ATLAS_HOST", "127.0.0.1"), os.environ.get("ATLAS_PORT", "8050")
+    options = parse_arguments()
+    host, port = options.host, options.port
     if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
-        sys.exit(f"Error: ATLAS_PORT is '{port}', which is no port. Give a number from 1 to 65535.")
+        sys.exit(f"Error: '{port}' is no port. Give ATLAS_PORT or --port a number from 1 to 65535.")
+    import waitress
+
+    from atlas.api import sites
+    from atlas.application import UPLOAD_LIMIT, behind_proxy
+
+    server = application().server
     server.config[sites.NEAR] = sites.is_near(host)
     print(f"The atlas is open at http://{host}:{port}", flush=True)
     try:
@@ -29,11 +78,12 @@ def main() -> None:
             host=host,
             port=int(port),
             threads=8,
-            max_request_body_size=REFUSED,
+            # So much is still read, in order to say in words that it is too much; then the line is cut.
+            max_request_body_size=4 * UPLOAD_LIMIT,
             clear_untrusted_proxy_headers=not behind_proxy(),
         )
     except OSError as error:
-        sys.exit(f"Error: {host}:{port} cannot be listened to ({error.strerror}). Change ATLAS_HOST or ATLAS_PORT.")
+        sys.exit(f"Error: {host}:{port} cannot be listened to ({error.strerror}). Give another host or port.")
 
 
 if __name__ == "__main__":

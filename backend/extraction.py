@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +18,13 @@ import numpy.typing as npt
 
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreIdentity, check_room
-from backend.proxies.encoding import Span
-from backend.proxies.reader import Half, Reader, Readout
+from backend.proxies.encoding import MAX_TOKENS, Span
+from backend.proxies.reader import SHARE_FROM, Half, Reader, Readout
 from backend.traces import Trace, View
 
 PROMPTS_A_SHARD = 5
+CHARACTERS_A_TOKEN = 4
+"""About what proxies' tokens hold of English text."""
 BENCH_A: Final = "bench-a"
 """Name of Bench-A in feature stores and commands; its rows are model * prompts + prompt."""
 
@@ -116,7 +119,8 @@ def extract(
     proxy_hash: str,
     max_tokens: int | None = None,
     span: Span = "offsets",
-    progress: Callable[[int], None] | None = None,
+    work: Mapping[str, float] | None = None,
+    progress: Callable[[int, float], None] | None = None,
 ) -> Extraction:
     """Read every shard that is not on disk yet.
 
@@ -131,8 +135,10 @@ def extract(
         What to read; see :class:`Reader`.
     records, proxy_hash : str
         Identity of the texts and of the proxy's weights.
+    work : mapping of str to float, optional
+        Work of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
     progress : callable, optional
-        Called with the number of records of every batch that is done.
+        Called with the records and the work of every batch that is done.
 
     Returns
     -------
@@ -160,12 +166,50 @@ def extract(
         for shard in todo:
             started = time.perf_counter()
             encoded = reader.encode([traces[i] for i in shard.rows], view, max_tokens=max_tokens, span=span)
-            arrays = reader.read(encoded, layers, readout, progress)
+            shares = None
+            if progress:
+                shares = _Shares(progress, (work or {}).get(shard.name, len(shard.rows)), reader.tokens_run(encoded))
+            arrays = reader.read(encoded, layers, readout, shares.batch if shares else None)
             for (layer, _), array in arrays.items():
                 clipped += _clipped(array, layer, shard)
             store.write_shard(shard.name, shard.rows, arrays, time.perf_counter() - started)
             count += len(shard.rows)
+            if shares:
+                shares.end()
     return Extraction(count, clipped)
+
+
+def characters_of(
+    traces: Sequence[Trace], shards: Iterable[Shard], view: View, max_tokens: int = MAX_TOKENS
+) -> dict[str, float]:
+    """Work of reading shards before their tokens are known: characters by shard.
+
+    A prompt that traces of a shard share counts once, and of a long text what a proxy reads of it.
+    """
+    most, shares_from = max_tokens * CHARACTERS_A_TOKEN, SHARE_FROM * CHARACTERS_A_TOKEN
+    work = {}
+    for shard in shards:
+        rows = [traces[i] for i in shard.rows]
+        prompts = [trace.prompt if view == "ur" else "" for trace in rows]
+        whole = sum(min(len(prompt) + len(row.response), most) for prompt, row in zip(prompts, rows, strict=True))
+        saved = ((times - 1) * min(len(prompt), most) for prompt, times in Counter(prompts).items())
+        work[shard.name] = float(whole - sum(characters for characters in saved if characters >= shares_from))
+    return work
+
+
+class _Shares:
+    """Hands out the work of a shard by its tokens, and what is left over at its end."""
+
+    def __init__(self, progress: Callable[[int, float], None], work: float, tokens: int) -> None:
+        self._progress, self._left, self._each = progress, work, work / max(tokens, 1)
+
+    def batch(self, records: int, tokens: int) -> None:
+        work = min(self._each * tokens, self._left)
+        self._left -= work
+        self._progress(records, work)
+
+    def end(self) -> None:
+        self._progress(0, self._left)
 
 
 def missing_shards(

@@ -38,14 +38,14 @@ def main(argv: list[str] | None = None) -> int:
         else:
             chosen.add_parser(verb, help=_summary(verb))
     parsed = parser.parse_args(arguments)
-    verb = importlib.import_module(f"jobs.{parsed.verb}")
+    chosen_verb = importlib.import_module(f"jobs.{parsed.verb}")
     try:
-        return int(verb.run(parsed))
+        return int(chosen_verb.run(parsed))
     except AtlasError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(getattr(verb, "STOPPED", STOPPED), file=sys.stderr)
+        print(getattr(chosen_verb, "STOPPED", STOPPED), file=sys.stderr)
         return 130
 
 

@@ -7,18 +7,18 @@ have different numbers of traces, those of the smaller ones are repeated in trai
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from tqdm import tqdm
 
 from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.fitted import fit_attachments, prompt_attachments
@@ -28,7 +28,7 @@ from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stress import LENGTHS, excluded_posteriors
-from backend.extraction import extract, list_shards, records_hash
+from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.geometry.projections import MIN_SOURCES
 from backend.probe import LinearProbe, fit_probe
@@ -40,11 +40,12 @@ from backend.store.builds import recorded
 from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, write_sources
 from backend.traces import View
 from jobs import _common
+from jobs._bars import ReadingBar, stage_bar
 from jobs._common import METHOD
 from jobs._enrolments import made
 from jobs._map.single import make
 from jobs._map.views import Chart
-from jobs._stages.audit import validation_rows
+from jobs._stages.audit import PARTS, validate
 from jobs._stages.kept import write_attribution
 
 Floats = npt.NDArray[np.float32]
@@ -164,12 +165,12 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     if asked.layer is not None and not 1 <= asked.layer <= reader.depth:
         raise AtlasError(f"{asked.proxy} has no block {asked.layer}", f"Its blocks are 1 to {reader.depth}")
     candidates = [asked.layer] if asked.layer is not None else list(range(1, reader.depth + 1))
-    tokens = _tokens(found, reader, asked.view)
+    tokens, work = _tokens(found, reader, asked.view)
     # Where the proxy is not causal, each cut would need a pass of its own.
     cuts = (
         [cut for cut in LENGTHS if (tokens > int(cut.removeprefix("t"))).mean() >= CUT_SHARE] if reader.causal else []
     )
-    store = _fingerprints(found, reader, asked, candidates, cuts)
+    store = _fingerprints(found, reader, asked, candidates, cuts, work)
     classes = len(found.sources)
 
     def load(layer: int, condition: str = CLEAN) -> Floats:
@@ -178,19 +179,21 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     scores, chosen = _selection(load, candidates, found)
     of_fold = {int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
     probes = {}
-    for fold, layer in of_fold.items():
-        train = np.flatnonzero(found.folds != fold)
-        train = train[evened(found.labels[train])]
-        probes[fold] = fit_probe(load(layer)[train], found.labels[train], classes)
+    with stage_bar("Fitting the probes", len(of_fold), "fold") as bar:
+        for fold, layer in of_fold.items():
+            train = np.flatnonzero(found.folds != fold)
+            train = train[evened(found.labels[train])]
+            probes[fold] = fit_probe(load(layer)[train], found.labels[train], classes)
+            bar.update()
     rows, folds = found.grid()
     at = rows.ravel()
     log_posteriors = {
-        condition: excluded_posteriors(lambda ly, c=condition: load(ly, c), of_fold, probes, found.folds)[at]
+        condition: excluded_posteriors(functools.partial(load, condition=condition), of_fold, probes, found.folds)[at]
         for condition in (CLEAN, *cuts)
     }
     modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
     fingerprints = load(modal)[at]
-    validation = validation_rows(log_posteriors, folds, list(found.families), fingerprints)
+    validation = _validation(log_posteriors, folds, list(found.families), fingerprints)
     if not found.complete:  # columns of the grid are different prompts then
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
     deepest = {c: load(max(of_fold.values()), c)[at] for c in log_posteriors}
@@ -233,11 +236,11 @@ def write(connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted
         return
     rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
     origin = "asked" if asked.layer is not None else enrolment.reader
-    chart: Any = Chart(
-        METHOD, asked.proxy, asked.view, asked.name, asked.name, fitted.modal, origin, rows,
+    chart = Chart(
+        METHOD, asked.proxy, asked.view, asked.name, cast(Any, asked.name), fitted.modal, origin, cast(Any, rows),
         lambda: fitted.fingerprints, 2, asked.weights_hash,
     )  # fmt: skip
-    make(connection, Data(found.sha256), chart)
+    make(connection, cast(Any, Data(found.sha256)), chart)
 
 
 def enrol(
@@ -260,31 +263,41 @@ def evened(labels: Ints) -> Ints:
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))
 
 
-def _tokens(found: Labelled, reader: Reader, view: View) -> Ints:
-    """Response tokens of every trace, (n,)."""
-    parts = [found.traces[low : low + 256] for low in range(0, len(found.traces), 256)]
-    return np.array([e.response_tokens for part in parts for e in reader.encode(part, view)], dtype=np.intp)
+def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str, float]]:
+    """Response tokens of every trace, (n,), and the tokens that reading every shard takes, by its name."""
+    tokens, work = [], {}
+    shards = list_shards(len(found.traces))
+    with stage_bar("Counting tokens", len(found.traces), "traces") as bar:
+        for shard in shards:
+            encoded = reader.encode([found.traces[i] for i in shard.rows], view)
+            tokens += [one.response_tokens for one in encoded]
+            work[shard.name] = float(reader.tokens_run(encoded))
+            bar.update(len(encoded))
+    return np.array(tokens, dtype=np.intp), work
 
 
 def _fingerprints(
-    found: Labelled, reader: Reader, asked: Asked, layers: list[int], cuts: list[str]
+    found: Labelled, reader: Reader, asked: Asked, layers: list[int], cuts: list[str], work: Mapping[str, float]
 ) -> FingerprintStore:
     """Read what is not in the cache yet; traces that change get a store of their own."""
     keys = [f"{found.sources[label]}/{i}" for i, label in enumerate(found.labels)]
     records = records_hash(keys, found.traces)
     store = FingerprintStore(StoreKey(f"labelled-{records[:16]}", asked.proxy, asked.view))
-    with tqdm(total=len(found.traces), unit=" traces", mininterval=5.0) as bar:
+    readout = Readout(limits=(None, *(int(cut.removeprefix("t")) for cut in cuts)))
+    shards = missing_shards(store, list_shards(len(found.traces)), layers, readout)
+    with ReadingBar(sum(len(s.rows) for s in shards), sum(work[s.name] for s in shards), "traces") as bar:
         extract(
             reader,
             store,
             found.traces,
-            list_shards(len(found.traces)),
+            shards,
             view=asked.view,
             layers=layers,
-            readout=Readout(limits=(None, *(int(cut.removeprefix("t")) for cut in cuts))),
+            readout=readout,
             records=records,
             proxy_hash=asked.weights_hash,
-            progress=bar.update,
+            work=work,
+            progress=bar.step,
         )
     return store
 
@@ -294,11 +307,35 @@ def _selection(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Inner accuracies and the chosen blocks; a block that was asked for is taken everywhere."""
     if len(candidates) > 1:
-        scores = scan_layers(load, candidates, found.labels, found.folds, len(found.sources))
+        with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
+
+            def scanned(_: int) -> None:
+                bar.update()
+
+            classes = len(found.sources)
+            scores = scan_layers(load, candidates, found.labels, found.folds, classes, progress=scanned)
         return scores, select_layers(scores)
     outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
     chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})
     return pd.DataFrame(columns=["outer_fold", "inner_fold", "layer", "accuracy"]), chosen
+
+
+def _validation(
+    log_posteriors: dict[str, Floats], folds: Ints, families: list[str], fingerprints: Floats
+) -> pd.DataFrame:
+    """Validation of the audit on the balanced grid; see :func:`jobs._stages.audit.validate`."""
+    frames: list[pd.DataFrame] = []
+    parts = len(log_posteriors) + len(PARTS) - 1
+    with stage_bar("Validating", parts, "parts") as bar:
+
+        def collect(frame: pd.DataFrame, part: str, condition: str) -> None:
+            bar.update()
+            if len(frame):
+                frames.append(frame.assign(part=part, condition=condition))
+
+        validate(collect, log_posteriors, folds, families, fingerprints)
+        bar.update(parts - bar.n)  # small files have no 'refit'
+    return pd.concat(frames, ignore_index=True)
 
 
 def _enrolment(

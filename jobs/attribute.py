@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backend.audit.attributor import Progress
-from backend.audit.ecosystems import find_enrolment
+from backend.audit.ecosystems import find_enrolment, offer
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
@@ -54,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--enrolment",
         metavar="NAME",
-        help="name of a published enrolment, or its file (default: of those that know the claim that of most sources, "
-        "then the most accurate)",
+        help="a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: of "
+        "those that know the claim that of most sources, then the most accurate)",
     )
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
     parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
@@ -108,6 +108,8 @@ def _attributed(arguments: argparse.Namespace) -> int:
     _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
     columns = columns_of(arguments)
+    further = [find_enrolment(name) for name in also]
+    also = tuple(name if Path(name).is_file() else one.name for name, one in zip(also, further, strict=True))
     settings = Settings(
         enrolment=enrolment.name,
         claimed=arguments.claimed,
@@ -126,11 +128,13 @@ def _attributed(arguments: argparse.Namespace) -> int:
         also=also,
     )
     checked(enrolment, settings)
-    others = others_of(enrolment, settings, find_enrolment)
+    others = others_of(enrolment, settings, dict(zip(also, further, strict=True)).__getitem__)
     with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
         describe(layout)
         say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
+        if arguments.enrolment is None and (offered := offer(enrolment, arguments.claimed)):
+            say(f"  {offered}")
         models = Models.on(arguments.device)
         attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:

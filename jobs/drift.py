@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.drift_answer import Window, drift_answer
 from backend.audit.drift_words import named
-from backend.audit.ecosystems import find_enrolment
+from backend.audit.ecosystems import find_enrolment, offer
 from backend.audit.enrolment_files import enrolments
 from backend.audit.files import opened
 from backend.audit.inquiry import audit
@@ -57,7 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--enrolment",
         metavar="NAME",
-        help="name of a published enrolment, or its file (default: that of most sources, then the most accurate)",
+        help="a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: that of "
+        "most sources, then the most accurate)",
     )
     add_columns(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
@@ -96,6 +97,8 @@ def _compared(arguments: argparse.Namespace) -> int:
             totals.append(counted(stream, layout, selection_of(settings, COMMAND_LINE), COMMAND_LINE))
         long_enough(totals, [path.name for path in files])
         say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
+        if arguments.enrolment is None and (offered := offer(enrolment)):
+            say(f"  {offered}")
         attributor = Models.on(arguments.device).attributor(enrolment)
         read: list[Window] = []
         with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr), COMPARED) as stopped:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import sys
 import time
 from collections.abc import Sequence
 from typing import Literal
 
 import pandas as pd
-from tqdm import tqdm
 
 from backend.errors import AtlasError
 from backend.extraction import (
@@ -22,6 +20,7 @@ from backend.extraction import (
     Extraction,
     Shard,
     bench_shards,
+    characters_of,
     extract,
     grid_shards,
     missing_bytes,
@@ -37,6 +36,7 @@ from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_proxies
 from backend.traces import View
 from jobs import _common
+from jobs._bars import ReadingBar
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
             records = records or records_of(release, arguments.benchmark)
             reader = reader or load_reader(arguments.proxy, arguments.device)
             started = time.perf_counter()
-            with _bar(_records(plans[view])) as bar:
+            work = characters_of(records.traces, plans[view], view, reader.max_tokens)
+            with ReadingBar(_records(plans[view]), sum(work.values())) as bar:
                 done = extract(
                     reader,
                     store,
@@ -116,7 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
                     records=records_hash(records.keys, records.traces),
                     proxy_hash=weights,
                     span=arguments.span,
-                    progress=bar.update,
+                    work=work,
+                    progress=bar.step,
                 )
             took = time.perf_counter() - started
         print(_summary(view, done, took), flush=True)
@@ -190,11 +192,6 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def _records(shards: Sequence[Shard]) -> int:
     return sum(len(shard.rows) for shard in shards)
-
-
-def _bar(total: int) -> tqdm:
-    """Records done, records a second and the time left; seldom where the output is a file."""
-    return tqdm(total=total, unit=" records", smoothing=0.05, mininterval=0.5 if sys.stderr.isatty() else 15.0)
 
 
 def _summary(view: View, done: Extraction, took: float) -> str:

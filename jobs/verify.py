@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.audit.ecosystems import find_enrolment
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment
 from backend.audit.files import opened
@@ -29,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
-    parser.add_argument("--enrolment", type=Path, metavar="FILE", help="enrolment file (default: found by its sha256)")
+    parser.add_argument(
+        "--enrolment", metavar="NAME", help="an enrolment's name or file (default: found by its sha256)"
+    )
     add_encoding(parser)
     add_device(parser)
 
@@ -67,7 +70,7 @@ def _checked(arguments: argparse.Namespace) -> int:
 def recomputed(
     report: Mapping[str, Any],
     traces: Path,
-    enrolment_file: Path | None = None,
+    named: str | None = None,
     device: str = "auto",
     encoding: str | None = None,
 ) -> tuple[Enrolment, Inquiry]:
@@ -77,7 +80,8 @@ def recomputed(
     ----------
     report : mapping
     traces : Path
-    enrolment_file : Path, optional
+    named : str, optional
+        Name or file of the enrolment.
     device : str
     encoding : str, optional
         Of the traces; by default as the report has it, or recognised in another file.
@@ -97,7 +101,7 @@ def recomputed(
         with contextlib.suppress(AtlasError):  # one that is damaged is not the one that is looked for
             one = load_enrolment(path)
             here[one.sha256] = one
-    enrolment = _enrolment(report, here, enrolment_file)
+    enrolment = _enrolment(report, here, named)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
     with opened(traces) as stream:
         settings = fitting(settings, report["input"].get("sha256"), stream, traces.name, COMMAND_LINE, encoding)
@@ -110,9 +114,9 @@ def recomputed(
         return enrolment, audit(stream, layout, attributor, settings, selection, others=others)
 
 
-def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], path: Path | None) -> Enrolment:
-    if path is not None:
-        return load_enrolment(path)
+def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], named: str | None) -> Enrolment:
+    if named is not None:
+        return find_enrolment(named)
     sha256 = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
     if sha256 not in here:
         raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")

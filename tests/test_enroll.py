@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -87,11 +89,24 @@ def received(label: str | None, prompt: str, response: str) -> Received:
     return Received(1, 0, prompt, response, None, label, None, trace_hash(prompt, response))
 
 
-def test_an_ecosystem_stands_in_file_and_store(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_ecosystem_stands_in_file_and_store(
+    enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
     families = tmp_path / "families.json"
     families.write_text(json.dumps({"plain": "words", "shout": "words"}), "utf-8")
     assert enroll(lines(), "--families", str(families)) == 0
     assert "K =   1: accuracy" in capsys.readouterr().out
+    ended = [line for line in re.split(r"[\r\n]+", terminal.getvalue()) if "100%" in line and "48" in line]
+    assert ended[0].startswith("Counting tokens: 100%") and any(line.startswith("100%") for line in ended)
+    for stage in ("Selecting the block", "Fitting the probes", "Validating"):
+        assert f"{stage}: 100%" in terminal.getvalue()
     made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
     assert made.sources == ("code", "list", "plain", "shout")
     assert made.families == ("code", "list", "words", "words")

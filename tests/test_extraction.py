@@ -131,7 +131,7 @@ def test_interrupted_and_continued_equals_uninterrupted(reader, store, tmp_path,
     go(reader, whole)
     seen = []
 
-    def stop(n: int) -> None:
+    def stop(n: int, _: float) -> None:
         seen.append(n)
         if sum(seen) >= stop_after:
             raise KeyboardInterrupt
@@ -146,8 +146,8 @@ def test_interrupted_and_continued_equals_uninterrupted(reader, store, tmp_path,
 def test_progress_counts_what_is_read(reader, store):
     seen = []
     go(reader, store, shards=SHARDS[:1])
-    go(reader, store, progress=seen.append)
-    assert sum(seen) == 6
+    go(reader, store, progress=lambda records, work: seen.append((records, work)))
+    assert np.sum(seen, axis=0) == pytest.approx([6, 6])
 
 
 def test_other_texts_or_another_proxy_are_refused(reader, store):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.audit.enrollable import SEVERAL
-from backend.audit.labels import alike
+from backend.audit.labels import did_you_mean
 from backend.errors import AtlasError
 from backend.store.database import default_data_folder
+from backend.store.writers import RELEASE_ROSTERS
 
 if TYPE_CHECKING:
     from backend.audit.enrolment import Enrolment
@@ -54,6 +56,16 @@ class Ecosystem:
         return roster if isinstance(roster, str) else None
 
     @property
+    def own(self) -> bool:
+        """Whether somebody enrolled labelled traces under a name of their own."""
+        return self.roster is not None and self.roster not in RELEASE_ROSTERS
+
+    @property
+    def created(self) -> str:
+        """When it was made: UTC, ISO 8601, so that later ones sort behind; empty where it does not say."""
+        return str(self.facts.get("created") or "")
+
+    @property
     def rank(self) -> tuple[int, bool, float]:
         """What an ecosystem is preferred by where none is named: how many sources it knows, how soon, then how well."""
         return len(self.sources), self.live, self.accuracy or 0.0
@@ -80,33 +92,35 @@ class Ecosystems:
 
     def all(self) -> list[Ecosystem]:
         """Every enrolment that can be read, the preferred one first; one that cannot is named in the log."""
-        return sorted((entry[2] for entry in self._read().values()), key=lambda one: one.rank, reverse=True)
+        return [one for _, one in self._ranked()]
 
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
-        """An enrolment by name; without one the preferred one of those that know the claimed source.
+        """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
         Raises
         ------
         AtlasError
-            If there is none.
+            If there is none, or the name fits several ecosystems.
         """
-        known = self._read().values()
-        held = {entry[2].name: entry[1] for entry in known}
-        if not held:
+        known = self._ranked()
+        if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
-            if name not in held:
-                raise AtlasError(f"There is no ecosystem '{name[:80]}'", f"Choose from {', '.join(held)}")
-            return held[name]
-        fitting = [entry for entry in known if claimed is None or claimed in entry[2].sources]
+            wanted = named(name, [one for _, one in known])
+            return next(enrolment for enrolment, one in known if one is wanted)
+        fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
         if not fitting:
-            near = alike(str(claimed)[:80], (source for entry in known for source in entry[2].sources))
-            meant = f"Did you mean {' or '.join(near)}? " if near else ""
+            meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
             raise AtlasError(
                 f"No ecosystem knows the source '{str(claimed)[:80]}'",
                 f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
             )
-        return max(fitting, key=lambda entry: entry[2].rank)[1]
+        return fitting[0]
+
+    def _ranked(self) -> list[tuple[Enrolment, Ecosystem]]:
+        """Enrolments and what they are, the preferred one first."""
+        known = [(enrolment, one) for _, enrolment, one in self._read().values()]
+        return sorted(known, key=lambda entry: entry[1].rank, reverse=True)
 
     def _read(self) -> dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]]:
         if self.empty():
@@ -135,20 +149,81 @@ class Ecosystems:
             return found
 
 
-def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
-    """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
+def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
+    """The ecosystem that a name means.
+
+    Parameters
+    ----------
+    name : str
+        Of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
+    known : sequence of Ecosystem
+        The preferred one first; it is taken where several readers were enrolled for the same ecosystem.
 
     Raises
     ------
     AtlasError
-        If there is none, or the file is damaged.
+        If no name fits, or those of several ecosystems do.
+    """
+    typed = name.strip().casefold()
+    names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
+    exact = [one for one in known if one.name == name] or [one for one, own in names if typed in own]
+    if exact:
+        return exact[0]
+    begun = [one for one, own in names if typed and any(text.startswith(typed) for text in own)]
+    if len({one.roster or one.name for one in begun}) == 1:
+        return begun[0]
+    if begun:
+        raise AtlasError(
+            f"Several ecosystems have names that begin with '{name[:80]}'",
+            f"Choose from {', '.join(one.name for one in begun)}",
+        )
+    short = {text for one in known for text in (one.name, one.roster) if text}
+    raise AtlasError(
+        f"There is no enrolment and no ecosystem '{name[:80]}'",
+        f"{did_you_mean(name[:80], sorted(short))}Choose from {', '.join(one.name for one in known)}",
+    )
+
+
+def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
+    """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
+
+    A file of the data folder comes first, then any other file, then what :func:`named` finds.
+
+    Raises
+    ------
+    AtlasError
+        If there is none, the name fits several ecosystems, or the file is damaged.
     """
     from backend.audit.enrolment_files import enrolments, load_enrolment  # brings torch, which takes seconds
 
     data = data_folder or default_data_folder()
-    if name is None:
-        return Ecosystems(data).enrolment(None, claimed)
-    return load_enrolment(enrolments(data).get(name) or Path(name))
+    if name is not None:
+        path = enrolments(data).get(name) or Path(name)
+        if path.is_file() or path.suffix == ".npz":
+            return load_enrolment(path)
+    return Ecosystems(data).enrolment(name, claimed)
+
+
+def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
+    """A sentence that offers the newest ecosystem of one's own where another enrolment was taken by default.
+
+    Parameters
+    ----------
+    taken : Enrolment
+    claimed : str, optional
+        Nothing is offered that does not know it.
+    data_folder : Path, optional
+    """
+    known = Ecosystems(data_folder or default_data_folder()).all()
+    fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
+    if not fitting:
+        return None
+    newest = max(fitting, key=lambda one: one.created)
+    if taken.facts.get("roster") == newest.roster:
+        return None
+    preferred = next(one for one in known if one.roster == newest.roster)
+    word = newest.roster if preferred is newest else newest.name
+    return f"Your newest ecosystem is {newest.roster}; use --enrolment {shlex.quote(word or newest.name)}"
 
 
 def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:

@@ -181,7 +181,7 @@ class Reader:
         encoded: Sequence[Encoded],
         layers: Sequence[int],
         readout: Readout | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, str], Half]:
         """Fingerprint traces at several blocks and response lengths.
 
@@ -193,7 +193,8 @@ class Reader:
         readout : Readout, optional
             By default the whole response only.
         progress : callable, optional
-            Called with the number of traces of every batch that is done.
+            Called with the traces and the tokens of every batch that is done; without traces where more passes
+            over them follow.
 
         Returns
         -------
@@ -230,8 +231,9 @@ class Reader:
             }
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
+            last = limit == readout.limits[-1]
             self._read_pass(
-                [e.cut(limit) for e in encoded], wanted, one, part, progress if limit == readout.limits[-1] else None
+                [e.cut(limit) for e in encoded], wanted, one, part, progress if last else _without_traces(progress)
             )
         return out
 
@@ -282,15 +284,17 @@ class Reader:
         layers: list[int],
         readout: Readout,
         out: dict[tuple[int, str], Half],
-        progress: Callable[[int], None] | None,
+        progress: Callable[[int, int], None] | None,
     ) -> None:
         last = layers[-1]
         for shared, members in self._pools(encoded):
             prefix = self._prefix(encoded[members[0]].ids[:shared], last) if shared else None
+            if progress and shared:
+                progress(0, shared)
             for rows in _batches(encoded, members, shared, self.batch_tokens):
                 self._read_batch([encoded[i] for i in rows], np.array(rows), shared, prefix, layers, readout, out)
                 if progress:
-                    progress(len(rows))
+                    progress(len(rows), sum(len(encoded[i].ids) - shared for i in rows))
 
     def _pools(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, list[int]]]:
         """Traces that are batched together, with the number of leading tokens that they share as a prefix."""
@@ -446,6 +450,10 @@ def _common_prefix(members: Sequence[Encoded]) -> int:
         if any(e.ids[i] != first[i] for e in members):
             return i
     return stop
+
+
+def _without_traces(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None] | None:
+    return (lambda _, tokens: progress(0, tokens)) if progress else None
 
 
 def _batches(encoded: Sequence[Encoded], members: list[int], shared: int, budget: int) -> Iterator[list[int]]:
