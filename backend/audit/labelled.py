@@ -160,8 +160,9 @@ def labelled(
     strangers = sorted(set(families or {}) - set(sources))
     if strangers:
         raise AtlasError(f"A family is given for '{strangers[0]}', which has no trace here", "Correct the label")
-    kept = sorted(first.values(), key=lambda trace: sources.index(str(trace.label)))
-    labels = np.array([sources.index(str(trace.label)) for trace in kept], dtype=np.intp)
+    number = {source: c for c, source in enumerate(sources)}
+    kept = sorted(first.values(), key=lambda trace: number[str(trace.label)])
+    labels = np.array([number[str(trace.label)] for trace in kept], dtype=np.intp)
     prompts = tuple(trace.prompt.strip() or f"\0{trace.sha256}" for trace in kept)
     counts = np.bincount(labels)
     few = int(counts.argmin())

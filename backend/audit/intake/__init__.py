@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from backend.audit.intake.chat import ChatError, is_chat, turns
+from backend.audit.intake.clock import Clock
 from backend.audit.intake.columns import as_remark, as_text, is_role, look_up, recognise
 from backend.audit.intake.decoding import arrive
 from backend.audit.intake.formats import UNITS, kind_of, records
 from backend.audit.intake.model import (
     COMMAND_LINE,
-    PROBLEM_LIMIT,
     Columns,
     Intake,
     Layout,
@@ -48,7 +48,9 @@ __all__ = [
 _LOOK = 200
 """Records whose columns come first: one that only later records have does not take a role from them."""
 _SHOWN = 500
-"""Columns that are listed; of further ones only those that have the name of a role."""
+"""Columns that are listed; of as many further ones only those that have the name of a role."""
+_NAME = 1_000
+"""Characters of a column's name; what has a longer one is no column."""
 
 
 def inspect(
@@ -82,8 +84,14 @@ def inspect(
         If it is empty, too large, of no known kind or not in that encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
-    arrived = arrive(stream, limits, encoding)
-    kind, delimiter = kind_of(stream, arrived, name, limits)
+    return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
+
+
+def _inspect(
+    stream: BinaryIO, name: str, columns: Columns | None, limits: Limits, encoding: str | None, clock: Clock
+) -> Layout:
+    arrived = arrive(stream, limits, clock, encoding)
+    kind, delimiter = kind_of(stream, arrived, name, limits, clock)
     layout = Layout(
         name=short(name, 200),
         kind=kind,
@@ -95,7 +103,7 @@ def inspect(
         packed=arrived.packed,
         delimiter=delimiter,
     )
-    fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits)
+    fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits, clock)
     mapped = columns is not None and columns.response is not None
     return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
 
@@ -109,24 +117,33 @@ def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iter
         If there are more traces or more bad places than the limits allow, or the file breaks off.
     """
     limits = limits or Limits()
-    traces = problems = 0
-    for entry in records(stream, layout, limits):
+    clock = Clock(layout.name, limits)
+    for found in _walk(stream, layout, limits, clock):
+        clock.pause()
+        yield found
+        clock.resume()
+
+
+def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Received | Problem]:
+    problems = 0
+    for entry in records(stream, layout, limits, clock):
         for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout.columns, layout.mapped, limits):
             if isinstance(found, Problem):
                 problems += 1
-                if problems > PROBLEM_LIMIT:
-                    raise AtlasError(
-                        f"More than {PROBLEM_LIMIT:,} {layout.unit}s of {layout.name} give no trace "
-                        f"(here {layout.unit} {found.place:,}: {found.reason})",
-                        "Check that the file is what you meant to give, and the mapping of its columns",
-                    )
+                if problems > limits.problems:
+                    raise _too_bad(layout, found, limits)
             else:
-                traces += 1
-                if traces > limits.traces:
+                clock.traces += 1
+                if clock.traces > limits.traces:
                     raise AtlasError(
-                        f"{layout.name} holds more than {limits.traces:,} traces", "Take a sample of them, or cut it"
+                        f"{layout.name} holds more than {limits.traces:,} traces (the last is in {layout.unit} "
+                        f"{found.place:,})",
+                        "Take a sample of them, or cut it",
                     )
+                clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
             yield found
+            del found
+        del entry  # one record may fill much of the memory, and so may the next
 
 
 def receive(
@@ -153,11 +170,12 @@ def receive(
         As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     limits = limits or Limits()
-    layout = inspect(stream, name, columns, limits, encoding)
+    clock = Clock(name, limits)
+    layout = _inspect(stream, name, columns, limits, encoding, clock)
     traces: list[Received] = []
     problems: list[Problem] = []
     characters = 0
-    for found in walk(stream, layout, limits):
+    for found in _walk(stream, layout, limits, clock):
         if isinstance(found, Problem):
             problems.append(found)
             continue
@@ -170,8 +188,9 @@ def receive(
             )
     if not traces:
         raise _nothing(layout, problems)
-    first: dict[str, int] = {}
-    duplicates = {i: at for i, trace in enumerate(traces) if (at := first.setdefault(trace.sha256, i)) != i}
+    first: dict[tuple[str | None, str], int] = {}
+    keys = ((trace.label, trace.sha256) for trace in traces)
+    duplicates = {i: at for i, key in enumerate(keys) if (at := first.setdefault(key, i)) != i}
     return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
 
 
@@ -220,20 +239,36 @@ def notes_about(
     return notes
 
 
-def _fields(stream: BinaryIO, layout: Layout, limits: Limits) -> tuple[list[str], list[str]]:
+def _fields(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> tuple[list[str], list[str]]:
     """Columns of the first records, and those that only later ones have."""
     names: dict[str, None] = {}
     early = None
-    for seen, entry in enumerate(records(stream, layout, limits)):
+    problems = 0
+    for seen, entry in enumerate(records(stream, layout, limits, clock)):
         if seen == _LOOK:
             early = len(names)
-        if not isinstance(entry, Problem):
+        if isinstance(entry, Problem):
+            problems += 1
+            if problems > limits.problems:
+                raise _too_bad(layout, entry, limits)
+        else:
             for name in entry[1]:
-                if len(names) < _SHOWN or is_role(name):
+                if len(name) <= _NAME and (len(names) < _SHOWN or (len(names) < 2 * _SHOWN and is_role(name))):
                     names[name] = None
             if layout.kind == "csv":
                 break  # every record has the columns of the header
+        del entry  # it may fill much of the memory, and so may the next
+        if seen > limits.traces + limits.problems:
+            break  # more than a walk goes through
     return list(names)[:early], list(names)[len(names) if early is None else early :]
+
+
+def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
+    return AtlasError(
+        f"More than {limits.problems:,} {layout.unit}s of {layout.name} give no trace "
+        f"(here {layout.unit} {problem.place:,}: {problem.reason})",
+        "Check that the file is what you meant to give, and the mapping of its columns",
+    )
 
 
 def _traces(

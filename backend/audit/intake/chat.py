@@ -8,13 +8,13 @@ JSON stays as it is: only where request and response are both whole bodies, writ
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from backend.audit.intake.columns import as_text
+from backend.audit.intake.json_text import parse_json
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")
@@ -212,7 +212,7 @@ def _body(value: Any, part: str) -> dict[str, Any] | None:
     if not isinstance(value, str) or value[:1] != "{":
         return None
     try:
-        inner = json.loads(value)
+        inner = parse_json(value)
     except (ValueError, RecursionError):
         return None
     return inner if isinstance(inner, dict) and (isinstance(inner.get(part), list) or "body" in inner) else None

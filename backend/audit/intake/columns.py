@@ -20,7 +20,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "prompt", "question", "instruction", "query", "input", "user", "prompt_text", "input_text", "request",
     ),
     "time": ("timestamp", "time", "created_at", "created", "date", "datetime", "requested_at", "ts"),
-    "label": ("source", "label", "model", "model_name", "model_id", "engine"),
+    "label": (
+        "source", "label", "model", "model_name", "model_id", "engine", "generator", "generator_model", "generated_by",
+        "author_model", "source_model", "response_model", "answered_by", "llm", "llm_name",
+    ),
     "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
 }  # fmt: skip
 _ROLES = frozenset(name for names in _NAMES.values() for name in names)

@@ -14,8 +14,9 @@ import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
+from backend.audit.intake.clock import Clock
 from backend.audit.intake.model import Limits, short
 from backend.errors import AtlasError
 
@@ -85,7 +86,7 @@ def encoding_given(words: str) -> str | None:
     return words.removesuffix(_GIVEN) if words.endswith(_GIVEN) else None
 
 
-def arrive(stream: BinaryIO, limits: Limits, encoding: str | None = None) -> Arrived:
+def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
     """Walk through a file once.
 
     Parameters
@@ -93,6 +94,7 @@ def arrive(stream: BinaryIO, limits: Limits, encoding: str | None = None) -> Arr
     stream : binary file
         Must be seekable.
     limits : Limits
+    clock : Clock
     encoding : str, optional
         In place of the one that would be recognised; of Parquet, which says what it is, none is needed.
 
@@ -121,7 +123,7 @@ def arrive(stream: BinaryIO, limits: Limits, encoding: str | None = None) -> Arr
     stream.seek(0)
     head = stream.read(4096)
     packed = head.startswith(_GZIP)
-    with unpacked(stream, packed) as inner:
+    with unpacked(stream, packed, clock) as inner:
         if packed:
             head = inner.read(4096)
         for magic, (what, remedy) in _REFUSED.items():
@@ -132,17 +134,17 @@ def arrive(stream: BinaryIO, limits: Limits, encoding: str | None = None) -> Arr
                 raise AtlasError("The file is a Parquet file inside a gzip file", "Unpack it first")
             return Arrived(size, digest.hexdigest(), False, "", "")
         inner.seek(0)
-        found = _recognised(inner, head, limits) if codec is None else _given(inner, codec, limits)
+        found = _recognised(inner, head, limits, clock) if codec is None else _given(inner, codec, limits, clock)
     return Arrived(size, digest.hexdigest(), packed, *found)
 
 
 @contextlib.contextmanager
-def unpacked(stream: BinaryIO, packed: bool) -> Iterator[BinaryIO]:
+def unpacked(stream: BinaryIO, packed: bool, clock: Clock) -> Iterator[BinaryIO]:
     """The file from its start, unpacked if it is a gzip file; errors of gzip become sentences."""
     stream.seek(0)
     try:
         if packed:
-            with gzip.GzipFile(fileobj=stream, mode="rb") as inner:
+            with gzip.GzipFile(fileobj=cast(Any, _Clocked(stream, clock)), mode="rb") as inner:
                 yield inner  # type: ignore[misc]
         else:
             yield stream
@@ -150,10 +152,26 @@ def unpacked(stream: BinaryIO, packed: bool) -> Iterator[BinaryIO]:
         raise AtlasError(f"The gzip file is damaged ({error})", "Make or fetch it again") from error
 
 
+class _Clocked:
+    """A packed file; a million empty gzip members are walked through within one call of ``read``."""
+
+    def __init__(self, stream: BinaryIO, clock: Clock) -> None:
+        self.seek, self._read, self._clock = stream.seek, stream.read, clock
+        self._place = 0
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._read(size)
+        self._place += len(piece)
+        self._clock.check(self._place, "byte", len(piece))
+        return piece
+
+
 @contextlib.contextmanager
-def text_of(stream: BinaryIO, packed: bool, codec: str, newline: str | None) -> Iterator[io.TextIOWrapper]:
+def text_of(
+    stream: BinaryIO, packed: bool, codec: str, newline: str | None, clock: Clock
+) -> Iterator[io.TextIOWrapper]:
     """The decoded file from its start; the stream itself stays open."""
-    with unpacked(stream, packed) as inner:
+    with unpacked(stream, packed, clock) as inner:
         wrapper = io.TextIOWrapper(inner, encoding=codec, newline=newline)
         try:
             yield wrapper
@@ -170,9 +188,9 @@ def too_large(limits: Limits) -> AtlasError:
     )
 
 
-def _given(inner: BinaryIO, codec: str, limits: Limits) -> tuple[str, str]:
+def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[str, str]:
     try:
-        _decode(inner, codec, limits)
+        _decode(inner, codec, limits, clock)
     except UnicodeError as error:
         raise AtlasError(
             f"The file cannot be read as {codec}{_where(error)}",
@@ -181,35 +199,35 @@ def _given(inner: BinaryIO, codec: str, limits: Limits) -> tuple[str, str]:
     return codec, f"{codec}{_GIVEN}"
 
 
-def _recognised(inner: BinaryIO, head: bytes, limits: Limits) -> tuple[str, str]:
+def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> tuple[str, str]:
     for mark, codec, words in _MARKS:
         if head.startswith(mark):
-            _check(inner, codec, words, limits)
+            _check(inner, codec, words, limits, clock)
             return codec, words
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
         codec = "utf-16-le" if odd > even else "utf-16-be"
-        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits)
+        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits, clock)
         return codec, "UTF-16 (no byte order mark, found by its zero bytes)"
     if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
         raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
     try:
-        _decode(inner, "utf-8", limits)
+        _decode(inner, "utf-8", limits, clock)
     except UnicodeDecodeError as error:
         guess = f"(a guess: byte {error.start + 1:,} is no UTF-8)"
     else:
         return "utf-8", "UTF-8"
     inner.seek(0)
     try:
-        _decode(inner, "cp1252", limits)  # what spreadsheets write; five of its bytes stand for nothing
+        _decode(inner, "cp1252", limits, clock)  # what spreadsheets write; five of its bytes stand for nothing
     except UnicodeDecodeError:
         return "latin-1", f"Latin-1 {guess}"
     return "cp1252", f"Windows-1252 {guess}"
 
 
-def _check(inner: BinaryIO, codec: str, words: str, limits: Limits) -> None:
+def _check(inner: BinaryIO, codec: str, words: str, limits: Limits, clock: Clock) -> None:
     try:
-        _decode(inner, codec, limits)
+        _decode(inner, codec, limits, clock)
     except UnicodeError as error:
         raise AtlasError(f"The file says that it is {words}, and is not{_where(error)}", "Save it as UTF-8") from error
 
@@ -218,7 +236,7 @@ def _where(error: UnicodeError) -> str:
     return f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
 
 
-def _decode(inner: BinaryIO, codec: str, limits: Limits) -> None:
+def _decode(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> None:
     """Decode everything once; errors count bytes from the start of the file."""
     decoder, done = codecs.getincrementaldecoder(codec)(), 0
     while piece := inner.read(PIECE):
@@ -229,6 +247,7 @@ def _decode(inner: BinaryIO, codec: str, limits: Limits) -> None:
             error.start += before
             raise
         done += len(piece)
+        clock.check(done, "byte", len(piece))
         if done > limits.unpacked:
             raise too_large(limits)
     try:

@@ -6,34 +6,43 @@ Every generator yields a record with its place, or a :class:`Problem` where a pl
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
+from backend.audit.intake.clock import Clock
 from backend.audit.intake.decoding import Arrived, text_of
+from backend.audit.intake.json_text import TooManyValuesError, parse_json
+from backend.audit.intake.lines import Line, filled_lines, table_lines
 from backend.audit.intake.model import Layout, Limits, Problem, short
 from backend.audit.intake.parquet import Record, read_parquet
-from backend.audit.intake.table import read_table, separator
+from backend.audit.intake.table import MOST_COLUMNS, read_table, separator
 from backend.errors import AtlasError
 
 DELIMITERS = ",;\t|"
 VOTERS = 20
 """Lines that decide together whether a file is one JSON object a line."""
 UNITS = {"jsonl": "line", "json": "record", "csv": "line", "parquet": "row", "text": "block"}
-_BREAK = re.compile(r"\s*-{3,}\s*")
-_SPOKEN = re.compile(r"\s*(prompt|question|user|response|answer|assistant)\s*:[ \t]*\n?", re.IGNORECASE)
+_DASHES = r"-{3,}+[^\S\n]*+(?:\n|\Z)"
+_BREAK = re.compile(rf"^[^\S\n]*+{_DASHES}(?:\s*+{_DASHES})*+", re.MULTILINE)
+_BLANK_LINES = re.compile(r"(?:[^\S\n]*+\n)*+")
+_SPOKEN = re.compile(
+    r"^[^\S\n]*+(prompt|question|user|response|answer|assistant)[^\S\n]*+:[ \t]*\n?", re.IGNORECASE | re.MULTILINE
+)
 _DOCUMENT = re.compile(r'\s*(?:\{\s*(?:["}]|\Z)|\[[\[\s]*(?:\{\s*(?:["}]|\Z)|["\]]|-?[\d.]+\s*,|\Z))')
 """The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``."""
-_START = 4_096
+_START, _HEADER = 4_096, 1_000_000
+"""Characters of a line that decide about a document, and about a table."""
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
+_LISTS = frozenset({"data", "traces", "records", "rows", "items", "logs"})
+"""Keys of a document under which its records may be."""
 _ASKS = frozenset({"prompt", "question", "user"})
 
 
-def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits) -> tuple[str, str]:
+def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
     """Find out what a file is: from its name where that says JSONL, else from its first lines.
 
     Returns
@@ -45,14 +54,21 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits) -> tu
     """
     if not arrived.codec:
         return "parquet", ""
-    with text_of(stream, arrived.packed, arrived.codec, None) as text:
-        filled = (line for line in _lines(text, _line_limit(limits)) if line is not None and line.strip())
-        first, second = (next(filled, "").lstrip("\ufeff") for _ in range(2))
-        # Only the votes are kept: a line may be long.
-        votes = [_is_object(line) for line in (first, second) if line]
-        votes += map(_is_object, itertools.islice(filled, VOTERS - 2))
+    with text_of(stream, arrived.packed, arrived.codec, "", clock) as text:
+        starts: list[str] = []
+        votes: list[bool] = []
+        first = ""
+        # Only beginnings and votes are kept: a line may be long.
+        for _, line in filled_lines(text, _line_limit(limits), limits, clock):
+            if line is not None:
+                first = first if votes else line[:_HEADER].lstrip("\ufeff")
+                starts.append(line[:_START].lstrip("\ufeff"))
+                votes.append(_is_object(line, limits))
+            del line
+            if len(votes) == VOTERS:
+                break
     ending = name.lower().removesuffix(".gz").rpartition(".")[2]
-    document = _DOCUMENT.match(f"{first[:_START]}{second[:_START]}") is not None
+    document = _DOCUMENT.match("\n".join(starts[:2])) is not None
     # Somebody may call an array .jsonl, or a damaged line come first; an object in the first line is a record.
     if votes[:1] == [True] or 2 * sum(votes) > len(votes):
         return "jsonl", ""
@@ -63,60 +79,63 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits) -> tu
     if (told := separator(first)) is not None:
         return "csv", told
     delimiter = "\t" if ending == "tsv" else max(DELIMITERS, key=first.count)
-    cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter)]
+    cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter, MOST_COLUMNS)[:MOST_COLUMNS]]
     known = {"response", "completion", "output", "answer", "prompt", "question", "generated_text", "model_output"}
-    if ending in ("csv", "tsv") or (ending not in ("txt", "md", "text") and second and known & set(cells)):
+    if ending in ("csv", "tsv") or (ending not in ("txt", "md", "text") and starts[1:] and known & set(cells)):
         return "csv", delimiter if delimiter in first else ","
     return "text", ""
 
 
-def records(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Record | Problem]:
+def records(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
     """Records of a file, in order.
 
     Raises
     ------
     AtlasError
-        If the file as a whole cannot be read.
+        If the file as a whole cannot be read, or takes too long.
     """
     if layout.kind == "parquet":
-        yield from read_parquet(stream, layout, limits)
+        yield from read_parquet(stream, layout, limits, clock)
         return
-    newline = "" if layout.kind == "csv" else None
-    with text_of(stream, layout.packed, layout.codec, newline) as text:
+    newline = "" if layout.kind in ("csv", "jsonl") else None
+    with text_of(stream, layout.packed, layout.codec, newline, clock) as text:
         if layout.kind == "jsonl":
-            yield from _jsonl(text, limits)
+            yield from _jsonl(filled_lines(text, _line_limit(limits), limits, clock), limits)
         elif layout.kind == "csv":
             most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands beside them
-            yield from read_table(_lines(text, most), layout.delimiter, most)
+            yield from read_table(table_lines(text, most, limits, clock), layout.delimiter, most)
+        elif layout.kind == "json":
+            yield from _document(text, limits, clock)
         else:
-            whole = text.read(limits.document + 1)
-            if len(whole) > limits.document:
-                raise AtlasError(
-                    f"A {'JSON document' if layout.kind == 'json' else 'pasted text'} of more than "
-                    f"{limits.document:,} characters is not read as a whole",
-                    "Write one JSON object a line (JSONL) instead",
-                )
-            yield from _document(whole) if layout.kind == "json" else _pasted(whole)
+            yield from _pasted(text, limits, clock)
 
 
-def _jsonl(text: io.TextIOWrapper, limits: Limits) -> Iterator[Record | Problem]:
-    for number, line in enumerate(_lines(text, _line_limit(limits)), start=1):
+def _jsonl(lines: Iterator[Line], limits: Limits) -> Iterator[Record | Problem]:
+    for number, line in lines:
         if line is None:
             yield Problem(number, None, f"the line is longer than {_line_limit(limits):,} characters")
-        elif line.strip():
-            try:
-                record = json.loads(line.lstrip("\ufeff").rstrip())
-            except ValueError as error:
-                yield Problem(number, _column(error), f"no JSON ({_why(error)})")
-            except RecursionError:
-                yield Problem(number, None, "no JSON (nested too deeply)")
-            else:
-                yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+            continue
+        try:
+            record = parse_json(line.lstrip("\ufeff").rstrip(), limits.values)
+        except TooManyValuesError as error:
+            yield Problem(number, None, str(error))
+        except ValueError as error:
+            yield Problem(number, _column(error), f"no JSON ({_why(error)})")
+        except RecursionError:
+            yield Problem(number, None, "no JSON (nested too deeply)")
+        else:
+            del line  # it may be as large as the record
+            yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+            del record
 
 
-def _document(text: str) -> Iterator[Record | Problem]:
+def _document(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
     try:
-        document = json.loads(text.lstrip("\ufeff"))
+        document = parse_json(_whole(text, "JSON document", limits).lstrip("\ufeff"), limits.values)
+    except TooManyValuesError as error:
+        raise AtlasError(
+            "The JSON document holds too many values to be read as a whole", "Write one JSON object a line (JSONL)"
+        ) from error
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}, " if isinstance(error, json.JSONDecodeError) else ""
         raise AtlasError(
@@ -124,50 +143,54 @@ def _document(text: str) -> Iterator[Record | Problem]:
             "Export it again, or write one JSON object a line (JSONL)",
         ) from error
     if isinstance(document, dict):
-        inner = [v for k, v in document.items() if k in ("data", "traces", "records", "rows", "items", "logs")]
+        inner = [v for k, v in document.items() if k in _LISTS]
         document = inner[0] if inner and isinstance(inner[0], list) else [document]
     for number, record in enumerate(document, start=1):
+        clock.check(number, "record")
         yield (number, record) if isinstance(record, dict) else _no_object(number, record)
 
 
-def _pasted(text: str) -> Iterator[Record | Problem]:
+def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
     """Blocks between lines of dashes; in a block, 'Prompt:' and 'Response:' at the start of a line say who speaks."""
-    blocks: list[list[str]] = [[]]
-    for line in text.split("\n"):
-        if _BREAK.fullmatch(line):
-            blocks.append([])
-        else:
-            blocks[-1].append(line)
-    for number, lines in enumerate((b for b in blocks if any(line.strip() for line in b)), start=1):
-        yield number, _spoken(lines)
+    whole = _whole(text, "pasted text", limits)
+    most = 5 * limits.characters
+    number = start = 0
+    while start < len(whole):
+        mark = _BREAK.search(whole, start)
+        end, following = mark.span() if mark else (len(whole), len(whole))
+        blank = _BLANK_LINES.match(whole, start, end)
+        block = slice(start if blank is None else blank.end(), end)
+        start = following
+        clock.check(number, "block", end - start)
+        if block.stop - block.start > most:
+            number += 1
+            yield Problem(number, None, f"the block is longer than {most:,} characters")
+        elif (said := whole[block]).strip():
+            number += 1
+            yield number, _spoken(said)
 
 
-def _spoken(lines: Sequence[str]) -> dict[str, Any]:
-    parts: dict[str, list[str]] = {}
-    current: str | None = None
-    for line in lines:
-        label = _SPOKEN.match(line)
-        role = None if label is None else ("prompt" if label[1].lower() in _ASKS else "response")
-        # The first response ends the labels: what it contains is its own.
-        if label is not None and role is not None and current != "response" and (current or not parts):
-            current = role
-            parts[role] = [line[label.end() :]]
-        else:
-            current = current or "response"
-            parts.setdefault(current, []).append(line)
-    return {role: "\n".join(said).strip("\n") for role, said in parts.items()}
+def _spoken(block: str) -> dict[str, Any]:
+    """Prompt and response of a block; the first response ends the labels, because what it contains is its own."""
+    label, prompt = _SPOKEN.match(block), None
+    while label is not None and label[1].lower() in _ASKS:
+        start = label.end()
+        label = _SPOKEN.search(block, start)
+        prompt = block[start : label.start() if label else len(block)].strip("\n")
+    parts = {} if prompt is None else {"prompt": prompt}
+    if label is not None or prompt is None:
+        parts["response"] = block[label.end() if label else 0 :].strip("\n")
+    return parts
 
 
-def _lines(text: io.TextIOWrapper, limit: int) -> Iterator[str | None]:
-    """Lines with their ends; None for one that is too long, of which only a piece is ever in memory."""
-    while line := text.readline(limit):
-        if len(line) < limit or line.endswith(("\n", "\r")):
-            yield line
-            continue
-        while piece := text.readline(limit):
-            if piece.endswith(("\n", "\r")):
-                break
-        yield None
+def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:
+    whole = text.read(limits.document + 1)
+    if len(whole) > limits.document:
+        raise AtlasError(
+            f"A {what} of more than {limits.document:,} characters is not read as a whole",
+            "Write one JSON object a line (JSONL) instead",
+        )
+    return whole
 
 
 def _line_limit(limits: Limits) -> int:
@@ -175,11 +198,13 @@ def _line_limit(limits: Limits) -> int:
     return 25 * limits.characters
 
 
-def _is_object(line: str) -> bool:
-    if line.lstrip("\ufeff \t")[:1] != "{":
+def _is_object(line: str, limits: Limits) -> bool:
+    if line[:_START].lstrip("\ufeff \t")[:1] != "{":
         return False
     try:
-        return isinstance(json.loads(line.lstrip("\ufeff")), dict)
+        return isinstance(parse_json(line.lstrip("\ufeff"), limits.values), dict)
+    except TooManyValuesError:
+        return True
     except (ValueError, RecursionError):
         return False
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from backend.traces import Trace
 
-PROBLEM_LIMIT = 10_000
-"""Bad places after which a file is refused: it is something else then."""
 REMARK = 64
 """Characters of a time, label or name up to which it is one, and no text of a trace."""
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Classes of characters that move a cursor, turn the direction of reading, or end a line."""
 
@@ -39,6 +38,14 @@ class Limits:
         Of one prompt or one response.
     text : int
         Characters of all traces that are kept at a time.
+    problems : int
+        Bad places after which a file is refused: it is something else then.
+    lines : int
+        That are not blank.
+    values : int
+        Bytes that the values of one JSON text may take, by estimate.
+    seconds : float
+        Computing time of one reading of the file.
     """
 
     bytes: int = 25_000_000
@@ -47,10 +54,21 @@ class Limits:
     traces: int = 100_000
     characters: int = 1_000_000
     text: int = 50_000_000
+    problems: int = 10_000
+    lines: int = 5_000_000
+    values: int = 250_000_000
+    seconds: float = 5.0
 
 
 COMMAND_LINE = Limits(
-    bytes=200_000_000_000, unpacked=1_000_000_000_000, document=250_000_000, characters=4_000_000, text=2_000_000_000
+    bytes=200_000_000_000,
+    unpacked=1_000_000_000_000,
+    document=250_000_000,
+    characters=4_000_000,
+    text=2_000_000_000,
+    lines=10_000_000_000,
+    values=2_500_000_000,
+    seconds=3_600.0,
 )
 """Limits for files that lie on the machine and are walked through line by line."""
 
@@ -186,7 +204,7 @@ class Intake:
     problems : tuple of Problem
         Every bad place.
     duplicates : mapping of int to int
-        Index of a trace to the index of the first one with the same prompt and response.
+        Index of a trace to the index of the first one with the same label, prompt and response.
     notes : tuple of str
         Sentences a person should read before anything runs.
     """
@@ -200,7 +218,7 @@ class Intake:
 
 def trace_hash(prompt: str, response: str) -> str:
     """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
-    return hashlib.sha256(json.dumps([prompt, response], separators=(",", ":")).encode("ascii")).hexdigest()
+    return hashlib.sha256(_COMPACT.encode([prompt, response]).encode("ascii")).hexdigest()
 
 
 def whole(text: str) -> str:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.audit.intake.chat import KEYS
+from backend.audit.intake.clock import Clock
 from backend.audit.intake.decoding import PIECE, too_large
 from backend.audit.intake.model import Layout, Limits, Problem, short
 from backend.audit.intake.pages import chunks_of, footer_length, pages_of
@@ -53,7 +54,7 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
     return names
 
 
-def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Record | Problem]:
+def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
     """Records of a Parquet file: of every row the columns that the layout maps, and those of a chat log.
 
     Raises
@@ -73,6 +74,7 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[R
             largest = 1
             for leaf in leaves:
                 for size, page in _sizes(stream, file.schema.column(leaf), *chunks[leaf]):
+                    clock.check(number + 1, "row")
                     unpacked += size
                     largest = max(largest, page)
                     if unpacked > limits.unpacked:
@@ -83,10 +85,12 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[R
             rows = min(ROWS, max(1, BATCH // largest))
             for batch in file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
                 decoded += (weight := sum(map(_weight, batch.columns)))
+                clock.check(number + 1, "row", weight)
                 if decoded > SPREAD * limits.unpacked:
                     raise too_large(limits)
                 for record in batch.to_pylist() if weight <= BATCH else _one_by_one(batch, most):
                     number += 1
+                    clock.check(number, "row")
                     if record is None:
                         yield Problem(number, None, f"the row is longer than {most:,} bytes")
                     else:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from backend.audit.intake.lines import Line
 from backend.audit.intake.model import COMMAND_LINE, Problem, short
 from backend.errors import AtlasError
 
@@ -21,6 +22,11 @@ RUN = 10
 MOST_COLUMNS = 2_000
 MOST_LOST = 100_000
 """Lost lines after which a file is refused: it is something else then."""
+MOST_LINES = 100_000
+"""Lines of one row."""
+MOST_CELLS = 10_000
+"""Cells of a row that are told apart."""
+_QUOTED = re.compile(r'"[^"]*+"?')
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
 
@@ -48,15 +54,13 @@ def check_names(names: Sequence[str]) -> None:
             raise AtlasError(f"Two columns are named '{short(name)}'", "Give every column its own name")
 
 
-def read_table(
-    lines: Iterator[str | None], delimiter: str, limit: int
-) -> Iterator[tuple[int, dict[str, str]] | Problem]:
+def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tuple[int, dict[str, str]] | Problem]:
     """Records of a CSV file, each with the line that it begins in.
 
     Parameters
     ----------
-    lines : iterator of str or None
-        With their ends; None for one that is too long.
+    lines : iterator of (int, str or None)
+        See :func:`backend.audit.intake.lines.table_lines`.
     delimiter : str
         One character.
     limit : int
@@ -88,8 +92,8 @@ def read_table(
                 loss, kept = None, []
         else:
             loss = loss or _Loss(row.first, misfit, delimiter)
-            first, *rest = row.numbered
-            gone = [*(line for good in kept for line in good.numbered), first]
+            first, *rest = row.lines
+            gone = [*(line for good in kept for line in good.lines), first]
             loss.add(gone)
             reader.read_again(rest)
             kept = []
@@ -100,26 +104,25 @@ def read_table(
                     "Write it again, with every quote within a cell doubled",
                 )
     if loss is not None:
-        loss.add([line for good in kept for line in good.numbered])
+        loss.add([line for good in kept for line in good.lines])
         yield loss.problem()
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row: the number of its first line, its lines, its cells, and what is wrong where they cannot be read."""
+    """A row: its lines, its cells, and what is wrong where they cannot be read."""
 
-    first: int
-    lines: list[str | None]
+    lines: list[Line]
     cells: list[str]
     wrong: str = ""
 
     @property
-    def numbered(self) -> list[tuple[int, str | None]]:
-        return list(enumerate(self.lines, start=self.first))
+    def first(self) -> int:
+        return self.lines[0][0]
 
     @property
     def size(self) -> int:
-        return sum(len(line or "") for line in self.lines)
+        return sum(len(line or "") for _, line in self.lines)
 
 
 @dataclass
@@ -160,9 +163,9 @@ class _Reader:
     no line between begins one that is not closed.
     """
 
-    def __init__(self, lines: Iterator[str | None], delimiter: str, limit: int) -> None:
-        self._source = enumerate(lines, start=1)
-        self._again: deque[tuple[int, str | None]] = deque()
+    def __init__(self, lines: Iterator[Line], delimiter: str, limit: int) -> None:
+        self._source = lines
+        self._again: deque[Line] = deque()
         self._delimiter, self._limit = delimiter, limit
         cell = rf'(?:"(?:[^"]++|"")*+"|[^"\r\n{re.escape(delimiter)}]*+)'
         self._clean = re.compile(rf"{cell}(?:{re.escape(delimiter)}{cell})*+[\r\n]*")
@@ -172,38 +175,48 @@ class _Reader:
         taken = self._take()
         if taken is None:
             return None
-        first, line = taken
+        line = taken[1]
         too_long = f"the row is longer than {self._limit:,} characters"
         if line is None:
-            return _Row(first, [None], [], too_long)
-        lines = [line]
+            return _Row([taken], [], too_long)
+        if not line.strip("\r\n"):
+            return _Row([taken], [])
+        lines = [taken]
         cells, wrong = self._parse(lines)
         open_, size = bool(wrong) and line.count('"') % 2 == 1, len(line)
         while open_ and (taken := self._take()) is not None:
             line = taken[1]
+            lines.append(taken)
             size += self._limit if line is None else len(line)
             if line is None or size > self._limit:
-                return _Row(first, [*lines, line], [], too_long)
-            lines.append(line)
+                return _Row(lines, [], too_long)
+            if len(lines) > MOST_LINES:
+                return _Row(lines, [], f"the row has more than {MOST_LINES:,} lines")
             if line.count('"') % 2:
                 cells, wrong = self._parse(lines)
                 open_ = False
-        return _Row(first, [*lines], cells, wrong)
+        return _Row(lines, cells, wrong)
 
-    def read_again(self, lines: Sequence[tuple[int, str | None]]) -> None:
+    def read_again(self, lines: Sequence[Line]) -> None:
         """Put lines back."""
         self._again.extendleft(reversed(lines))
 
     def is_clean(self, row: _Row) -> bool:
         """Whether every quote of a row stands at the border of a cell."""
-        return self._clean.fullmatch("".join(line or "" for line in row.lines)) is not None
+        return self._clean.fullmatch("".join(line or "" for _, line in row.lines)) is not None
 
-    def _take(self) -> tuple[int, str | None] | None:
+    def _take(self) -> Line | None:
         return self._again.popleft() if self._again else next(self._source, None)
 
-    def _parse(self, lines: list[str]) -> tuple[list[str], str]:
+    def _parse(self, lines: Sequence[Line]) -> tuple[list[str], str]:
+        texts = [line or "" for _, line in lines]
+        # A reader makes all cells at once, and a line of commas has millions.
+        if sum(map(len, texts)) > MOST_CELLS:
+            outside = _QUOTED.sub("", "".join(texts))
+            if outside.count(self._delimiter) > MOST_CELLS:
+                return [""] * (MOST_CELLS + 1), ""
         try:
-            rows = list(csv.reader(lines, delimiter=self._delimiter, strict=True))
+            rows = list(csv.reader(texts, delimiter=self._delimiter, strict=True))
         except csv.Error as error:
             return [], f"no CSV ({error})"
         return (rows[0], "") if len(rows) == 1 else ([], "no CSV (a quote within a cell)")
@@ -211,14 +224,18 @@ class _Reader:
 
 def _header(reader: _Reader) -> tuple[int, list[str]]:
     """Cells of a row, and their names without the empty ones at the end."""
-    row = reader.row()
-    while row is not None and (not (row.cells or row.wrong) or _is_separator(row)):
-        row = reader.row()
+    row = _filled(reader)
+    if row is not None and _is_separator(row):
+        row = _filled(reader)
     if row is None:
         return 0, []
     if row.wrong:
         raise AtlasError(
             f"The header cannot be read (line {row.first:,}: {row.wrong})", "Check the quotes in the names of columns"
+        )
+    if len(row.cells) > MOST_CELLS:
+        raise AtlasError(
+            f"The header (line {row.first:,}) has more than {MOST_CELLS:,} cells", "Check what separates its columns"
         )
     names = [cell.strip().lstrip("\ufeff") for cell in row.cells]
     width = len(names)
@@ -228,12 +245,21 @@ def _header(reader: _Reader) -> tuple[int, list[str]]:
     return width, names
 
 
+def _filled(reader: _Reader) -> _Row | None:
+    """The next row that is not blank."""
+    row = reader.row()
+    while row is not None and not (row.cells or row.wrong):
+        row = reader.row()
+    return row
+
+
 def _is_separator(row: _Row) -> bool:
-    return len(row.lines) == 1 and separator(row.lines[0] or "") is not None
+    return len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None
 
 
 def _misfit(row: _Row, width: int, names: Sequence[str]) -> str:
     """Why a row has not the cells of the header; empty where it has."""
     if len(row.cells) != width:
-        return f"{len(row.cells)} cells where the header has {width}"
+        many = f"more than {MOST_CELLS:,}" if len(row.cells) > MOST_CELLS else str(len(row.cells))
+        return f"{many} cells where the header has {width}"
     return "a cell has no name in the header" if any(row.cells[len(names) :]) else ""
