@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from http import HTTPStatus
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, drift, health, numbers, openapi, preview, problems, sites
+from atlas.api import access, admission, attribution, drift, health, numbers, openapi, preview, problems, sites
 from atlas.api.access import authorised
 from atlas.data import Questions
 from backend.audit.service import Service
@@ -31,6 +32,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     """
     server.extensions["attribution"] = service
     sites.install(server)
+    server.before_request(lambda: admission.check_length(request))
     health.add_health(server, asked)
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
     waiters = threading.BoundedSemaphore(attribution.WAITERS)
@@ -47,3 +49,8 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     def only_who_may() -> None:
         if problems.inside() and request.endpoint not in OPEN and not authorised(request):
             abort(401, "The request has no valid token. Send it as: Authorization: Bearer TOKEN.")
+
+    @server.before_request
+    def only_where_uploads_are_taken() -> None:
+        if request.method == "POST" and request.path in admission.TRACES and (address := access.exposed()):
+            raise problems.RefusedError(HTTPStatus.FORBIDDEN, f"{access.public_words(address)}.")
