@@ -24,6 +24,7 @@ from dash import Dash
 from flask import Response, g, request
 
 from atlas import logs
+from atlas.api.access import authorised, guarded
 from atlas.api.admission import CALLBACK
 from atlas.api.bodies import JSON, LARGE, read_json, turn
 from atlas.api.problems import RefusedError, answer
@@ -40,6 +41,8 @@ _MALFORMED = itertools.count(1)
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
 OPENED = ".._pages_content.children..._pages_store.data.."
 """Outputs of Dash's own callback that lays out the page of a link."""
+TOKEN_GIVEN = "..attr-token-said.children"
+"""First output of the callback that takes the token."""
 
 
 def pure(callback: F) -> F:
@@ -118,6 +121,10 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
             g.turn = place  # until the request ends: what it holds stays in memory so long
         told = _callback_body(app)
         output = told["output"]
+        if is_sealed(asked):
+            if output != OPENED and not output.startswith(TOKEN_GIVEN):
+                raise RefusedError(HTTPStatus.UNAUTHORIZED, "This atlas asks for a token.", "Give it in the page.")
+            return None
         if (request.content_length or 0) > LONGEST_REQUEST:
             return None
         callback = app.callback_map[output].get("callback")
@@ -151,6 +158,11 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
             headers = tuple((name, response.headers[name]) for name in HEADERS if name in response.headers)
             held.keep(key, Answer(response.get_data(), headers))
         return response
+
+
+def is_sealed(asked: Questions) -> bool:
+    """Whether the visitor may see nothing: a token is set that they have not given, and not all sources are public."""
+    return guarded() and not authorised(request) and asked.problem() is None and asked.holds_own_sources()
 
 
 def _callback_body(app: Dash) -> dict[str, Any]:

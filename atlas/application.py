@@ -116,8 +116,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     cached = Cache(
         app.server,
         config={
-            "CACHE_TYPE": "FileSystemCache",
-            "CACHE_DIR": str(cache or cache_folder() / "web-answers"),
+            "CACHE_TYPE": "atlas.cache.TableCache",
+            "CACHE_DIR": str(cache or cache_folder() / "web-tables"),
             "CACHE_THRESHOLD": 5_000,
         },
     )
@@ -137,13 +137,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             **({"path_template": page.path} if "<" in page.path else {"path": page.path}),
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
-            layout=_guarded(page.layout),
+            layout=_guarded(page.layout, asked),
             order=order,
         )
         page.register(app)
     dash.register_page("not_found_404", title="No such page · Provenance Atlas", layout=shell.nowhere)
     shell.register(app, PAGES)
-    app.layout = lambda: shell.frame(asked, PAGES)
+    app.layout = lambda: shell.frame(asked, PAGES, service.damaged(), sealed=answers.is_sealed(asked))
     _only_own_paths(app)
     first = _first()
     app.index_string = _index(first)
@@ -178,12 +178,18 @@ def _only_own_paths(app: Dash) -> None:
         return response
 
 
-def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
-    """A layout that shows a sentence where it would fail; the router would leave the old page standing."""
+def _guarded(layout: Callable[..., Component], asked: Questions) -> Callable[..., Component]:
+    """A layout that shows a sentence where it would fail; the router would leave the old page standing.
+
+    Somebody who may see nothing gets the field for the token in place of every page.
+    """
 
     @functools.wraps(layout)
     def safe(**query: str) -> Component:
         try:
+            if answers.is_sealed(asked):
+                answers.refuse()
+                return html.Div(attribute.token_field(), className="column")
             return layout(**query)
         except AtlasError as error:
             answers.refuse()

@@ -10,7 +10,7 @@ import socket
 import time
 from collections import Counter
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import waitress
@@ -36,7 +36,7 @@ LINGER = 64 * 2**20
 """Bytes that are thrown away after a refusal; then the line is cut."""
 
 
-class Refusal(Error):
+class Refusal(Error):  # noqa: N818, as waitress calls its answers
     """A refusal in the words of the application."""
 
     def __init__(self, error: RefusedError) -> None:
@@ -54,7 +54,7 @@ class Parser(HTTPRequestParser):
 
     address: str | None = None
     most = admission.SMALL
-    arriving: WeakSet[Parser] = WeakSet()
+    arriving: ClassVar[WeakSet[Parser]] = WeakSet()
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)

@@ -20,7 +20,7 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 
 
 def install(server: Flask, asked: Questions, service: Service) -> None:
-    """Answer ``/health`` and everything below ``/api``; to be called before anything else that answers requests.
+    """Answer ``/health``, ``/ready`` and everything below ``/api``; called before what else answers requests.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     server.extensions["attribution"] = service
     sites.install(server)
     server.before_request(lambda: admission.check_length(request))
-    health.add_health(server, asked)
+    health.add_health(server, asked, service)
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
     waiters = threading.BoundedSemaphore(attribution.WAITERS)
     attribution.add(routes, service, waiters)

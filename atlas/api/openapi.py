@@ -10,9 +10,9 @@ from pydantic.json_schema import models_json_schema
 
 from atlas.api.admission import FILE
 from atlas.api.attribution import STREAM
+from atlas.api.bodies import JSON
 from atlas.api.numbers import MOST_ROWS, TOP
 from atlas.api.problems import CONTENT
-from atlas.api.bodies import JSON
 from atlas.api.requests import FORM, IN_JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__

@@ -95,6 +95,10 @@ class Sessions:
         """Ecosystems that are enrolled here, by name; new files are seen without a restart."""
         return self._ecosystems.all()
 
+    def damaged(self) -> list[AtlasError]:
+        """Enrolments that could not be read when they were last needed."""
+        return list(self._ecosystems.damaged().values())
+
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
@@ -265,8 +269,9 @@ class Sessions:
             logging.getLogger(__name__).warning("Stopping after the batch that is read, in %.0f s at most", seconds)
             until = time.monotonic() + seconds
             for job in running:
-                with job.changed:
-                    job.changed.wait_for(lambda job=job: job.state in ENDED, timeout=max(0.0, until - time.monotonic()))
+                while job.state not in ENDED and (left := until - time.monotonic()) > 0:
+                    with job.changed:
+                        job.changed.wait(left)
         if live:
             logging.getLogger(__name__).warning("%d audits were ended because the server is stopped", len(live))
         self.uploads.sweep_unowned()

@@ -135,7 +135,7 @@ def register(app: Dash) -> None:
         if not right:
             return "This is not the token.", ""
         access.admit(ctx.response)
-        return "Welcome. You can give traces now.", ""
+        return "Welcome. You can give traces now; reload the page if it is empty.", ""
 
     intake.register(app)
     question.register(app)

@@ -20,6 +20,7 @@ from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
 from atlas.api import access
+from backend.audit.ecosystems import Ecosystem
 from backend.audit.service import Service
 from backend.errors import AtlasError
 
@@ -32,6 +33,11 @@ def service() -> Service:
     """The service of the server that handles this request."""
     found: Service = current_app.extensions["attribution"]
     return found
+
+
+def ecosystems() -> list[Ecosystem]:
+    """Ecosystems as the visitor may know them: none before a token that is asked for."""
+    return service().ecosystems() if access.authorised(request) else []
 
 
 def session() -> str:
