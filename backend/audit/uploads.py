@@ -250,7 +250,8 @@ class Uploads:
 
     def forget(self, session: str) -> None:
         """Delete all that a session holds."""
-        shutil.rmtree(self.place(session), ignore_errors=True)
+        with self._lock:  # never while one of its files is being written
+            shutil.rmtree(self.place(session), ignore_errors=True)
 
     def sweep(self, now: float | None = None) -> None:
         """Delete every file that is older than its lifetime or dated in the future, and folders that are empty then."""
