@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -210,8 +211,12 @@ def line(api: tuple[FlaskClient, Service], monkeypatch: pytest.MonkeyPatch) -> I
 
     monkeypatch.setattr(TcpWSGIServer, "channel_class", listener.Channel)
     server = waitress.create_server(api[0].application, host="127.0.0.1", port=0, threads=4, channel_timeout=5)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
+
+    def run() -> None:
+        with contextlib.suppress(OSError):  # its socket is closed under it
+            server.run()
+
+    threading.Thread(target=run, daemon=True).start()
     yield int(server.effective_port)
     server.close()
 
