@@ -37,6 +37,7 @@ LIMIT = 96 * 2**20
 LONGEST_REQUEST = 64 * 2**10
 PAGE_VALUES = 250_000
 """Commas, colons and brackets of a callback's body."""
+PAGE_WIDE = 20_000_000
 _MALFORMED = itertools.count(1)
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
 OPENED = ".._pages_content.children..._pages_store.data.."
@@ -170,7 +171,7 @@ def _callback_body(app: Dash) -> dict[str, Any]:
 
     Dash trusts the shape of a body, and fails somewhere inside where it is another one.
     """
-    told = read_json(request, PAGE_VALUES) if request.mimetype == JSON else None
+    told = read_json(request, PAGE_VALUES, PAGE_WIDE) if request.mimetype == JSON else None
     output = told.get("output") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(output, str) or output not in app.callback_map:
         raise malformed("no callback")

@@ -53,6 +53,7 @@ class Parser(HTTPRequestParser):
     """A request whose first lines decide whether its body is taken."""
 
     address: str | None = None
+    refusal: Refusal | None = None
     most = admission.SMALL
     arriving: ClassVar[WeakSet[Parser]] = WeakSet()
 
@@ -69,10 +70,10 @@ class Parser(HTTPRequestParser):
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
-        if self.chunked and self.body_bytes_received > self.most and not isinstance(self.error, Refusal):
+        if self.chunked and self.body_bytes_received > self.most and self.refusal is None:
             self._refuse(RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {self.most:,} bytes are taken."))
-        if isinstance(self.error, Refusal):
-            self.completed = True
+        if self.refusal is not None:
+            self.error, self.completed = self.refusal, True
             return len(data)
         return consumed
 
@@ -83,7 +84,7 @@ class Parser(HTTPRequestParser):
         self.arriving.add(self)
 
     def _refuse(self, error: RefusedError) -> None:
-        self.error, self.expect_continue, self.connection_close = Refusal(error), False, True
+        self.refusal, self.expect_continue, self.connection_close = Refusal(error), False, True
 
     def _environ(self) -> dict[str, Any]:
         names = {"CONTENT_LENGTH": "CONTENT_LENGTH", "CONTENT_TYPE": "CONTENT_TYPE"}
@@ -114,7 +115,7 @@ class Channel(HTTPChannel):
 
     def received(self, data: bytes) -> bool:
         taken: bool = super().received(data)
-        self.refused = self.refused or any(isinstance(one.error, Refusal) for one in self.requests)
+        self.refused = self.refused or any(one.refusal is not None for one in self.requests)
         return taken
 
     def readable(self) -> bool:

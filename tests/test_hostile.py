@@ -139,6 +139,17 @@ def test_a_body_of_millions_of_values_is_not_parsed(api: tuple[FlaskClient, Serv
     assert longest[0] < 1.0
 
 
+@pytest.mark.parametrize("text", ["\\ud83d\\ude80", "🚀"])
+def test_a_body_that_grows_fourfold_is_not_parsed(api: tuple[FlaskClient, Service], text: str) -> None:
+    client, _ = api
+    for place in (0, bodies.BLOCK - 25, 8_000_000):
+        long = "x" * place + text + "x" * (8_000_000 - place)
+        raw = f'{{"traces":[{{"response":"{long}"}}]}}'.encode()
+        answer = client.post("/api/attribute", data=raw, content_type="application/json")
+        assert answer.status_code == 413 and "U+FFFF" in answer.get_json(force=True)["detail"]
+    assert not bodies.is_wide("é中\\u4e2d\\u00e9".encode())
+
+
 def test_bodies_are_limited_by_route_and_type(api: tuple[FlaskClient, Service], pages: FlaskClient) -> None:
     client, _ = api
     big = b"x" * (admission.SMALL + 1)
@@ -247,9 +258,11 @@ def test_a_body_without_the_token_is_refused_before_it_is_read(line: int, monkey
 
 def test_whoever_sends_too_much_reads_why(line: int) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", line, timeout=PATIENCE)
-    connection.request("POST", "/api/attribute", b"x" * 30_000_000, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    assert answer.status == 413 and "command line" in json.loads(answer.read())["remedy"]
+    for size in (30_000_000, 60_000_000):
+        connection.request("POST", "/api/attribute", b"x" * size, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 413 and "command line" in json.loads(answer.read())["remedy"]
+        connection.close()
     connection = http.client.HTTPConnection("127.0.0.1", line, timeout=PATIENCE)
     chunks = iter([b"x" * 50_000] * 40)
     connection.request("POST", "/api/session", chunks, {"Content-Type": "application/json"}, encode_chunked=True)

@@ -9,8 +9,10 @@ from flask import Blueprint, Flask, abort, request
 
 from atlas.api import access, admission, attribution, drift, health, numbers, openapi, preview, problems, sites
 from atlas.api.access import authorised
+from atlas.api.bodies import LARGE
 from atlas.data import Questions
 from backend.audit.service import Service
+from backend.audit.uploads import release_memory
 
 __all__ = ["authorised", "install"]
 
@@ -34,6 +36,12 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     sites.install(server)
     server.before_request(lambda: admission.check_length(request))
     health.add_health(server, asked, service)
+
+    @server.teardown_request
+    def give_back(_: BaseException | None) -> None:
+        if (request.content_length or 0) > LARGE:
+            release_memory()
+
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
     waiters = threading.BoundedSemaphore(attribution.WAITERS)
     attribution.add(routes, service, waiters)

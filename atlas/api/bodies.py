@@ -7,6 +7,7 @@ first. Whoever comes while others wait already gets 429.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -26,8 +27,11 @@ LARGE = 2**20
 """Bytes from which bodies are read one at a time."""
 VALUES = 1_250_000
 """Commas, colons and brackets of a JSON body: 100,000 traces with all their fields."""
+WIDE = 8_000_000
+"""Bytes of a JSON body with characters beyond U+FFFF: each of its texts may take four bytes a character."""
 DEPTH = 200
 BLOCK = 2**20
+_WIDE = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
 turns = Turns(places=1, waiting=2, seconds=10)
 
 
@@ -47,7 +51,7 @@ def turn(request: Request) -> Iterator[None]:
         yield
 
 
-def read_json(request: Request, values: int = VALUES) -> Any:
+def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
     """The JSON body of a request; surrogate pairs become their character.
 
     Raises
@@ -64,6 +68,12 @@ def read_json(request: Request, values: int = VALUES) -> Any:
             raise RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"The body holds more than {values:,} values.",
+                "Send the traces as a file in a form, or fewer at a time.",
+            )
+        if len(raw) > wide and is_wide(raw):
+            raise RefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The body has {len(raw):,} bytes and characters beyond U+FFFF, with which {wide:,} are taken.",
                 "Send the traces as a file in a form, or fewer at a time.",
             )
     try:
@@ -103,6 +113,11 @@ def measure(raw: bytes) -> tuple[int, int]:
             deepest = max(deepest, depth + int(steps.max()))
             depth += int(steps[-1])
     return count, deepest
+
+
+def is_wide(raw: bytes) -> bool:
+    """Whether a JSON text holds characters beyond U+FFFF, as they are or escaped."""
+    return any(_WIDE.search(raw, start, start + BLOCK + 4) for start in range(0, len(raw), BLOCK))
 
 
 def no_number(constant: str) -> Any:

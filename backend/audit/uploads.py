@@ -7,6 +7,7 @@ finds it. Everything is deleted when its session ends, and 24 hours after it was
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -16,6 +17,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 import weakref
@@ -100,9 +102,17 @@ class Turns:
                 if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
                     raise BusyError(busy, "Try again in a minute")
                 end.callback(places.release)
+            end.callback(release_memory)
             yield
 
 
+def release_memory() -> None:
+    """Give freed memory back to the system, which the allocator of Linux would keep after a large body."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 parsing = Turns(places=2, waiting=2, seconds=20)
 """Files that are read whole at a time, for a preview or before a job is queued."""
 
