@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ environment variables:
   ATLAS_PORT     at which port (default: 8050)
   ATLAS_HOSTS    names by which the server may be called, comma separated
   ATLAS_TOKEN    bearer token that uploads and the REST interface ask for
+  ATLAS_OPEN     1 lets strangers upload where there is no token
   ATLAS_PROXY    1 believes the X-Forwarded headers of one reverse proxy
   ATLAS_DATA     folder of the published generation (default: data/)
   ATLAS_CACHE    folder of weights, fingerprints and uploads (default: in the user's cache folder)
@@ -44,9 +47,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 @functools.cache
 def application() -> Dash:
     """The atlas; imported when it is asked for, so that help needs no second."""
+    from atlas import logs
     from atlas.application import create_application
 
-    return create_application()
+    logs.configure()
+    made = create_application()
+    atexit.register(made.server.extensions["attribution"].close)
+    return made
 
 
 def __getattr__(name: str) -> Any:
@@ -64,24 +71,17 @@ def main() -> None:
     host, port = options.host, options.port
     if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
         sys.exit(f"Error: '{port}' is no port. Give ATLAS_PORT or --port a number from 1 to 65535.")
-    import waitress
-
-    from atlas.api import sites
-    from atlas.application import UPLOAD_LIMIT, behind_proxy
+    from atlas import listener
+    from atlas.api import access, sites
 
     server = application().server
-    server.config[sites.NEAR] = sites.is_near(host)
+    server.config[sites.ADDRESS] = host
     print(f"The atlas is open at http://{host}:{port}", flush=True)
+    if not sites.is_near(host) and not access.guarded():
+        print(f"Warning: {access.public_words(host)}", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        waitress.serve(
-            server,
-            host=host,
-            port=int(port),
-            threads=8,
-            # So much is still read, in order to say in words that it is too much; then the line is cut.
-            max_request_body_size=4 * UPLOAD_LIMIT,
-            clear_untrusted_proxy_headers=not behind_proxy(),
-        )
+        listener.serve(server, host, int(port), proxied=sites.behind_proxy())
     except OSError as error:
         sys.exit(f"Error: {host}:{port} cannot be listened to ({error.strerror}). Give another host or port.")
 

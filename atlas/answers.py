@@ -7,17 +7,27 @@ of more, such as whose session this is, says so with :func:`refuse`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
+import itertools
+import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from dash import Dash
-from flask import Response, abort, g, request
+from flask import Response, g, request
 
+from atlas import logs
+from atlas.api.access import authorised, guarded
+from atlas.api.admission import CALLBACK
+from atlas.api.bodies import JSON, LARGE, read_json, turn
+from atlas.api.problems import RefusedError, answer
 from atlas.data import Questions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,9 +35,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 LIMIT = 96 * 2**20
 """Bytes of answers in memory; the least recently sent go first."""
 LONGEST_REQUEST = 64 * 2**10
+PAGE_VALUES = 250_000
+"""Commas, colons and brackets of a callback's body."""
+PAGE_WIDE = 20_000_000
+_MALFORMED = itertools.count(1)
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
 OPENED = ".._pages_content.children..._pages_store.data.."
 """Outputs of Dash's own callback that lays out the page of a link."""
+TOKEN_GIVEN = "..attr-token-said.children"
+"""First output of the callback that takes the token."""
 
 
 def pure(callback: F) -> F:
@@ -98,25 +114,43 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
     @app.server.before_request
     def recall() -> Response | None:
         g.answer_key = g.refused = None
-        if request.method != "POST" or not request.path.endswith("/_dash-update-component"):
+        if request.method != "POST" or not request.path.endswith(CALLBACK):
             return None
-        told = request.get_json()
-        output = told.get("output") if isinstance(told, dict) else None
-        if not isinstance(output, str) or output not in app.callback_map:
-            abort(400, "The request names no callback of the atlas. Reload the page.")
+        if (request.content_length or 0) > LARGE:
+            place = contextlib.ExitStack()
+            place.enter_context(turn(request))
+            g.turn = place  # until the request ends: what it holds stays in memory so long
+        told = _callback_body(app)
+        output = told["output"]
+        if is_sealed(asked):
+            if output != OPENED and not output.startswith(TOKEN_GIVEN):
+                raise RefusedError(HTTPStatus.UNAUTHORIZED, "This atlas asks for a token.", "Give it in the page.")
+            return None
         if (request.content_length or 0) > LONGEST_REQUEST:
             return None
         callback = app.callback_map[output].get("callback")
         if not (output == OPENED or getattr(callback, "pure", False)) or asked.problem() is not None:
             return None
         about = (asked.generation().name, today(), request.headers.get("Accept-Encoding", ""))
-        parts = (*(part.encode() for part in about), request.get_data())
-        key = hashlib.sha256(b"\0".join(parts)).hexdigest()
+        body = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        key = hashlib.sha256(b"\0".join(part.encode("utf-8", "surrogatepass") for part in (*about, body))).hexdigest()
         found = held.get(key)
         if found is None:
             g.answer_key = key
             return None
         return Response(found.body, headers=list(found.headers))
+
+    @app.server.teardown_request
+    def leave(_: BaseException | None) -> None:
+        if (place := g.pop("turn", None)) is not None:
+            place.close()
+
+    @app.server.errorhandler(Exception)
+    def failed(error: Exception) -> Response:
+        if not request.path.endswith(CALLBACK):
+            raise error
+        logs.log_failure("A callback was not reached", error)
+        return answer(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "The server could not answer this."))
 
     @app.server.after_request
     def remember(response: Response) -> Response:
@@ -125,3 +159,51 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
             headers = tuple((name, response.headers[name]) for name in HEADERS if name in response.headers)
             held.keep(key, Answer(response.get_data(), headers))
         return response
+
+
+def is_sealed(asked: Questions) -> bool:
+    """Whether the visitor may see nothing: a token is set that they have not given, and not all sources are public."""
+    return guarded() and not authorised(request) and asked.problem() is None and asked.holds_own_sources()
+
+
+def _callback_body(app: Dash) -> dict[str, Any]:
+    """The body of a callback as Dash takes it, checked against the callback that it names.
+
+    Dash trusts the shape of a body, and fails somewhere inside where it is another one.
+    """
+    told = read_json(request, PAGE_VALUES, PAGE_WIDE) if request.mimetype == JSON else None
+    output = told.get("output") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not isinstance(output, str) or output not in app.callback_map:
+        raise malformed("no callback")
+    known = app.callback_map[output]
+    for field, wanted in (("inputs", known["inputs"]), ("state", known["state"])):
+        given = told.get(field, [])
+        if not isinstance(given, list) or len(given) != len(wanted):
+            raise malformed(field)
+        if not all(_is_value(one) or (isinstance(one, list) and all(map(_is_value, one))) for one in given):
+            raise malformed(field)
+    changed = told.get("changedPropIds", [])
+    if not isinstance(changed, list) or not all(isinstance(one, str) for one in changed):
+        raise malformed("changedPropIds")
+    outputs = told.get("outputs", [])
+    if not isinstance(outputs, list | dict) or not all(isinstance(one, list | dict) for one in outputs):
+        raise malformed("outputs")
+    request._cached_json = told, told  # type: ignore[attr-defined]
+    return told
+
+
+def _is_value(entry: Any) -> bool:
+    """Whether an entry of a body is a property of a component."""
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("property"), str)
+        and isinstance(entry.get("id"), str | dict)
+        and (isinstance(entry["id"], str) or all(isinstance(part, str | int | float) for part in entry["id"].values()))
+    )
+
+
+def malformed(what: str) -> RefusedError:
+    """The refusal of a body that no page sends, which is counted and logged in one line."""
+    number = next(_MALFORMED)
+    logging.getLogger(__name__).warning("Malformed callback number %d (%s)", number, what)
+    return RefusedError(HTTPStatus.BAD_REQUEST, "The request names no callback of the atlas.", "Reload the page.")

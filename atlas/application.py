@@ -6,9 +6,9 @@ import base64
 import functools
 import hashlib
 import json
-import logging
-import os
+import re
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ import dash
 import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
-from flask import Response
+from flask import Response, request
 from flask_caching import Cache
 from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from atlas import answers, api, bundles, shell
-from atlas.api import sites
+from atlas import answers, api, bundles, logs, shell
+from atlas.api import admission, sites
+from atlas.api.problems import RefusedError
+from atlas.api.sites import behind_proxy
 from atlas.data import Questions, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
@@ -55,10 +57,9 @@ PAGES = (
     source.PAGE,
     family.PAGE,
 )
+ANYTHING = "/<path:path>"
+"""Where Dash answers whatever nobody else does."""
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
-UPLOAD_LIMIT = 40 * 2**20
-"""Bytes of a request: a 25 MB file in base64, and its wrapping."""
-
 WITHOUT_FIGURES = ("attribute", "methods")
 """Pages that draw nothing when they open; all others are told at once where plotly.js is."""
 
@@ -100,6 +101,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         assets_folder=str(root / "assets"),
         suppress_callback_exceptions=True,
         on_error=_tell,
+        add_log_handler=False,
         serve_locally=True,
         include_pages_meta=False,
         meta_tags=[
@@ -109,16 +111,17 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     )
     if behind_proxy():
         app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
-    app.server.config["MAX_CONTENT_LENGTH"] = UPLOAD_LIMIT
+    app.server.config["MAX_CONTENT_LENGTH"] = admission.PAGE_FILE
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
     cached = Cache(
         app.server,
         config={
-            "CACHE_TYPE": "FileSystemCache",
-            "CACHE_DIR": str(cache or cache_folder() / "web-answers"),
+            "CACHE_TYPE": "atlas.cache.TableCache",
+            "CACHE_DIR": str(cache or cache_folder() / "web-tables"),
             "CACHE_THRESHOLD": 5_000,
         },
     )
+    logs.install(app.server)
     asked = Questions(data or default_data_folder(), cached)
     install(app.server, asked)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
@@ -134,22 +137,18 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             **({"path_template": page.path} if "<" in page.path else {"path": page.path}),
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
-            layout=_guarded(page.layout),
+            layout=_guarded(page.layout, asked),
             order=order,
         )
         page.register(app)
     dash.register_page("not_found_404", title="No such page · Provenance Atlas", layout=shell.nowhere)
     shell.register(app, PAGES)
-    app.layout = lambda: shell.frame(asked, PAGES)
+    app.layout = lambda: shell.frame(asked, PAGES, service.damaged(), sealed=answers.is_sealed(asked))
+    _only_own_paths(app)
     first = _first()
     app.index_string = _index(first)
     _only_own_scripts(app, first)
     return app
-
-
-def behind_proxy() -> bool:
-    """Whether a reverse proxy says by which name and protocol it was asked; nobody else may say so."""
-    return os.environ.get("ATLAS_PROXY") == "1"
 
 
 def _only_own_scripts(app: Dash, first: str) -> None:
@@ -163,19 +162,41 @@ def _only_own_scripts(app: Dash, first: str) -> None:
         return response
 
 
-def _guarded(layout: Callable[..., Component]) -> Callable[..., Component]:
-    """A layout that shows a sentence where it would fail; the router would leave the old page standing."""
+def _only_own_paths(app: Dash) -> None:
+    """Answer 404 for what is neither a page nor a file of the pages; Dash would send its page, or fail."""
+    pages = re.compile("|".join(re.sub("<.*?>", "(.+)", page.path) for page in PAGES))
+
+    @app.server.before_request
+    def only_own_files() -> None:
+        if request.path.startswith(bundles.SUITES) and not bundles.is_registered(app, request.path):
+            raise RefusedError(HTTPStatus.NOT_FOUND, "There is no such file.")
+
+    @app.server.after_request
+    def nowhere(response: Response) -> Response:
+        if request.endpoint == ANYTHING and response.status_code == 200 and not pages.fullmatch(request.path):
+            response.status_code = HTTPStatus.NOT_FOUND
+        return response
+
+
+def _guarded(layout: Callable[..., Component], asked: Questions) -> Callable[..., Component]:
+    """A layout that shows a sentence where it would fail; the router would leave the old page standing.
+
+    Somebody who may see nothing gets the field for the token in place of every page.
+    """
 
     @functools.wraps(layout)
     def safe(**query: str) -> Component:
         try:
+            if answers.is_sealed(asked):
+                answers.refuse()
+                return html.Div(attribute.token_field(), className="column")
             return layout(**query)
         except AtlasError as error:
             answers.refuse()
             return shell.no_generation(error)
-        except Exception:
+        except Exception as error:
             answers.refuse()
-            logging.getLogger(__name__).exception("A page could not be laid out")
+            logs.log_failure("A page could not be laid out", error)
             return html.Div(html.P(FAILED), className="column", role="alert")
 
     return safe
@@ -206,7 +227,7 @@ def _tell(error: Exception) -> Any:
     if isinstance(error, AtlasError):
         sentence = str(error)
     else:
-        logging.getLogger(__name__).error("A callback failed", exc_info=error)
+        logs.log_failure("A callback failed", error)
         sentence = FAILED
     dash.set_props("trouble", {"children": sentence})
     return dash.no_update

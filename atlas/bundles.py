@@ -142,6 +142,12 @@ def served(app: Dash, path: str) -> Path | None:
         return None
 
 
+def is_registered(app: Dash, path: str) -> bool:
+    """Whether a path of :data:`SUITES` is a file that some component brings."""
+    package, _, rest = path.removeprefix(SUITES).partition("/")
+    return check_fingerprint(rest)[0] in app.registered_paths.get(package, ())
+
+
 def _named(app: Dash, path: str) -> Path | None:
     if path.startswith(SUITES):
         package, _, rest = path.removeprefix(SUITES).partition("/")

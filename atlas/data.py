@@ -228,6 +228,10 @@ class Questions:
         held = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
         return sorted(held, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
 
+    def holds_own_sources(self) -> bool:
+        """Whether the generation holds sources that were enrolled here: they are roster and domain of one name."""
+        return not set(self.domains()).isdisjoint(self.ask(queries.rosters)["roster"])
+
     def settle(self, view: View) -> View:
         """Replace names that the generation does not know by those that it has most of.
 

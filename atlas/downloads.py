@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 
 import duckdb
 from flask import Blueprint, Flask, Response, abort, request, send_file
 
+from atlas import logs
 from atlas.api import authorised
 from atlas.data import Questions, questions
+from backend.cells import plain_cell
 from backend.errors import AtlasError
 from backend.store import download_queries
 
 NAME = "downloads"
+DAMAGED = "The published file was damaged since it was opened. Tell whoever runs the server."
 FILE = "/download/generation.duckdb"
 TABLES = "/download/tables"
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
 
 
 def install(server: Flask) -> None:
@@ -33,6 +35,8 @@ def install(server: Flask) -> None:
     def whole() -> Response:
         generation = _open().generation()
         try:
+            if generation.path.stat().st_size != generation.size:
+                abort(_told(503, DAMAGED))
             sent = send_file(
                 generation.path,
                 mimetype="application/vnd.duckdb",
@@ -58,7 +62,13 @@ def install(server: Flask) -> None:
             "Cache-Control": "no-cache",
             "X-Content-Type-Options": "nosniff",
         }
-        return Response(_lines(generation.cursor(), table), mimetype="text/csv", headers=headers)
+        lines = _lines(generation.cursor(), table)
+        try:
+            first = [next(lines), *itertools.islice(lines, 1)]  # before the status says that all is well
+        except duckdb.Error as error:
+            logs.log_failure(f"Table {table} cannot be read", error)
+            abort(_told(503, DAMAGED))
+        return Response(itertools.chain(first, lines), mimetype="text/csv", headers=headers)
 
     server.register_blueprint(routes)
 
@@ -95,4 +105,4 @@ def _lines(cursor: duckdb.DuckDBPyConnection, table: str) -> Iterator[str]:
 def _cell(value: object) -> object:
     if isinstance(value, list | tuple):
         return " ".join(f"{number:.7g}" for number in value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
+    return plain_cell(value)

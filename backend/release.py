@@ -429,6 +429,8 @@ def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
         manifest = json.loads(raw)
     except ValueError as error:
         raise AtlasError(f"{path} is not valid JSON ({error})", _AGAIN) from error
+    except RecursionError as error:
+        raise AtlasError(f"{path} is nested too deeply for a manifest", _AGAIN) from error
     if not isinstance(manifest, dict):
         raise AtlasError(f"{path} is not a JSON object", _AGAIN)
     version = manifest.get("schema_version", SCHEMA_VERSION)

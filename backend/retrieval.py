@@ -167,6 +167,11 @@ def download(address: str, folder: Path, listener: Listener) -> Path:
                     part.replace(whole)
                     about.unlink(missing_ok=True)
                 return whole
+            except httpx.TooManyRedirects as error:
+                raise AtlasError(
+                    f"{address} leads from one address to the next without end",
+                    "Check the address, or name a folder or archive with --from",
+                ) from error
             except (httpx.TransportError, httpx.InvalidURL, _BusyError) as error:
                 reason = str(error) or type(error).__name__
                 gained = part.exists() and part.stat().st_size > before
@@ -280,7 +285,14 @@ class _Folder:
     root: Path
     name: str
 
+    def _check_plain(self, path: Path) -> None:
+        """Refuse what a link leads to: it may be any file of whoever fetches."""
+        within = [self.root / part for part in (path.relative_to(self.root), *path.relative_to(self.root).parents)]
+        if (link := next((part for part in within[:-1] if part.is_symlink()), None)) is not None:
+            raise _BadSourceError(f"{link} is a link, and a release holds plain files only", _OTHER_SOURCE)
+
     def manifest(self) -> bytes:
+        self._check_plain(self.root / MANIFEST)
         try:
             return (self.root / MANIFEST).read_bytes()
         except OSError as error:
@@ -290,7 +302,10 @@ class _Folder:
         for top in ("data", "results"):
             for path in sorted((self.root / top).rglob("*")):
                 name = path.relative_to(self.root).as_posix()
-                if not wanted(name) or not path.is_file():
+                if not wanted(name):
+                    continue
+                self._check_plain(path)
+                if not path.is_file():
                     continue
                 try:
                     stream = path.open("rb")
@@ -336,6 +351,8 @@ def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
         above = [path.parent] if path.name == "data" else []
         candidates = [path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))]
         for root in candidates:
+            if any(part.is_symlink() for part in (root, root.parent) if part.is_relative_to(path) and part != path):
+                continue
             if (root / MANIFEST).is_file():
                 return _Folder(root, str(root))
         raise _BadSourceError(f"There is no release in {name} (no {MANIFEST}, also not in a subfolder)", _OTHER_SOURCE)

@@ -114,10 +114,13 @@ def test_cookies_are_secure_behind_a_proxy_that_says_so(
 ) -> None:
     monkeypatch.setenv("ATLAS_PROXY", proxy)
     monkeypatch.setenv("ATLAS_TOKEN", "t")
+    monkeypatch.setenv("ATLAS_HOSTS", "atlas.example" if secure else "")
     client = create_application(data, tmp_path / "cache").server.test_client()
     through = {"Host": "127.0.0.1:8050", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "atlas.example"}
     given = client.post("/api/session", json={"token": "t"}, headers=through)
     assert ("Secure" in given.headers["Set-Cookie"]) is secure
+    assert given.headers["Set-Cookie"].startswith("__Host-") is secure
+    assert ("Strict-Transport-Security" in given.headers) is secure
     own = client.post("/api/session", json={"token": "t"}, headers=through | {"Origin": "https://atlas.example"})
     assert own.status_code == (204 if secure else 403)
 

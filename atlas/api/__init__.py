@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from http import HTTPStatus
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, drift, health, numbers, openapi, preview, problems, sites
+from atlas.api import access, admission, attribution, drift, health, numbers, openapi, preview, problems, sites
 from atlas.api.access import authorised
+from atlas.api.bodies import LARGE
 from atlas.data import Questions
 from backend.audit.service import Service
+from backend.audit.uploads import release_memory
 
 __all__ = ["authorised", "install"]
 
@@ -19,7 +22,7 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 
 
 def install(server: Flask, asked: Questions, service: Service) -> None:
-    """Answer ``/health`` and everything below ``/api``; to be called before anything else that answers requests.
+    """Answer ``/health``, ``/ready`` and everything below ``/api``; called before what else answers requests.
 
     Parameters
     ----------
@@ -31,7 +34,14 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     """
     server.extensions["attribution"] = service
     sites.install(server)
-    health.add_health(server, asked)
+    server.before_request(lambda: admission.check_length(request))
+    health.add_health(server, asked, service)
+
+    @server.teardown_request
+    def give_back(_: BaseException | None) -> None:
+        if (request.content_length or 0) > LARGE:
+            release_memory()
+
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
     waiters = threading.BoundedSemaphore(attribution.WAITERS)
     attribution.add(routes, service, waiters)
@@ -47,3 +57,8 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     def only_who_may() -> None:
         if problems.inside() and request.endpoint not in OPEN and not authorised(request):
             abort(401, "The request has no valid token. Send it as: Authorization: Bearer TOKEN.")
+
+    @server.before_request
+    def only_where_uploads_are_taken() -> None:
+        if request.method == "POST" and request.path in admission.TRACES and (address := access.exposed()):
+            raise problems.RefusedError(HTTPStatus.FORBIDDEN, f"{access.public_words(address)}.")

@@ -1,25 +1,94 @@
 """Who may ask: an optional bearer token, which guards ``/api`` and the page's uploads alike.
 
 ``ATLAS_TOKEN`` sets it. A program sends it as ``Authorization: Bearer …``; a person gives it once
-(``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites cannot use.
+(``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites cannot use. The cookie
+is a number that this process remembers, so that taking it away ends it everywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
+import logging
 import os
+import secrets
+import threading
+import time
+from collections import OrderedDict
 from http import HTTPStatus
 
-from flask import Blueprint, Request, Response, request
+from flask import Blueprint, Request, Response, current_app, request
 
+from atlas.api import sites
+from atlas.api.bodies import JSON, read_json
 from atlas.api.problems import RefusedError
-from atlas.api.requests import JSON, Token, checked, read_json
+from atlas.api.requests import Token, checked
 
 VARIABLE = "ATLAS_TOKEN"
+OPEN = "ATLAS_OPEN"
 COOKIE = "atlas_access"
 LIFETIME = 24 * 3600
 """Seconds for which a browser keeps the cookie."""
+MOST = 10_000
+"""Cookies, and addresses with wrong tokens, that are remembered; the oldest go first."""
+TRIES = 5
+"""Wrong tokens of one address before it has to wait."""
+LONGEST_WAIT = 300.0
+
+
+class Grants:
+    """Cookies that were given for the token; threads may share it."""
+
+    def __init__(self) -> None:
+        self._given: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def give(self) -> str:
+        """A new cookie."""
+        cookie = secrets.token_urlsafe(32)
+        with self._lock:
+            self._given[_digest(cookie)] = time.time() + LIFETIME, _digest(_token())
+            while len(self._given) > MOST:
+                self._given.popitem(last=False)
+        return cookie
+
+    def holds(self, cookie: str) -> bool:
+        """Whether a cookie was given for the token of now, and not taken away."""
+        until, token = self._given.get(_digest(cookie), (0.0, ""))
+        return until > time.time() and token == _digest(_token())
+
+    def take(self, cookie: str) -> None:
+        """End a cookie."""
+        with self._lock:
+            self._given.pop(_digest(cookie), None)
+
+
+class Throttle:
+    """Makes an address wait that sends wrong tokens, each time twice as long; threads may share it."""
+
+    def __init__(self) -> None:
+        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def wait(self, address: str) -> float:
+        """Seconds for which no token of an address is looked at."""
+        return max(0.0, self._wrong.get(address, (0, 0.0))[1] - time.monotonic())
+
+    def note(self, address: str, right: bool) -> None:
+        """Remember a token that was looked at."""
+        with self._lock:
+            count, _ = self._wrong.pop(address, (0, 0.0))
+            if right:
+                return
+            wait = min(LONGEST_WAIT, 2.0 ** (count + 1 - TRIES)) if count + 1 >= TRIES else 0.0
+            self._wrong[address] = count + 1, time.monotonic() + wait
+            while len(self._wrong) > MOST:
+                self._wrong.popitem(last=False)
+        logging.getLogger(__name__).warning("Wrong token number %d from %s; it waits %.0f s", count + 1, address, wait)
+
+
+grants, throttle = Grants(), Throttle()
 
 
 def guarded() -> bool:
@@ -27,27 +96,72 @@ def guarded() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def fits(token: bytes) -> bool:
-    """Whether a token is the right one, in a time that does not depend on where it differs."""
-    wanted = os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(hashlib.sha256(token).digest(), hashlib.sha256(wanted).digest())
+def fits(token: bytes, address: str | None) -> bool:
+    """Whether a token is the right one, in a time that does not depend on where it differs.
+
+    Raises
+    ------
+    RefusedError
+        429 where the address sent too many wrong ones.
+    """
+    address = address or "unknown"
+    if (wait := throttle.wait(address)) > 0:
+        raise RefusedError(
+            HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens came from here.", f"Try again in {wait:.0f} seconds."
+        )
+    right = _same(token, _token())
+    throttle.note(address, right)
+    return right
 
 
-def authorised(request: Request) -> bool:
-    """Whether a request may upload and score traces: always without ``ATLAS_TOKEN``, else with its token."""
+def authorised(request: Request, *, counted: bool = True) -> bool:
+    """Whether a request may upload and score traces: always without ``ATLAS_TOKEN``, else with its token.
+
+    ``counted`` is False for a look ahead at a request that is looked at again.
+    """
     if not guarded():
         return True
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return fits(token.strip().encode("latin-1", "replace"))  # headers are read as Latin-1
-    return hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), cookie().encode())
+        token = given.strip().encode("latin-1", "replace")  # headers are read as Latin-1
+        return fits(token, request.remote_addr) if counted else _same(token, _token())
+    return grants.holds(request.cookies.get(cookie_name(COOKIE, request), ""))
 
 
-def cookie() -> str:
-    """What the cookie of somebody who gave the token holds."""
-    return hashlib.sha256(
-        b"atlas cookie\0" + os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
-    ).hexdigest()
+def exposed() -> str | None:
+    """Why uploads are refused: the address by which others reach a server without a token, or None."""
+    if guarded() or os.environ.get(OPEN) == "1":
+        return None
+    address = current_app.config.get(sites.ADDRESS) or _own_address()
+    return None if address is None or sites.is_near(address) else str(address)
+
+
+def public_words(address: str) -> str:
+    """What to know of a server without a token that others reach, in a sentence."""
+    if os.environ.get(OPEN) == "1":
+        return f"{address} is reached by others, and {OPEN}=1 takes uploads from everybody who does"
+    return (
+        f"{address} is reached by others and no {VARIABLE} is set, so uploads are refused; set {VARIABLE}, "
+        f"or {OPEN}=1 to take uploads from everybody"
+    )
+
+
+def cookie_name(name: str, request: Request) -> str:
+    """A cookie's name; over TLS one that no other host can set."""
+    return f"__Host-{name}" if request.is_secure else name
+
+
+def admit(response: Response) -> None:
+    """Give the cookie of somebody who gave the token."""
+    response.set_cookie(
+        cookie_name(COOKIE, request),
+        grants.give(),
+        max_age=LIFETIME,
+        httponly=True,
+        samesite="Strict",
+        secure=request.is_secure,
+        path="/",
+    )
 
 
 def add(routes: Blueprint) -> None:
@@ -57,14 +171,38 @@ def add(routes: Blueprint) -> None:
     def give_token() -> Response:
         if request.mimetype != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.", 'Send {"token": "…"}.')
-        if not fits(checked(Token, read_json(request), strict=True).token.encode()):
+        if not fits(checked(Token, read_json(request), strict=True).token.encode(), request.remote_addr):
             raise RefusedError(HTTPStatus.UNAUTHORIZED, "The token is another one.", "Ask whoever runs the server.")
         done = Response(status=HTTPStatus.NO_CONTENT)
-        done.set_cookie(COOKIE, cookie(), max_age=LIFETIME, httponly=True, samesite="Strict", secure=request.is_secure)
+        admit(done)
         return done
 
     @routes.delete("/session")
     def drop_token() -> Response:
         done = Response(status=HTTPStatus.NO_CONTENT)
-        done.delete_cookie(COOKIE, httponly=True, samesite="Strict", secure=request.is_secure)
+        name = cookie_name(COOKIE, request)
+        grants.take(request.cookies.get(name, ""))
+        done.delete_cookie(name, httponly=True, samesite="Strict", secure=request.is_secure, path="/")
         return done
+
+
+def _token() -> bytes:
+    return os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    return hmac.compare_digest(hashlib.sha256(one).digest(), hashlib.sha256(other).digest())
+
+
+def _digest(value: str | bytes) -> str:
+    return hashlib.sha256(value if isinstance(value, bytes) else value.encode("utf-8", "replace")).hexdigest()
+
+
+def _own_address() -> str | None:
+    """The address that the server listens to, where it says so."""
+    environ = {**request.environ, **request.environ.get("werkzeug.proxy_fix.orig", {})}
+    name = environ.get("SERVER_NAME", "")
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return None

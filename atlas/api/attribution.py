@@ -29,8 +29,6 @@ SECONDS = 60.0
 STREAM_SECONDS = 1_800.0
 WAITERS = 4
 """Requests that wait at a time; each holds one of the server's threads."""
-BODY = 27_000_000
-"""Bytes of a request: a file of 25 MB, and its wrapping."""
 PULSE = 2.0
 """Seconds after which a stream says how far it is, also where that is no further: nobody else notices who hung up."""
 FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": "text/csv; charset=utf-8"}
@@ -38,10 +36,6 @@ FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": 
 
 def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
     """Add the routes; ``waiters`` counts the requests that wait for an answer."""
-
-    @routes.before_request
-    def no_more_than_fits() -> None:
-        request.max_content_length = BODY
 
     @routes.post("/attribute")
     def attribute() -> Response:
@@ -58,8 +52,8 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
             try:
                 if wants_stream and not waits:
                     raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
-                upload = service.upload(session, name, content)
-                job = service.start(session, upload.key, settings, discard=True)
+                upload = service.upload(session, name, content, passing=True)
+                job = service.start(session, upload.key, settings, discard=True, client=request.remote_addr)
             except AtlasError as error:
                 raise unless_ready(service, error) from error
             if wants_stream:
@@ -88,6 +82,8 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
     @routes.delete("/jobs/<identity>")
     def stop(identity: str) -> Response:
         session, job = _parts(identity)
+        if service.forget_lost(session):
+            return Response(status=HTTPStatus.NO_CONTENT)
         if service.progress(session, job).state in ENDED:
             service.forget(session)
             return Response(status=HTTPStatus.NO_CONTENT)
@@ -106,6 +102,9 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
                 [{"pointer": "form", "detail": f"One of {', '.join(FORMS)}"}],
             )
         answer = Response(service.export(session, job, form), content_type=FORMS[form])
+        answer.headers["Cache-Control"] = "no-store"
+        if form != "html":
+            answer.headers["Content-Disposition"] = f'attachment; filename="report.{form}"'
         if form == "html":
             answer.headers["Content-Security-Policy"] = BARE
         return answer

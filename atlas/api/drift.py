@@ -36,8 +36,8 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
                 place.callback(waiters.release)
             left.callback(service.forget, session)
             try:
-                keys = [service.upload(session, name, content).key for name, content in files]
-                jobs = service.start_windows(session, keys, settings)
+                keys = [service.upload(session, name, content, passing=True).key for name, content in files]
+                jobs = service.start_windows(session, keys, settings, request.remote_addr)
             except AtlasError as error:
                 raise unless_ready(service, error) from error
             now = [service.progress(session, job) for job in jobs]
@@ -59,6 +59,8 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
     @routes.delete("/drift/<identity>")
     def drop(identity: str) -> Response:
         session, jobs = _parts(identity)
+        if service.forget_lost(session):
+            return Response(status=HTTPStatus.NO_CONTENT)
         if _state([service.progress(session, job) for job in jobs]) in ENDED:
             service.forget(session)
             return Response(status=HTTPStatus.NO_CONTENT)

@@ -8,10 +8,12 @@ from typing import Any
 from flask import Blueprint, Response, jsonify
 from pydantic.json_schema import models_json_schema
 
-from atlas.api.attribution import BODY, STREAM
+from atlas.api.admission import FILE
+from atlas.api.attribution import STREAM
+from atlas.api.bodies import JSON
 from atlas.api.numbers import MOST_ROWS, TOP
 from atlas.api.problems import CONTENT
-from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
+from atlas.api.requests import FORM, IN_JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
 from backend.audit.drift_words import ALIKE, DIFFERENT
@@ -46,7 +48,7 @@ def document() -> Schema:
             "title": "Provenance Atlas",
             "version": __version__,
             "summary": "Which language model wrote these responses?",
-            "description": f"Bodies up to {BODY / 1e6:,.0f} MB. Errors are problem documents (RFC 9457).",
+            "description": f"Bodies up to {FILE / 1e6:,.0f} MB. Errors are problem documents (RFC 9457).",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],

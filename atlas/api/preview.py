@@ -19,7 +19,7 @@ def add(routes: Blueprint, service: Service) -> None:
         session = secrets.token_hex(16)
         name, content, settings = received(request)
         try:
-            key = service.upload(session, name, content).key
+            key = service.upload(session, name, content, passing=True).key
             return jsonify(asdict(service.inspect(session, key, settings.columns, settings.encoding)))
         finally:
             service.forget(session)

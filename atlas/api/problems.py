@@ -12,7 +12,14 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from backend.audit.uploads import BusyError, MissingError, StoppedError, TooLargeError
+from backend.audit.uploads import (
+    BusyError,
+    FullError,
+    MissingError,
+    ServerError,
+    StoppedError,
+    TooLargeError,
+)
 from backend.errors import AtlasError
 
 PREFIX = "/api"
@@ -24,7 +31,10 @@ _REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
     (StoppedError, HTTPStatus.CONFLICT),
+    (ServerError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (FullError, HTTPStatus.INSUFFICIENT_STORAGE),
 )
+"""The last one that fits holds."""
 
 
 class RefusedError(Exception):
@@ -74,7 +84,7 @@ def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Res
     """The response to a refused request."""
     response = Response(json.dumps(document(error)), error.status.value, content_type=CONTENT)
     response.headers.update(headers or {})
-    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     if error.status == HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Bearer realm="atlas"'
@@ -115,8 +125,6 @@ def handle(server: Flask, blueprint: str) -> None:
 
     @server.errorhandler(AtlasError)
     def readable(error: AtlasError) -> Response:
-        if not inside():
-            raise error
         return answer(refused(error))
 
     @server.errorhandler(500)

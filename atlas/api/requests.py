@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from flask import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
+from atlas.api.bodies import JSON, no_number, read_json, turn
 from atlas.api.problems import RefusedError
 from backend.audit.intake import Columns
 from backend.audit.intake.model import short, whole
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings, of_windows
 
-JSON = "application/json"
 FORM = "multipart/form-data"
 MOST_WEIGHTS = 1_000
 """Sources of a prior."""
@@ -180,8 +180,9 @@ def received(request: Request) -> tuple[str, bytes, Settings]:
         415 for another type of body, 400 for one that cannot be read, 422 for wrong values.
     """
     if request.mimetype == JSON:
-        body = checked(Traces, read_json(request), strict=True)
-        return "traces.jsonl", _lines(body.traces), body.settings(Columns())
+        with turn(request):
+            body = checked(Traces, read_json(request), strict=True)
+            return "traces.jsonl", _lines(body.traces), body.settings(Columns())
     ((name, content),) = _files(request, ("file",), ("file",))
     form = checked(Form, _fields(request), strict=False)
     return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
@@ -196,9 +197,10 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
         As :func:`received`.
     """
     if request.mimetype == JSON:
-        body = checked(Windows, read_json(request), strict=True)
-        windows = {"before.jsonl": body.before, "after.jsonl": body.after}
-        return [(name, _lines(traces)) for name, traces in windows.items() if traces], of_windows(body.enrolment)
+        with turn(request):
+            body = checked(Windows, read_json(request), strict=True)
+            windows = {"before.jsonl": body.before, "after.jsonl": body.after}
+            return [(name, _lines(traces)) for name, traces in windows.items() if traces], of_windows(body.enrolment)
     files = _files(request, ("before",), ("before", "after"))
     form = checked(WindowsForm, _fields(request), strict=False)
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
@@ -207,20 +209,10 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
 def _lines(traces: Sequence[Trace]) -> bytes:
     """The JSONL of a JSON body; no longer than that was, because the limits of a file are in bytes."""
     lines = [
-        json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":")) for trace in traces
+        json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":")).encode()
+        for trace in traces
     ]
-    return "\n".join(lines).encode()
-
-
-def read_json(request: Request) -> Any:
-    """The JSON body of a request; surrogate pairs become their character."""
-    raw = request.get_data(cache=False)
-    try:
-        told = json.loads(raw, parse_constant=_no_number)
-        return _whole(told) if b"\\u" in raw.lower() else told
-    except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"The body is no JSON{where}.", "Send a JSON object.") from error
+    return b"\n".join(lines)
 
 
 def checked(model: type[M], told: Any, *, strict: bool) -> M:
@@ -275,7 +267,8 @@ def _files(request: Request, needed: Sequence[str], known: Sequence[str]) -> lis
             f"The body is '{request.mimetype[:80] or 'of no stated type'}'.",
             f"Send {JSON}, or a file in {FORM}.",
         )
-    held = {name: request.files.getlist(name) for name in known if name in request.files}
+    with turn(request):
+        held = {name: request.files.getlist(name) for name in known if name in request.files}
     for name in known:
         if len(held.get(name, ())) != 1 and (name in needed or name in held):
             raise RefusedError(
@@ -296,7 +289,7 @@ def _fields(request: Request) -> dict[str, Any]:
         told[field] = values[-1]
         if field in IN_JSON:
             try:
-                told[field] = json.loads(values[-1], parse_constant=_no_number)
+                told[field] = json.loads(values[-1], parse_constant=no_number)
             except (ValueError, RecursionError) as error:
                 raise RefusedError(
                     HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -309,17 +302,3 @@ def _fields(request: Request) -> dict[str, Any]:
 
 def _pointer(place: tuple[int | str, ...]) -> str:
     return "".join(f"/{short(str(part), 400).replace('~', '~0').replace('/', '~1')}" for part in place)
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str):
-        return whole(value)
-    if isinstance(value, list):
-        return [_whole(inner) for inner in value]
-    if isinstance(value, Mapping):
-        return {whole(key): _whole(inner) for key, inner in value.items()}
-    return value
-
-
-def _no_number(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")

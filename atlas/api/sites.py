@@ -17,8 +17,10 @@ from flask import Flask, Response, current_app, request
 from atlas.api.problems import RefusedError
 
 VARIABLE = "ATLAS_HOSTS"
-NEAR = "ATLAS_NEAR"
-"""In the server's configuration: whether it listens to its own machine alone."""
+ADDRESS = "ATLAS_ADDRESS"
+"""In the server's configuration: the address that it listens to."""
+PROXY = "ATLAS_PROXY"
+HSTS = f"max-age={365 * 24 * 3600}"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -57,7 +59,14 @@ def install(server: Flask) -> None:
     def closed(response: Response) -> Response:
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
+        if behind_proxy() and request.is_secure:
+            response.headers.setdefault("Strict-Transport-Security", HSTS)
         return response
+
+
+def behind_proxy() -> bool:
+    """Whether a reverse proxy says by which name and protocol it was asked; nobody else may say so."""
+    return os.environ.get(PROXY) == "1"
 
 
 def is_near(name: str | None) -> bool:
@@ -83,11 +92,17 @@ def policy(scripts: Iterable[str]) -> str:
 
 
 def _is_ours(host: str) -> bool:
-    named = _named()
-    if not named and not current_app.config.get(NEAR):
-        return True
     name = _name(host)
-    return is_near(name) or name in {_name(own) for own in named}
+    return name is not None and (is_near(name) or name in {_name(own) for own in _named()} or name == _address())
+
+
+def _address() -> str | None:
+    """The address that the server listens to, where that is one and not all of them."""
+    try:
+        address = ipaddress.ip_address(str(current_app.config.get(ADDRESS)))
+    except ValueError:
+        return None
+    return None if address.is_unspecified else str(address)
 
 
 def _is_from_elsewhere(host: str | None) -> bool:

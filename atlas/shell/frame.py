@@ -15,6 +15,7 @@ from atlas.shell.fields import BY_WORDS, named, reader_options
 from atlas.shell.words import icon, term
 from atlas.state import View
 from atlas.theme import MONO, SANS
+from backend.errors import AtlasError
 from backend.store import queries
 
 READER_HELP = "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees"
@@ -22,14 +23,26 @@ ROSTER_HELP = "The list of sources that an answer can name"
 DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
 
 
-def frame(asked: Questions, pages: Sequence[Page]) -> Component:
-    """Navigation, header and the place for a page."""
+def frame(
+    asked: Questions, pages: Sequence[Page], damaged: Sequence[AtlasError] = (), *, sealed: bool = False
+) -> Component:
+    """Navigation, header and the place for a page.
+
+    Parameters
+    ----------
+    asked : Questions
+    pages : sequence of Page
+    damaged : sequence of AtlasError
+        Enrolments that cannot be read.
+    sealed : bool
+        Whether the visitor may not see what the generation holds.
+    """
     problem = asked.problem()
     readers: list[dict[str, Any]] = []
     rosters: list[dict[str, Any]] = []
     domains: list[dict[str, Any]] = []
     view = View()
-    if problem is None:
+    if problem is None and not sealed:
         view = asked.settle(view)
         readers = reader_options(asked)
         rosters = [
@@ -71,6 +84,14 @@ def frame(asked: Questions, pages: Sequence[Page]) -> Component:
                                     _icon_button("theme-toggle", "theme", "Switch between dark and light"),
                                 ],
                             ),
+                            *[
+                                html.Div(
+                                    ["An enrolment is damaged and does not answer: ", str(error)],
+                                    className="problem",
+                                    role="alert",
+                                )
+                                for error in damaged
+                            ],
                             html.Main(id="content", className="content", tabIndex=-1, children=page_container),
                         ],
                     ),

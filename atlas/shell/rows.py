@@ -12,6 +12,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas.shell.words import origin_badge
+from backend.cells import plain_cell
 
 NUMBER_COLUMNS: Mapping[str, str] = {
     "cosine": "params.value == null ? '–' : d3.format('.3f')(params.value).replace(/^0/, '')",
@@ -63,7 +64,7 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
 
 def _room(texts: pd.Series) -> int:
     """Width in pixels for texts of a column: the longest one's, within bounds; a tooltip holds what is cut."""
-    longest = int(texts.astype(str).str.len().max()) if len(texts) else 0
+    longest = max((len(str(text)) for text in texts.dropna()), default=0)
     return min(240, max(140, 7 * longest + 24))
 
 
@@ -99,10 +100,7 @@ def csv_text(frame: pd.DataFrame) -> str:
     safe = frame.copy()
     for column in safe.columns:
         if not pd.api.types.is_numeric_dtype(safe[column]):
-            safe[column] = [
-                f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-                for value in safe[column]
-            ]
+            safe[column] = [plain_cell(value) for value in safe[column]]
     return str(safe.to_csv(index=False))
 
 

@@ -103,7 +103,7 @@ class Checks(Sessions):
         report = self.read_report(session, key)
         return _check(report, tuple(alterations(report)), (), 0, None, None)
 
-    def recompute(self, session: str, key: str, traces: str) -> str:
+    def recompute(self, session: str, key: str, traces: str, client: str | None = None) -> str:
         """Queue the traces of an uploaded report to be scored once more.
 
         Parameters
@@ -112,6 +112,8 @@ class Checks(Sessions):
             The report.
         traces : str
             The file of traces.
+        client : str, optional
+            As for :meth:`start`.
 
         Returns
         -------
@@ -139,7 +141,7 @@ class Checks(Sessions):
             settings = fitting(settings, own, stream, upload.name, self.limits)
             sha256 = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding).sha256
         select = functools.partial(selection_for, report, sha256, self.limits)
-        return self.start(session, traces, settings, select=select)
+        return self.start(session, traces, settings, select=select, client=client)
 
     def checked(self, session: str, key: str, job: str) -> Check:
         """Hold an uploaded report against its traces, which a job has scored once more."""

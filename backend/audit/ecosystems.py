@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from backend.audit.enrollable import SEVERAL
 from backend.audit.labels import did_you_mean
+from backend.audit.uploads import ServerError
 from backend.errors import AtlasError
 from backend.store.database import default_data_folder
 from backend.store.writers import RELEASE_ROSTERS
 
 if TYPE_CHECKING:
     from backend.audit.enrolment import Enrolment
+
+
+class DamagedError(ServerError):
+    """A published enrolment cannot be read, so that no answer may stand in its place."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Ecosystems:
         self.data = data
         self._lock = threading.Lock()
         self._known: dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]] = {}
-        self._broken: dict[Path, tuple[int, int]] = {}
+        self._broken: dict[Path, tuple[tuple[int, int], AtlasError]] = {}
 
     def empty(self) -> bool:
         """Whether no enrolment is published here; reads none."""
@@ -94,15 +99,27 @@ class Ecosystems:
         """Every enrolment that can be read, the preferred one first; one that cannot is named in the log."""
         return [one for _, one in self._ranked()]
 
+    def damaged(self) -> dict[str, AtlasError]:
+        """Names of the enrolments that could not be read when they were last needed, and why; reads none."""
+        return {path.stem: error for path, (_, error) in list(self._broken.items()) if path.exists()}
+
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
         """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
         Raises
         ------
         AtlasError
-            If there is none, or the name fits several ecosystems.
+            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is named
+            while one cannot be read: that one may be the preferred one, and another would answer in its place.
         """
         known = self._ranked()
+        held = [one.name for _, one in known]
+        if (damaged := self.damaged()) and name not in held and (name is None or name in damaged):
+            which = name or min(damaged)
+            instead = f", or name one of {', '.join(held)}" if held else ""
+            raise DamagedError(
+                f"The enrolment '{which}' is damaged ({damaged[which].problem})", f"{damaged[which].remedy}{instead}"
+            )
         if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
@@ -134,16 +151,17 @@ class Ecosystems:
                 try:
                     stat = path.stat()
                     stamp = (stat.st_mtime_ns, stat.st_size)
-                    if self._broken.get(path) == stamp:
+                    if path in self._broken and self._broken[path][0] == stamp:
                         continue
                     if path not in self._known or self._known[path][0] != stamp:
                         enrolment = load_enrolment(path)
                         self._known[path] = (stamp, enrolment, _described(enrolment, accuracy_of_one(enrolment)))
+                        self._broken.pop(path, None)
                     found[path] = self._known[path]
                 except OSError:
                     continue  # replaced at this moment, and seen at the next look
                 except AtlasError as error:
-                    self._broken[path] = stamp
+                    self._broken[path] = stamp, error
                     logging.getLogger(__name__).warning("%s", error)
             self._known = dict(found)
             return found

@@ -165,8 +165,9 @@ class Running:
 class Job:
     """An audit that somebody asked for; its lock guards all that changes.
 
-    ``others`` are the further readers, ``select`` makes a selection of traces other than the settings' own. ``earlier``
-    are the last steps of the session's reports so far, and ``last_step`` is that of this one.
+    ``client`` is the address of whoever asked, ``others`` are the further readers, ``select`` makes a selection of
+    traces other than the settings' own. ``earlier`` are the last steps of the session's reports so far, and
+    ``last_step`` is that of this one.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Job:
     fingerprints: bool = False
     others: tuple[Enrolment, ...] = ()
     select: Callable[[], Selection] | None = None
+    client: str | None = None
     earlier: tuple[str, ...] = ()
     last_step: str = ""
     beside: int = 0

@@ -28,6 +28,7 @@ from backend.audit.outcome import reader_row, results_of
 from backend.audit.prompts import LEVEL
 from backend.audit.tokens import TokenEvidence
 from backend.audit.verdict import SCALE, Rule
+from backend.cells import plain_cell
 
 REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
@@ -264,7 +265,7 @@ def write_csv(report: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     writer = csv.writer(stream)
     writer.writerow(columns)
-    writer.writerows([_cell(trace[column]) for column in columns] for trace in report["traces"])
+    writer.writerows([plain_cell(trace[column]) for column in columns] for trace in report["traces"])
     return stream.getvalue()
 
 
@@ -314,7 +315,3 @@ def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any
         "pieces": pieces,
         "rest": evidence.response[at:],
     }
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

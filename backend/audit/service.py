@@ -137,7 +137,9 @@ class Service(Checks):
         except TimeoutError as error:
             raise BusyError("The proxy is busy with other traces", "Try again in a minute") from error
 
-    def start_windows(self, session: str, keys: Sequence[str], settings: Settings) -> list[str]:
+    def start_windows(
+        self, session: str, keys: Sequence[str], settings: Settings, client: str | None = None
+    ) -> list[str]:
         """Queue the windows of a test of drift; what is wrong with one of them is said at once, and none then runs.
 
         Parameters
@@ -147,6 +149,8 @@ class Service(Checks):
             Files of the two windows, the earlier one first, or of one whose halves are compared.
         settings : Settings
             From :func:`backend.audit.settings.of_windows`.
+        client : str, optional
+            As for :meth:`start`.
 
         Returns
         -------
@@ -160,7 +164,7 @@ class Service(Checks):
         """
         jobs: list[str] = []
         try:
-            jobs += [self.start(session, key, settings, fingerprints=True) for key in keys]
+            jobs += [self.start(session, key, settings, fingerprints=True, client=client) for key in keys]
             from backend.audit.windows import long_enough
 
             names = [self.uploads.get(session, key)[0].name for key in keys]

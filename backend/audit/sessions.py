@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import secrets
 import threading
 import time
@@ -25,7 +26,7 @@ from backend.audit.intake import Columns, Limits, inspect
 from backend.audit.preview import Preview
 from backend.audit.progress import ENDED, Job, Snapshot
 from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, MissingError, Upload, Uploads
+from backend.audit.uploads import LIFETIME, BusyError, LostError, MissingError, ServerError, Upload, Uploads, parsing
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
@@ -37,12 +38,17 @@ SESSION_JOBS = 4
 """Jobs of one session that wait or run at a time."""
 LIVE_JOBS = 32
 """Jobs of all sessions that wait or run at a time."""
+CLIENT_JOBS = LIVE_JOBS // 2
+"""Jobs of one client, whatever its sessions, that wait or run at a time."""
+STOP_SECONDS = 60.0
+"""For which a server that is stopped waits for the batch that is read."""
 KEPT_JOBS = 1_000
 """Jobs that are known; those that ended longest ago are deleted beyond it."""
 SHORT = 200
 """Traces up to which a job goes before longer ones, and between two batches of one."""
 SWEEP = 600
 """Seconds between two looks for what would be too old before the next one."""
+_NAME = re.compile(r"[0-9a-f]{24}")
 FAILED = ("The server could not score these traces", REMEDY)
 
 
@@ -68,6 +74,8 @@ class Sessions:
         self._host = Host(self._ecosystems, load, limits)
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, str], Job] = {}
+        self._stopped = False
+        self.uploads.sweep_unowned()
         self.sweep()
         ended = threading.Event()
         weakref.finalize(self, ended.set)
@@ -87,9 +95,13 @@ class Sessions:
         """Ecosystems that are enrolled here, by name; new files are seen without a restart."""
         return self._ecosystems.all()
 
+    def damaged(self) -> list[AtlasError]:
+        """Enrolments that could not be read when they were last needed."""
+        return list(self._ecosystems.damaged().values())
+
     # ---- files ------------------------------------------------------------------------------------------------------
 
-    def upload(self, session: str, name: str, content: bytes) -> Upload:
+    def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
         """Keep a file for a session.
 
         Parameters
@@ -99,13 +111,15 @@ class Sessions:
         name : str
         content : bytes
             At most 25 MB.
+        passing : bool
+            Whether the session is one of this process alone, whose files the next start deletes.
 
         Raises
         ------
         AtlasError
-            TooLargeError, BusyError, or if it is empty.
+            TooLargeError, BusyError, ServerError, or if it is empty.
         """
-        return self.uploads.add(session, name, content)
+        return self.uploads.add(session, name, content, passing=passing)
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """What a file is, with every bad place; nothing is scored.
@@ -128,6 +142,7 @@ class Sessions:
         discard: bool = False,
         fingerprints: bool = False,
         select: Callable[[], Selection] | None = None,
+        client: str | None = None,
     ) -> str:
         """Queue an audit; what is wrong with the settings or the file is said at once.
 
@@ -141,6 +156,8 @@ class Sessions:
             Keep every trace's fingerprint beside the report, for a test of drift.
         select : callable, optional
             Makes a selection of traces; by default the settings' own.
+        client : str, optional
+            Address of whoever sends this, whose jobs are limited over all sessions.
 
         Returns
         -------
@@ -159,18 +176,28 @@ class Sessions:
 
         checked(enrolment, settings)
         others = others_of(enrolment, settings, self._ecosystems.enrolment)
-        with path.open("rb") as stream:
+        with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
             selection = selection_of(settings, self.limits) if select is None else select()
             total = counted(stream, layout, selection, self.limits)
         job = Job(
             secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
-            discard=discard, fingerprints=fingerprints, others=others, select=select,
+            discard=discard, fingerprints=fingerprints, others=others, select=select, client=client,
         )  # fmt: skip
         with self._lock:
-            live = [held for held, other in self._jobs.items() if other.state not in ENDED]
-            if len(live) >= LIVE_JOBS or sum(held[0] == session for held in live) >= SESSION_JOBS:
+            if self._stopped:
+                raise ServerError("The server is being stopped", "Try again in a minute")
+            live = [(owner, other.client) for (owner, _), other in self._jobs.items() if other.state not in ENDED]
+            if (
+                len(live) >= LIVE_JOBS
+                or sum(owner == session for owner, _ in live) >= SESSION_JOBS
+                or (client is not None and sum(other == client for _, other in live) >= CLIENT_JOBS)
+            ):
                 raise BusyError("Too many audits wait or run already", "Wait until one has ended, or cancel it")
+            try:
+                self._place(session, job.name, "job").touch()
+            except OSError as error:
+                raise ServerError(f"The audit cannot be noted ({error.strerror})", REMEDY) from error
             self._jobs[session, job.name] = job
         self._host.retry()
         job.number = self._host.worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
@@ -221,6 +248,34 @@ class Sessions:
             job.become("cancelled")
         self.uploads.forget(session)
 
+    def forget_lost(self, session: str) -> bool:
+        """Delete what a session holds whose jobs an earlier process had; False where there is nothing."""
+        with self._lock:
+            if any(owner == session for owner, _ in self._jobs) or not self.uploads.place(session).is_dir():
+                return False
+        self.uploads.forget(session)
+        return True
+
+    def close(self, seconds: float = STOP_SECONDS) -> None:
+        """End all jobs after the batch that is read, and delete the files of passing sessions."""
+        with self._lock:
+            self._stopped = True
+            live = [job for job in self._jobs.values() if job.state not in ENDED]
+        for job in live:
+            job.stop.set()
+            if job.state == "queued":
+                job.become("cancelled")
+        if running := [job for job in live if job.state not in ENDED]:
+            logging.getLogger(__name__).warning("Stopping after the batch that is read, in %.0f s at most", seconds)
+            until = time.monotonic() + seconds
+            for job in running:
+                while job.state not in ENDED and (left := until - time.monotonic()) > 0:
+                    with job.changed:
+                        job.changed.wait(left)
+        if live:
+            logging.getLogger(__name__).warning("%d audits were ended because the server is stopped", len(live))
+        self.uploads.sweep_unowned()
+
     def sweep(self) -> None:
         """Delete what would be too old before the next look."""
         until = time.time() + SWEEP
@@ -230,7 +285,7 @@ class Sessions:
             surplus = ended[: max(0, len(self._jobs) - KEPT_JOBS)]
             for held in {*old, *surplus}:
                 del self._jobs[held]
-                for ending in ("report.json", "npz"):
+                for ending in ("report.json", "npz", "job"):
                     with contextlib.suppress(OSError):
                         self._place(*held, ending).unlink()
         self.uploads.sweep(until)
@@ -268,9 +323,10 @@ class Sessions:
             if job.stop.is_set() and not job.done:
                 job.become("cancelled")
             else:
+                logging.getLogger(__name__).warning("Audit %s failed: %s", job.name, error)
                 job.become("failed", error.problem, error.remedy, at_fault)
         except Exception:
-            logging.getLogger(__name__).exception("An audit failed")
+            logging.getLogger(__name__).exception("Audit %s failed", job.name)
             job.become("failed", *FAILED, "server")
         finally:
             job.select = None  # it may hold a long report
@@ -285,6 +341,10 @@ class Sessions:
     def _job(self, session: str, job: str) -> Job:
         with self._lock:
             held = self._jobs.get((session, job))
+        if held is None and _NAME.fullmatch(job) and self._place(session, job, "job").exists():
+            raise LostError(
+                "The server was started again since, and this audit was lost", "Start it again; the file is still here"
+            )
         if held is None or _is_over(held):
             raise MissingError("This session has no such audit", "Start one; what is older than 24 hours is deleted")
         return held

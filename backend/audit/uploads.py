@@ -7,13 +7,21 @@ finds it. Everything is deleted when its session ends, and 24 hours after it was
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import fcntl
 import hashlib
 import io
 import json
+import logging
+import os
 import re
 import shutil
+import sys
 import threading
 import time
+import weakref
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,16 +32,23 @@ from backend.errors import AtlasError
 
 LIFETIME = 24 * 3600
 """Seconds after which a file is deleted, whatever happens."""
+AHEAD = 3_600
+"""Seconds by which a clock may be set back."""
+PASSING = "passing"
+"""Name of the file that marks the folder of a passing session."""
 SESSION_BYTES = 250_000_000
 """Bytes that one session may hold at a time."""
 ALL_BYTES = 20 * SESSION_BYTES
 """Bytes that all sessions may hold together: a session costs nobody anything."""
-_PARSERS = threading.BoundedSemaphore(2)
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class MissingError(AtlasError):
     """What was asked for is not here, or belongs to somebody else, which is the same to whoever asks."""
+
+
+class LostError(MissingError):
+    """What was asked for was here before the server was started again."""
 
 
 class TooLargeError(AtlasError):
@@ -46,6 +61,60 @@ class BusyError(AtlasError):
 
 class StoppedError(AtlasError):
     """Somebody cancelled before there was enough for an answer."""
+
+
+class ServerError(AtlasError):
+    """The server cannot do what it should; the request is not to blame."""
+
+
+class FullError(ServerError):
+    """The server's disk is full."""
+
+
+class Turns:
+    """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
+
+    Parameters
+    ----------
+    places : int
+    waiting : int
+        Threads that wait at a time; each is one that serves nobody else.
+    seconds : float
+        For which one waits.
+    """
+
+    def __init__(self, places: int, waiting: int, seconds: float) -> None:
+        self._places = threading.BoundedSemaphore(places)
+        self._all = threading.BoundedSemaphore(places + waiting)
+        self._seconds = seconds
+
+    @contextlib.contextmanager
+    def turn(self, busy: str) -> Iterator[None]:
+        """Wait for a place, and give it back.
+
+        Raises
+        ------
+        BusyError
+            With the sentence ``busy``, if too many wait, or too long.
+        """
+        with contextlib.ExitStack() as end:
+            for places, seconds in ((self._all, 0), (self._places, self._seconds)):
+                if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
+                    raise BusyError(busy, "Try again in a minute")
+                end.callback(places.release)
+            end.callback(release_memory)
+            yield
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, which the allocator of Linux would keep after a large body."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+parsing = Turns(places=2, waiting=2, seconds=20)
+"""Files that are read whole at a time, for a preview or before a job is queued."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +156,7 @@ class Uploads:
         self.folder = folder
         self.limits = limits or Limits()
         self._lock = threading.Lock()
+        self._in_use = False
 
     def place(self, session: str) -> Path:
         """Folder of a session.
@@ -101,14 +171,23 @@ class Uploads:
         return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
 
     def add(
-        self, session: str, name: str, content: bytes, enrolment: str | None = None, label: str | None = None
+        self,
+        session: str,
+        name: str,
+        content: bytes,
+        enrolment: str | None = None,
+        label: str | None = None,
+        *,
+        passing: bool = False,
     ) -> Upload:
         """Keep a file; the same bytes again replace it.
+
+        A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
 
         Raises
         ------
         AtlasError
-            If it is empty or too large, the session holds too much, or the disk does not take it.
+            If it is empty or too large, or the session holds too much; ServerError if the disk does not take it.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -123,21 +202,23 @@ class Uploads:
         )
         try:
             with self._lock:
-                held = sum(file.stat().st_size for file in place.glob("*.file"))
+                self._make(place, passing)
+                held = _bytes_in(place)
                 if held + len(content) > SESSION_BYTES:
                     raise BusyError(
                         f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
                     )
-                if sum(file.stat().st_size for file in self.folder.glob("*/*.file")) + len(content) > ALL_BYTES:
+                if sum(map(_bytes_in, os.scandir(self.folder))) + len(content) > ALL_BYTES:
                     raise BusyError("The server holds as many files as it takes", "Try again later; files go in a day")
-                place.mkdir(parents=True, exist_ok=True, mode=0o700)
                 # Never written over in place: a job may be reading the same bytes.
                 scratch = place / f"{upload.key}.partial"
                 scratch.write_bytes(content)
                 scratch.replace(place / f"{upload.key}.file")
                 (place / f"{upload.key}.upload.json").write_text(json.dumps(asdict(upload)), "utf-8")
         except OSError as error:
-            raise AtlasError(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error
+            logging.getLogger(__name__).error("An upload cannot be written to %s (%s)", self.folder, error)
+            kind = FullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ServerError
+            raise kind(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error
         return upload
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
@@ -152,7 +233,8 @@ class Uploads:
         if _KEY.fullmatch(key):
             try:
                 told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
-                if (path := place / f"{key}.file").stat().st_mtime >= time.time() - LIFETIME:
+                path = place / f"{key}.file"
+                if not _is_over(path.stat().st_mtime, time.time()):
                     return Upload(**told), path
             except (OSError, ValueError, TypeError):
                 pass
@@ -167,7 +249,7 @@ class Uploads:
             As :func:`backend.audit.intake.receive`.
         """
         upload, path = self.get(session, key)
-        with _PARSERS:
+        with parsing.turn("The server reads other files at this moment"):
             return preview(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits, encoding)
 
     def discard(self, session: str, key: str) -> None:
@@ -178,19 +260,67 @@ class Uploads:
 
     def forget(self, session: str) -> None:
         """Delete all that a session holds."""
-        shutil.rmtree(self.place(session), ignore_errors=True)
+        with self._lock:  # never while one of its files is being written
+            shutil.rmtree(self.place(session), ignore_errors=True)
 
     def sweep(self, now: float | None = None) -> None:
-        """Delete every file that is older than its lifetime, and folders that are empty then."""
-        oldest = (time.time() if now is None else now) - LIFETIME
+        """Delete every file that is older than its lifetime or dated in the future, and folders that are empty then."""
+        now = time.time() if now is None else now
         with self._lock:
             for place in self.folder.glob("*/"):
                 with contextlib.suppress(OSError):  # a session that ends at this moment takes its folder along
                     for file in place.iterdir():
-                        if file.stat().st_mtime < oldest:
+                        if _is_over(file.stat().st_mtime, now):
                             file.unlink(missing_ok=True)
-                    if not any(place.iterdir()):
+                    if {file.name for file in place.iterdir()} <= {PASSING}:
+                        (place / PASSING).unlink(missing_ok=True)
                         place.rmdir()
+
+    def sweep_unowned(self) -> None:
+        """Delete what passing sessions of earlier processes left; nothing where another process uses the folder."""
+        with self._lock, contextlib.suppress(OSError):
+            if self.folder.is_dir() and self._use(fcntl.LOCK_EX):
+                for marker in self.folder.glob(f"*/{PASSING}"):
+                    shutil.rmtree(marker.parent, ignore_errors=True)
+                self._use(fcntl.LOCK_SH)
+
+    def _make(self, place: Path, passing: bool) -> None:
+        """Make the folder of a session, which nobody else on the machine may read."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.chmod(0o700)
+        if not self._in_use:
+            self._use(fcntl.LOCK_SH)
+        place.mkdir(exist_ok=True, mode=0o700)
+        if passing:
+            (place / PASSING).touch()
+
+    def _use(self, how: int) -> bool:
+        """Lock the folder for as long as this process uses it; False where another one's lock forbids that."""
+        if not self._in_use:
+            self._handle = os.open(self.folder, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._handle)
+            self._in_use = True
+        try:
+            fcntl.flock(self._handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _is_over(written: float, now: float) -> bool:
+    """Whether a file is too old, or dated so far in the future that it would never be."""
+    return not now - LIFETIME <= written <= now + AHEAD
+
+
+def _bytes_in(place: Path | os.DirEntry[str]) -> int:
+    """Bytes of the files in a folder; what another session deletes meanwhile is left out."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.endswith(".file"):
+                with contextlib.suppress(OSError):
+                    total += entry.stat().st_size
+    return total
 
 
 def _plain_name(name: str) -> str:

@@ -634,10 +634,7 @@ def _hub_cached(hub_id: str) -> Path | None:
 
 
 def _file_hash(path: Path) -> str:
-    """sha256 of a file; the hub's cache names its blobs by it."""
-    blob = path.resolve().name
-    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", blob):
-        return blob
+    """sha256 of a file's bytes, whatever a link to it is called."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

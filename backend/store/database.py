@@ -31,6 +31,7 @@ STORAGE_VERSION = "v1.5.0"
 HASH_DIGITS = 8
 GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")
 """Names of published files."""
+_FILE = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 BLOCK_SIZE = 32_768
 """Bytes a block of a published file: most columns here are short, and smaller blocks cannot hold packed integers."""
 _REMAKE = "Move it away, and run: python -m jobs all"
@@ -336,6 +337,8 @@ class Generation:
     name : str
         Belongs into every cache key.
     path : Path
+    size : int
+        Bytes of the file when it was opened.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -343,7 +346,8 @@ class Generation:
         self.path = path
         self._lock = threading.Lock()
         try:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            raw = path.read_bytes()
+            self.size, content = len(raw), hashlib.sha256(raw).hexdigest()
         except OSError as error:
             raise AtlasError(f"The published file {path} cannot be read ({error.strerror})", _REPUBLISH) from error
         if not name.endswith(f"-{content[:HASH_DIGITS]}"):
@@ -440,10 +444,12 @@ def read_pointer(folder: Path) -> tuple[str, Path]:
             f"There is no published atlas in {folder} ({POINTER}: {error.strerror})",
             "Run: python -m jobs all, or point ATLAS_DATA to the folder that holds one",
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise AtlasError(f"{pointer} does not name a generation", _REPUBLISH) from error
     if Path(file).name != file:
-        raise AtlasError(f"{pointer} names a file outside its folder ({file})", _REPUBLISH)
+        raise AtlasError(f"{pointer} names a file outside its folder ({ascii(file)[:200]})", _REPUBLISH)
+    if not _FILE.fullmatch(file):  # which no file system takes, or not in a path
+        raise AtlasError(f"{pointer} names no file of a generation ({ascii(file)[:200]})", _REPUBLISH)
     return name, folder / file
 
 

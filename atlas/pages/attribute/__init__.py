@@ -11,6 +11,7 @@ from flask import request
 
 from atlas import answers, shell
 from atlas.api import access
+from atlas.api.problems import RefusedError
 from atlas.data import questions
 from atlas.pages.attribute import (
     check,
@@ -128,17 +129,14 @@ def register(app: Dash) -> None:
     def admitted(clicks: int | None, token: str | None) -> Any:
         if not clicks:
             return no_update, no_update
-        if not access.fits((token or "").encode("utf-8", "surrogatepass")):
+        try:
+            right = access.fits((token or "").encode("utf-8", "surrogatepass"), request.remote_addr)
+        except RefusedError as error:
+            return f"{error.detail} {error.remedy}", ""
+        if not right:
             return "This is not the token.", ""
-        ctx.response.set_cookie(
-            access.COOKIE,
-            access.cookie(),
-            max_age=access.LIFETIME,
-            httponly=True,
-            samesite="Strict",
-            secure=request.is_secure,
-        )
-        return "Welcome. You can give traces now.", ""
+        access.admit(ctx.response)
+        return "Welcome. You can give traces now; reload the page if it is empty.", ""
 
     intake.register(app)
     question.register(app)

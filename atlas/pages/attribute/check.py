@@ -6,6 +6,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
+from flask import request
 
 from atlas.pages.attribute import intake, parts, visitor
 from backend.audit.checks import Check
@@ -189,7 +190,7 @@ def _checking(app: Dash) -> None:
         try:
             if not traces:
                 return None, {"report": report["key"], "click": clicks}, None, True
-            job = visitor.service().recompute(visitor.admitted(), report["key"], traces["key"])
+            job = visitor.service().recompute(visitor.admitted(), report["key"], traces["key"], request.remote_addr)
         except AtlasError as error:
             return None, None, visitor.said(error), True
         return job, None, None, False

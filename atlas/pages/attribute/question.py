@@ -251,7 +251,7 @@ def _field(word: str, identity: str, field: Component, hint: shell.Children) -> 
 
 def ecosystem(name: str | None) -> Ecosystem | None:
     """An ecosystem by name, or the preferred one."""
-    known = visitor.service().ecosystems()
+    known = visitor.ecosystems()
     return next((one for one in known if one.name == name), known[0] if known else None)
 
 
@@ -439,7 +439,7 @@ def register(app: Dash) -> None:
         State("attr-ecosystem", "value"),
     )
     def offered(wanted: dict[str, str], upload: dict[str, Any] | None, now: str | None) -> Any:
-        known = visitor.service().ecosystems()
+        known = visitor.ecosystems()
         link = asked_for(known, wanted)
         asked = (upload or {}).get("enrolment") or now or (link.name if link else None)
         chosen = asked if asked in {one.name for one in known} else known[0].name if known else None
@@ -472,7 +472,7 @@ def register(app: Dash) -> None:
         brings = visitor.service().brings(one.name)
         rates = stop_words(brings.stop_levels)
         usual = f"{STOP_LEVEL:g}"
-        others = [other for other in visitor.service().ecosystems() if other.name != one.name]
+        others = [other for other in visitor.ecosystems() if other.name != one.name]
         names = {other.name for other in others}
         lacking = not_enrolled([one, *others], wanted)
         return (

@@ -6,7 +6,13 @@ who only looks gets none.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 from dash import ctx, html
@@ -14,11 +20,13 @@ from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
 from atlas.api import access
+from backend.audit.ecosystems import Ecosystem
 from backend.audit.service import Service
 from backend.errors import AtlasError
 
 COOKIE = "atlas_session"
-LONG_ENOUGH = 20
+KEY_FILE = "session-key"
+"""In the cache folder: what session cookies are signed with, so that the server knows those that it made."""
 
 
 def service() -> Service:
@@ -27,10 +35,17 @@ def service() -> Service:
     return found
 
 
+def ecosystems() -> list[Ecosystem]:
+    """Ecosystems as the visitor may know them: none before a token that is asked for."""
+    return service().ecosystems() if access.authorised(request) else []
+
+
 def session() -> str:
-    """Key of the visitor's session; empty where there is none yet."""
-    held = request.cookies.get(COOKIE, "") if has_request_context() else ""
-    return held if len(held) >= LONG_ENOUGH else ""
+    """Key of the visitor's session, as this server made it; empty where there is none yet."""
+    if not has_request_context():
+        return ""
+    key, _, sign = request.cookies.get(access.cookie_name(COOKIE, request), "").partition(".")
+    return key if hmac.compare_digest(sign.encode("utf-8", "replace"), _sign(key).encode()) else ""
 
 
 def admitted() -> str:
@@ -39,8 +54,10 @@ def admitted() -> str:
     Raises
     ------
     AtlasError
-        If the server asks for a token and the visitor has not given it.
+        If the server asks for a token and the visitor has not given it, or takes no uploads.
     """
+    if address := access.exposed():
+        raise AtlasError("This atlas takes no traces", access.public_words(address))
     if not access.authorised(request):
         raise AtlasError("This atlas asks for a token before it takes traces", "Give it at the top of the page")
     return session()
@@ -51,8 +68,39 @@ def opened_session() -> str:
     key = admitted()
     if not key:
         key = secrets.token_urlsafe(32)
-        ctx.response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=request.is_secure, path="/")
+        ctx.response.set_cookie(
+            access.cookie_name(COOKIE, request),
+            f"{key}.{_sign(key)}",
+            httponly=True,
+            samesite="Strict",
+            secure=request.is_secure,
+            path="/",
+        )
     return key
+
+
+def _sign(key: str) -> str:
+    secret: bytes | None = current_app.extensions.get(KEY_FILE)
+    if secret is None:
+        secret = current_app.extensions[KEY_FILE] = _secret(service().uploads.folder.with_name(KEY_FILE))
+    return hmac.new(secret, key.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _secret(file: Path) -> bytes:
+    """The secret in a file, made where there is none; one that cannot be kept lasts as long as the process."""
+    made = secrets.token_bytes(32)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scratch = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+        scratch.touch(mode=0o600, exist_ok=False)
+        scratch.write_bytes(made)
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch, file)
+        scratch.unlink()
+        return file.read_bytes() or made
+    except OSError:
+        logging.getLogger(__name__).warning("%s cannot be written; sessions end with this process", file)
+        return made
 
 
 def said(error: AtlasError) -> Component:

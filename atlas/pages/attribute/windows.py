@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
+from flask import request
 
 from atlas import shell
 from atlas.data import Questions, questions
@@ -318,7 +319,7 @@ def _testing(app: Dash) -> None:
             if one is None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
             keys = [upload["key"] for upload in (before, after) if upload]
-            jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name))
+            jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
         except AtlasError as error:
             return None, visitor.said(error), True, None
         return jobs, None, False, None

@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
+from flask import request
 
 from atlas import shell
 from atlas.data import questions
@@ -17,7 +18,7 @@ from atlas.pages.attribute import intake, landing, parts, question, result, verd
 from atlas.state import View
 from atlas.theme import Theme
 from backend.audit.progress import Snapshot
-from backend.audit.uploads import MissingError
+from backend.audit.uploads import LostError, MissingError
 from backend.errors import AtlasError
 
 POLL_MS = 600
@@ -178,7 +179,9 @@ def _running(app: Dash) -> None:
         try:
             recognised = (columns or {}).get("recognised")
             settings = question.settings(chosen, intake.given(recognised, mapped), encoding or None)
-            return visitor.service().start(visitor.admitted(), upload["key"], settings), None, None
+            key = visitor.admitted()
+            job = visitor.service().start(key, upload["key"], settings, client=request.remote_addr)
+            return job, None, None
         except AtlasError as error:
             return no_update, visitor.said(error), no_update
 
@@ -204,8 +207,9 @@ def _running(app: Dash) -> None:
             return True, None, None, parts.NOTHING, no_update, True, None, no_update, no_update
         try:
             snapshot = visitor.service().progress(visitor.session(), job)
-        except MissingError:
-            return True, None, None, parts.NOTHING, no_update, True, None, None, no_update
+        except MissingError as error:
+            why = visitor.said(error) if isinstance(error, LostError) else no_update
+            return True, None, None, parts.NOTHING, no_update, True, None, None, why
         told = so_far(snapshot)
         drawn: Any = no_update
         if told != before:
