@@ -160,7 +160,8 @@ def enrolment_of(
         heads = _heads(method, rows, selected, folder, again, by, reads_of(proxy, PAIR if method == LLMMAP else view))
         place = max(selected[fold] for fold in range(FOLDS)) if method == METHOD else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
-        attachments |= fit_attachments(held, rows.prompt_folds, fingerprints, "agent500") | _validation(folder, method)
+        fitted = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+        attachments |= fitted | _validation(folder, method)
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
     beside = {
         named(member.reads)
@@ -250,6 +251,7 @@ def enrolment_of_traces(
     families: Mapping[str, str] | None = None,
     data_hash: str | None = None,
     blocks: tuple[int, ...] | None = None,
+    validated: bool = True,
 ) -> Enrolment:
     """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
 
@@ -272,6 +274,8 @@ def enrolment_of_traces(
     blocks : tuple of int, optional
         Score with a bank of discriminants over these blocks, where there are prompts for all folds; traces are placed
         at ``layer`` all the same.
+    validated : bool
+        Measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
 
     Raises
     ------
@@ -313,8 +317,10 @@ def enrolment_of_traces(
             held, placed = ({c: part[order] for c, part in parts.items()} for parts in (held, placed))
             known = [(families or {}).get(source, source) for source in sources]
             refit = Rediscriminated.of([part[order] for part in read], of_prompt) if read else None
-            checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit)
-            attachments |= fit_attachments(held, of_prompt, placed) | validation_arrays(checked)
+            attachments |= fit_attachments(held, of_prompt, placed, families=known)
+            if validated:
+                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit)
+                attachments |= validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,

@@ -197,7 +197,8 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     if not found.complete:  # columns of the grid are different prompts then
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
     deepest = {c: load(max(of_fold.values()), c)[at] for c in log_posteriors}
-    attachments = fit_attachments(log_posteriors, folds, deepest, slug(asked.name)) | validation_arrays(validation)
+    attachments = fit_attachments(log_posteriors, folds, deepest, slug(asked.name), families=found.families)
+    attachments |= validation_arrays(validation)
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     length = whole_tokens(tokens, found.labels)
     enrolment = _enrolment(found, reader, asked, of_fold, probes, attachments, length)

@@ -1,73 +1,209 @@
-"""Measure what an enrolment's verdicts are worth on labelled responses: of its own prompts, and of another domain.
+"""Measure what verdicts are worth on labelled responses: of the enrolled prompts, and of another kind of traffic.
 
 The rule itself answers on groups of K traces, with the true source as the claim, with the nearest other one and without
-a claim. The rows go to ``audit_validation`` and into the enrolment, so that its reports show them.
+a claim. Enrolments that are named are asked as they are served, and carry the rows along. With ``--refit`` a part of
+the release is enrolled anew and asked about the rest: one benchmark about the other, and nine categories of prompts
+about the tenth. Needs stored fingerprints.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
+import duckdb
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from backend.audit.attributor import Attributor
+from backend.audit.enrollable import LIVE, PAPER, reader_id
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
 from backend.audit.fitted import prompt_attachments
 from backend.audit.matched import CLEAN, validation_arrays, validation_of
-from backend.audit.transfer import PART, LabelledScores, held_out_prompts, transfer_frame
+from backend.audit.transfer import PART, LabelledScores, held_out_prompts, pooled, transfer_frame
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
-from backend.proxies.registry import describe, tokenizer_of
+from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_hash, tokenizer_of
 from backend.proxies.stored import StoredReader
 from backend.release import BENCHMARKS, Benchmark, Release
 from backend.store.builds import recorded
-from backend.store.writers import replace_rows
+from backend.store.database import default_data_folder
+from backend.store.writers import replace_rows, write_reader
+from backend.traces import Trace
 from jobs import _common
+from jobs._enrolments import enrolment_of_traces
+from jobs._stages.readout_live import live_blocks
 
-SAME = "same"
-"""Scenario of an enrolment's own prompts, each scored by the head that has not seen it."""
+Ints = npt.NDArray[np.intp]
+REFITTED = (PAPER, LIVE)
+"""Methods that can be enrolled from any traces."""
+PLACE = 20
+"""Modal block of the paper's probe of the default proxy, where traces are placed."""
+SAME, CATEGORY = "same", "category"
+"""Scenarios: held-out prompts of the enrolled kind; prompts of a category that was left out."""
+FEWEST = 10
+"""Prompts of a category that is left out."""
 BATCH = (512,)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument("enrolment", metavar="NAMES", help="enrolments of the data folder, comma separated")
-    parser.add_argument(
-        "--benchmark", default="agent500,math100", help="benchmarks of the release that answer (default: %(default)s)"
-    )
+    parser.add_argument("enrolment", metavar="NAMES", nargs="?", help="enrolments of the data folder, comma separated")
+    parser.add_argument("--benchmark", default=",".join(BENCHMARKS), help="that answer (default: %(default)s)")
+    parser.add_argument("--refit", metavar="METHODS", help=f"enrol a part, ask about the rest: {', '.join(REFITTED)}")
+    parser.add_argument("--roster", default="100-way,165-way", help="of --refit (default: %(default)s)")
+    parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
-    _common.add_limit(parser)
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="only the first N prompts of a benchmark; the number is in the build"
+    )
     _common.add_release(parser)
     _common.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Validate every enrolment that was named on every benchmark."""
-    release, folder = _common.release_of(arguments), _common.data_of(arguments) / "enrolments"
+    """Validate what was asked for."""
+    if bool(arguments.enrolment) == bool(arguments.refit):
+        raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
+    release = _common.release_of(arguments)
+    with contextlib.closing(_common.work_of(arguments)) as connection:
+        if arguments.refit:
+            return _refit(arguments, release, connection)
+        return _served(arguments, release, connection)
+
+
+def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> int:
+    folder = (arguments.to or default_data_folder()) / "enrolments"
     known = enrolments(folder.parent)
     for name in (part.strip() for part in arguments.enrolment.split(",")):
         if name not in known:
             raise AtlasError(f"There is no enrolment '{name}'", f"Choose from {', '.join(known)}")
         enrolment = with_prompts(load_enrolment(known[name]), release)
-        frames = [validation_of(enrolment)]
-        with contextlib.closing(_common.work_of(arguments)) as connection:
-            for benchmark in arguments.benchmark.split(","):
-                frame = measure(enrolment, release, cast(Benchmark, benchmark), arguments.limit)
-                scenario = frame["scenario"].iloc[0]
-                frames = [part[~(part["part"].eq(PART) & part["scenario"].eq(scenario))] for part in frames]
-                frames.append(frame)
-                _write(connection, release, enrolment, frame, scenario, arguments.limit)
-        rows = pd.concat(frames, ignore_index=True)
+        rows = validation_of(enrolment)
+        for benchmark in arguments.benchmark.split(","):
+            frame = measure(enrolment, release, benchmark_of(benchmark), arguments.limit)
+            rows = rows[~(rows["part"].eq(PART) & rows["scenario"].eq(frame["scenario"].iloc[0]))]
+            rows = pd.concat([rows, frame.assign(part=PART, condition=CLEAN)], ignore_index=True)
+            roster, weights = str(enrolment.facts["roster"]), str(enrolment.facts["proxy_hash"])
+            _write(connection, release, enrolment.reader, roster, weights, frame, arguments.limit)
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
         save_enrolment(replace(enrolment, attachments=attachments), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
     return 0
+
+
+def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> int:
+    methods = [method.strip() for method in arguments.refit.split(",")]
+    if unknown := sorted(set(methods) - set(REFITTED)):
+        raise AtlasError(f"'{unknown[0]}' cannot be enrolled from traces", f"Choose from {', '.join(REFITTED)}")
+    proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
+    for roster in _common.rosters_of(arguments.roster):
+        parts = {name: Part.of(release, name, proxy, roster, arguments.limit) for name in BENCHMARKS}
+        for method in methods:
+            reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
+            assert reader == reader_id(method, proxy, "ur")
+            for scenario, frame in transfers(parts, method, release, arguments.limit):
+                _write(connection, release, reader, roster, weights, frame.assign(scenario=scenario), arguments.limit)
+    return 0
+
+
+def transfers(
+    parts: dict[Benchmark, Part], method: str, release: Release, limit: int | None
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of every pair of what is enrolled and what is asked about, with the name of its scenario."""
+    agent, math = parts["agent500"], parts["math100"]
+    for enrolled, asked, scenario in ((agent, math, "math100"), (math, agent, "agent500")):
+        yield scenario, ask(enrolled.enrol(method), asked, scenario)
+    kinds = release.prompts("agent500")["category"].to_numpy()[:limit]
+    frames = []
+    for kind in sorted(set(kinds)):
+        tenth = kinds == kind
+        if tenth.sum() >= FEWEST:
+            frames.append(ask(agent.some(~tenth).enrol(method), agent.some(tenth), CATEGORY))
+    yield CATEGORY, pooled(frames)
+
+
+class Part:
+    """Responses of a roster to some prompts, with their fingerprints; row = source * P + prompt."""
+
+    def __init__(
+        self,
+        proxy: str,
+        engine: str,
+        sources: list[str],
+        families: list[str],
+        traces: list[Trace],
+        arrays: dict[tuple[int, str], npt.NDArray[np.float16]],
+    ) -> None:
+        self.proxy, self.engine, self.sources, self.families = proxy, engine, sources, families
+        self.traces, self.arrays = traces, arrays
+        self.labels: Ints = np.repeat(np.arange(len(sources)), len(traces) // len(sources))
+
+    @classmethod
+    def of(cls, release: Release, benchmark: Benchmark, proxy: str, roster: str, limit: int | None) -> Part:
+        """All responses of a roster, of the first prompts where a limit says so."""
+        rows = _common.slice_of(release, benchmark, proxy, "ur", roster, limit)
+        identity, records = rows.store.identity(), release.records(benchmark)
+        width, layers = len(records.prompt_ids), sorted({*live_blocks(proxy), PLACE})
+        arrays = {(layer, v): rows.load(layer, v) for layer in layers for v in ("full", "t128", "t64", "t32")}
+        traces = [
+            records.traces[source * width + prompt]
+            for source in range(len(rows.sources))
+            for prompt in range(len(rows.prompt_ids))
+        ]
+        return cls(proxy, identity.engine if identity else "", rows.sources, rows.families, traces, arrays)
+
+    def some(self, prompts: npt.NDArray[np.bool_]) -> Part:
+        """The responses to some prompts, a mask of shape (P,)."""
+        rows = np.flatnonzero(np.tile(prompts, len(self.sources)))
+        arrays = {key: array[rows] for key, array in self.arrays.items()}
+        traces = [self.traces[row] for row in rows]
+        return Part(self.proxy, self.engine, self.sources, self.families, traces, arrays)
+
+    def reader(self) -> Reader:
+        """Reads these traces from the disk."""
+        stored = StoredReader(self.arrays, tokenizer_of(self.proxy), self.engine, describe(self.proxy).depth)
+        return cast(Reader, stored)
+
+    def enrol(self, method: str) -> Enrolment:
+        """Enrolment of all of them."""
+        return enrolment_of_traces(
+            self.traces,
+            [self.sources[label] for label in self.labels],
+            self.reader(),
+            name="part",
+            proxy=self.proxy,
+            weights_hash=proxy_hash(self.proxy),
+            view="ur",
+            layer=PLACE,
+            families=dict(zip(self.sources, self.families, strict=True)),
+            blocks=live_blocks(self.proxy) if method == LIVE else None,
+            validated=False,
+        )
+
+
+def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:
+    """Rows of an enrolment that is asked about other responses of its sources."""
+    scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
+    column = np.array([enrolment.sources.index(source) for source in part.sources])
+    reference = enrolment.prompt_reference
+    assert reference is not None
+    prompts = reference.score([trace.prompt for trace in part.traces])
+    return transfer_frame(enrolment, LabelledScores(scored, column[part.labels], prompts), scenario)
+
+
+def benchmark_of(name: str) -> Benchmark:
+    """A benchmark of the release by its name."""
+    found = next((known for known in BENCHMARKS if known == name.strip()), None)
+    if found is None:
+        raise AtlasError(f"There is no benchmark '{name}'", f"Choose from {', '.join(BENCHMARKS)}")
+    return found
 
 
 def with_prompts(enrolment: Enrolment, release: Release) -> Enrolment:
@@ -85,65 +221,47 @@ def with_prompts(enrolment: Enrolment, release: Release) -> Enrolment:
 
 
 def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> pd.DataFrame:
-    """Rows of the validation on one benchmark, from stored fingerprints.
+    """Rows of a served enrolment on one benchmark.
 
     Raises
     ------
     AtlasError
-        If the enrolment is of no roster, the benchmark is unknown, or its fingerprints are not on disk.
+        If the enrolment is of no roster, or fingerprints are not on disk.
     """
     roster = enrolment.facts.get("roster")
-    if not isinstance(roster, str) or benchmark not in BENCHMARKS:
-        raise AtlasError(
-            f"'{enrolment.name}' cannot be validated on {benchmark}",
-            f"Name an enrolment of a roster, and one of {', '.join(BENCHMARKS)}",
-        )
-    rows = _common.slice_of(release, benchmark, enrolment.proxy, enrolment.view, roster, limit)
-    identity = rows.store.identity()
-    arrays = {(layer, "full"): rows.load(layer) for layer in enrolment.layers}
-    records, width = release.records(benchmark), len(release.records(benchmark).prompt_ids)
-    traces = [
-        records.traces[source * width + prompt]
-        for source in range(len(rows.sources))
-        for prompt in range(len(rows.prompt_ids))
-    ]
-    proxy = enrolment.proxy
-    engine = identity.engine if identity else ""
-    reader = StoredReader(arrays, tokenizer_of(proxy), engine, describe(proxy).depth)
-    scored = Attributor(cast(Reader, reader), enrolment).score(traces, keep_fingerprints=True, sizes=BATCH)
-    prompts = [trace.prompt for trace in traces[: len(rows.prompt_ids)]]
-    scenario, reference = benchmark, enrolment.prompt_reference
-    if enrolment.facts.get("benchmark") == benchmark:
-        everything = [trace.prompt for trace in records.traces[:width]]
-        folds = np.array(enrolment.folds_of(everything), dtype=np.intp)
-        held_out, reference = held_out_prompts(everything, folds)
-        scores, scenario = held_out.take(np.arange(len(prompts))), SAME
-    else:
-        assert reference is not None
-        scores = reference.score(prompts)
-    spread = scores.take(np.tile(np.arange(len(prompts)), len(rows.sources)))
-    frame = transfer_frame(enrolment, LabelledScores(scored, rows.labels, spread), scenario, reference=reference)
-    return frame.assign(part=PART, condition=CLEAN)
+    if not isinstance(roster, str):
+        raise AtlasError(f"'{enrolment.name}' is of no roster of the release", "Name one that is")
+    part = Part.of(release, benchmark, enrolment.proxy, roster, limit)
+    if enrolment.facts.get("benchmark") != benchmark:
+        return ask(enrolment, part, benchmark)
+    scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
+    everything = release.prompts(benchmark)["prompt"].astype(str).tolist()
+    folds = np.array(enrolment.folds_of(everything), dtype=np.intp)
+    held_out, reference = held_out_prompts(everything, folds)
+    each = len(part.traces) // len(part.sources)
+    prompts = held_out.take(np.tile(np.arange(each), len(part.sources)))
+    return transfer_frame(enrolment, LabelledScores(scored, part.labels, prompts), SAME, reference=reference)
 
 
 def _write(
-    connection: Any, release: Release, enrolment: Enrolment, frame: pd.DataFrame, scenario: str, limit: int | None
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    reader: str,
+    roster: str,
+    weights: str,
+    frame: pd.DataFrame,
+    limit: int | None,
 ) -> None:
-    key = {
-        "reader": enrolment.reader,
-        "roster": str(enrolment.facts["roster"]),
-        "condition": CLEAN,
-        "part": PART,
-        "scenario": scenario,
-    }
+    scenario = str(frame["scenario"].iloc[0])
+    key = {"reader": reader, "roster": roster, "condition": CLEAN, "part": PART, "scenario": scenario}
     with recorded(
         connection,
         stage="validate",
         command=_common.command_line(),
         data_hash=release.manifest_hash,
-        proxy_hash=str(enrolment.facts["proxy_hash"]),
-        details={"enrolment": enrolment.name, "prompts": limit, "scenario": scenario},
+        proxy_hash=weights,
+        details={"prompts": limit, "scenario": scenario},
     ) as build:
-        replace_rows(connection, "audit_validation", frame.drop(columns=["part", "condition", "scenario"]), key, build)
+        replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), key, build)
     wide = frame.pivot(index="metric", columns="k", values="value").round(3)
-    print(f"{enrolment.name}, {scenario}:\n{wide.to_string()}", flush=True)
+    print(f"{reader} on {roster}, {scenario}:\n{wide.to_string()}", flush=True)

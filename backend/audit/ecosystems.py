@@ -109,8 +109,8 @@ class Ecosystems:
         Raises
         ------
         AtlasError
-            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is named
-            while one cannot be read: that one may be the preferred one, and another would answer in its place.
+            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is
+            named while one cannot be read: that one may be the preferred one, and another would answer in its place.
         """
         known = self._ranked()
         held = [one.name for _, one in known]

@@ -39,10 +39,11 @@ def budgets_of(prompt_folds: Ints) -> list[int]:
     return [budget for budget in BUDGETS if budget <= int(np.bincount(prompt_folds).min())]
 
 
-def calibration_of(log_posteriors: Floating, prompt_folds: Ints) -> Calibration:
+def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
     """Calibration on all folds; see :func:`fit_attachments` for the arguments."""
     groups = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets_of(prompt_folds)}
-    return fit_calibration(groups, WITH_BIAS)
+    family = None if families is None else np.unique(families, return_inverse=True)[1]
+    return fit_calibration(groups, WITH_BIAS, family)
 
 
 def fit_attachments(
@@ -50,6 +51,8 @@ def fit_attachments(
     prompt_folds: Ints,
     fingerprints: Mapping[str, Floating] | None = None,
     domain: str = "enrolled",
+    *,
+    families: Sequence[str] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Attachments of an enrolment.
 
@@ -63,6 +66,8 @@ def fit_attachments(
         At the block where the enrolment places traces; for the domain, and the sources' signatures.
     domain : str
         What the prompts are called.
+    families : sequence of str, length C, optional
+        Of the sources, for the bounds of a family's likelihood ratio.
 
     Returns
     -------
@@ -74,7 +79,7 @@ def fit_attachments(
         tail = "" if condition == CLEAN else f"-{condition}"
         classes, budgets = held.shape[1], budgets_of(prompt_folds)
         labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
-        calibration = calibration_of(held, prompt_folds)
+        calibration = calibration_of(held, prompt_folds, families)
         unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small

@@ -150,8 +150,8 @@ svg { max-width: 100%; height: auto; } svg text { font-size: 12px; fill: #55606C
 <p class="small">{{ "{:,}".format(results.traces) }} traces{% if not results.complete %}, stopped before the end{%
 endif %},
 {{ report.created }}. {% if not results.stated %}Ratios and probabilities are not stated, because {{
-"no enrolled source fits" if results.verdict == "UNKNOWN" else "they were not validated for such traces" }}.{% else %}Probabilities and ratios are {{ "calibrated" if results.calibrated else
-"not calibrated" }}.{% endif %}</p>
+"no enrolled source fits" if results.verdict == "UNKNOWN" else "they were not validated for such traces" }}.{% else
+%}Probabilities and ratios are {{ "calibrated" if results.calibrated else "not calibrated" }}.{% endif %}</p>
 <p><b>Kind of traffic</b>: {{ traffic[results.traffic.kind] }}{% if results.traffic.p is not none %} (p = {{
 results.traffic.p | number(3) }}, {{ results.traffic.prompts }} distinct prompts){% endif %}.</p>
 <p><b>What to do next</b></p>

@@ -175,3 +175,11 @@ def _some(rows: LabelledScores, group: Ints, reference: PromptReference | None) 
         engine=held.engine,
         **({} if reference is None else {"traffic": reference.judge(prompts)}),
     )
+
+
+def pooled(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of several runs of one scenario as those of all their groups together."""
+    rows = pd.concat(frames, ignore_index=True)
+    rows["value"] *= rows["n"]
+    sums = rows.groupby(["k", "metric", "scenario"], as_index=False)[["value", "n"]].sum()
+    return sums.assign(value=sums["value"] / sums["n"])[["k", "metric", "scenario", "value", "n"]]

@@ -36,6 +36,8 @@ SEED = 42
 SHORTENED = 0.25
 """How much of the variance within a block is taken out at most where K comes near its size: there the means of the few
 blocks are all that tells one group from the next."""
+REALISED = 4
+"""Groups of a source and block whose largest p value is looked at, to learn how that value is distributed."""
 RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Shares of the identity that may be added to the within-source correlation before it is inverted."""
 
@@ -147,21 +149,28 @@ class UnknownReference:
         Ascending scores of M resampled groups of each source.
     discriminant : Discriminant or None
         None for max-logit.
+    realised : ndarray of shape (B, R), float32, optional
+        Ascending largest p values of groups of enrolled sources, by references without their block of prompts.
     """
 
     budgets: Ints
     nulls: npt.NDArray[np.float32]
     discriminant: Discriminant | None
+    realised: npt.NDArray[np.float32] | None = None
 
     def null(self, budget: int) -> Doubles:
         """Ascending null scores (C, M) at any number of traces.
 
         Quantiles are interpolated in log K; beyond the largest budget its own are used, which are wider than need be.
         """
+        return self._between(self.nulls, budget)
+
+    def _between(self, rows: npt.NDArray[np.float32], budget: int) -> Doubles:
+        """Rows (B, ..) at any number of traces, interpolated in log K."""
         place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
         low = int(place)
         high, share = min(low + 1, len(self.budgets) - 1), place - low
-        out: Doubles = (1 - share) * self.nulls[low].astype(np.float64) + share * self.nulls[high]
+        out: Doubles = (1 - share) * rows[low].astype(np.float64) + share * rows[high]
         return out
 
     def p_values(self, means: Floating, budget: int) -> Doubles:
@@ -187,8 +196,16 @@ class UnknownReference:
         return out
 
     def p_none(self, means: Floating, budget: int) -> Doubles:
-        """p value (G,) of "the traces come from one of the enrolled sources": the largest over the sources."""
-        out: Doubles = self.p_values(means, budget).max(1)
+        """p value (G,) of "the traces come from one of the enrolled sources".
+
+        The largest over the sources is too large where many of them are alike, and too small where prompts share more
+        than resampled groups show. What enrolled groups of held-out prompts really have is counted, where it is known.
+        """
+        largest: Doubles = self.p_values(means, budget).max(1)
+        if self.realised is None:
+            return largest
+        seen = self._between(self.realised, budget)
+        out: Doubles = (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
         return out
 
     def _scores(self, means: Floating, budget: int) -> Doubles:
@@ -202,7 +219,7 @@ class UnknownReference:
         if self.discriminant is not None:
             d = self.discriminant
             arrays |= {"mean": d.mean, "transform": d.transform, "centres": d.centres, "between": d.between}
-        return arrays
+        return arrays if self.realised is None else arrays | {"realised": self.realised}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> UnknownReference:
@@ -212,7 +229,8 @@ class UnknownReference:
             parts = [np.asarray(arrays[n], dtype=np.float64) for n in ("mean", "transform", "centres", "between")]
             discriminant = Discriminant(*parts)
         nulls = np.asarray(arrays["nulls"], dtype=np.float32)
-        return cls(np.asarray(arrays["budgets"], dtype=np.intp), nulls, discriminant)
+        realised = np.asarray(arrays["realised"], dtype=np.float32) if "realised" in arrays else None
+        return cls(np.asarray(arrays["budgets"], dtype=np.intp), nulls, discriminant, realised)
 
 
 def fit_unknown(
@@ -265,6 +283,7 @@ def fit_unknown(
     each = max(draws // len(present), 1)
     ridge = choose_ridge(features, labels, blocks) if statistic == "relative-mahalanobis" else 0.0
     nulls = np.empty((len(budgets), classes, len(present), each), dtype=np.float32)
+    held_out = np.empty((len(budgets), len(present), classes * REALISED, classes))
     for which, block in enumerate(present):
         inside = blocks == block
         discriminant, space = None, np.asarray(features[inside], dtype=np.float64)
@@ -275,13 +294,29 @@ def fit_unknown(
             rows = space[labels[inside] == source]
             mean, n = rows.mean(0), len(rows)
             for place, budget in enumerate(budgets):
+                order = [rng.permutation(np.resize(np.arange(n), max(budget, n)))[:budget] for _ in range(REALISED)]
+                own = rows[np.array(order)].mean(1)
+                scored = own if discriminant is None else discriminant.score(own, budget)
+                held_out[place, which, source * REALISED : (source + 1) * REALISED] = scored
                 drawn = rng.integers(0, n, size=(each, budget)) + np.arange(each)[:, None] * n
                 times = np.bincount(drawn.ravel(), minlength=each * n).reshape(each, n)
                 means = mean + (times @ rows / budget - mean) * np.sqrt(1 - min((budget - 1) / n, SHORTENED))
                 scores = means if discriminant is None else discriminant.score(means, budget)
                 nulls[place, source, which] = scores[:, source]
     whole = None if statistic == "max-logit" else fit_discriminant(features, labels, classes, ridge)
-    return UnknownReference(np.array(budgets), np.sort(nulls.reshape(len(budgets), classes, -1), axis=2), whole)
+    realised = np.sort([_largest(nulls[place], held_out[place]) for place in range(len(budgets))], axis=1)
+    ascending = np.sort(nulls.reshape(len(budgets), classes, -1), axis=2)
+    return UnknownReference(np.array(budgets), ascending, whole, realised.astype(np.float32))
+
+
+def _largest(nulls: npt.NDArray[np.float32], scores: Doubles) -> Doubles:
+    """Largest p value (blocks * G,) of groups with scores (blocks, G, C), by nulls (C, blocks, M) of other blocks."""
+    out = []
+    for block, part in enumerate(scores):
+        others = np.sort(np.delete(nulls, block, axis=1).reshape(len(nulls), -1), axis=1)
+        below = [np.searchsorted(null, part[:, c], side="right") for c, null in enumerate(others)]
+        out.append((1.0 + np.max(below, axis=0)) / (1 + others.shape[1]))
+    return np.concatenate(out)
 
 
 def group_means(features: Floating, groups: Ints) -> Doubles:

@@ -49,6 +49,6 @@ class StoredReader:
     ) -> dict[tuple[int, str], Half]:
         """The next fingerprints, as many as there are traces; see :meth:`backend.proxies.reader.Reader.read`."""
         rows = slice(self._next, self._next + len(encoded))
-        self._next += len(encoded)
+        self._next = (rows.stop) % len(next(iter(self.arrays.values())))  # after the last comes the first again
         names = {(layer, name) for layer in layers for name in (readout or Readout()).variants(layer)}
         return {key: np.asarray(array[rows]) for key, array in self.arrays.items() if key in names}

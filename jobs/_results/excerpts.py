@@ -14,6 +14,7 @@ import statistics
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Excerpts:
             "blocks": lambda: block_section(book, cursor),
             "costs": lambda: cost_sections(book),
             "extractions": lambda: extraction_table(cursor),
-            **{f"goals-{roster}": lambda roster=roster: goal_table(book, readouts, roster) for roster in ROSTERS},
+            **{f"goals-{roster}": partial(goal_table, book, readouts, roster) for roster in ROSTERS},
         }
         if len(set(self.names())) < len(self.names()):
             raise AtlasError(f"{declared.name} gives one name twice", "Rename a table or a sentence")
@@ -180,7 +181,8 @@ class Excerpts:
 
     def _question(self, conditions: Question) -> Question:
         table = conditions.get("table", ATTRIBUTION)
-        return {"table": table} | self._defaults.get(table, {}) | conditions
+        defaults: Question = self._defaults.get(table, {})
+        return {"table": table} | defaults | conditions
 
     def _one(self, question: Question) -> Value | None:
         """The single value of a question, or of two that are combined."""
