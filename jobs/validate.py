@@ -24,7 +24,7 @@ from backend.audit.attributor import Attributor
 from backend.audit.enrollable import LIVE, PAPER, reader_id
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
-from backend.audit.fitted import prompt_attachments
+from backend.audit.fitted import measured_attachments, prompt_attachments
 from backend.audit.matched import CLEAN, validation_arrays, validation_of
 from backend.audit.transfer import PART, LabelledScores, held_out_prompts, pooled, transfer_frame
 from backend.errors import AtlasError
@@ -84,7 +84,7 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
     for name in (part.strip() for part in arguments.enrolment.split(",")):
         if name not in known:
             raise AtlasError(f"There is no enrolment '{name}'", f"Choose from {', '.join(known)}")
-        enrolment = with_prompts(load_enrolment(known[name]), release)
+        enrolment = with_bounds(with_prompts(load_enrolment(known[name]), release), release, arguments.limit)
         rows = validation_of(enrolment)
         for benchmark in arguments.benchmark.split(","):
             frame = measure(enrolment, release, benchmark_of(benchmark), arguments.limit)
@@ -126,7 +126,8 @@ def transfers(
         tenth = kinds == kind
         if tenth.sum() >= FEWEST:
             frames.append(ask(agent.some(~tenth).enrol(method), agent.some(tenth), CATEGORY))
-    yield CATEGORY, pooled(frames)
+    if frames:
+        yield CATEGORY, pooled(frames)
 
 
 class Part:
@@ -218,6 +219,20 @@ def with_prompts(enrolment: Enrolment, release: Release) -> Enrolment:
         )
     found = prompt_attachments(prompts, np.array(folds, dtype=np.intp))
     return replace(enrolment, attachments={**enrolment.attachments, **found})
+
+
+def with_bounds(enrolment: Enrolment, release: Release, limit: int | None) -> Enrolment:
+    """The enrolment with bounds of its ratios and realised p values, where it has none."""
+    held = enrolment.attachments
+    if "calibration.bounds" in held and "unknown.realised" in held:
+        return enrolment
+    part = Part.of(release, "agent500", enrolment.proxy, str(enrolment.facts["roster"]), limit)
+    scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
+    each = len(part.traces) // len(part.sources)
+    folds = np.array(scored.folds[:each], dtype=np.intp)
+    found = measured_attachments(held, scored.log_posteriors, folds, part.families)
+    facts = {**enrolment.facts, "measured_prompts": each}
+    return replace(enrolment, attachments={**held, **found}, facts=facts)
 
 
 def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> pd.DataFrame:

@@ -368,7 +368,7 @@ def fit_calibration(
     fits = {} if fits is None else fits
     fit = _fit_scales(by_budget, with_bias, fits)
     calibrated = _cross_fitted(by_budget, with_bias, fits)
-    pairs = np.array([_bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
+    pairs = np.array([bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
     return replace(fit, bounds=pairs[:, 0], family_bounds=None if family is None else pairs[:, 1])
 
 
@@ -419,7 +419,7 @@ def _cross_fitted(
     return out
 
 
-def _bounds_of(log_posteriors: Doubles, groups: Groups, family: Ints | None) -> list[tuple[float, float]]:
+def bounds_of(log_posteriors: Doubles, groups: Groups, family: Ints | None) -> list[tuple[float, float]]:
     """Empirical bounds of ratios of sources, and with families of theirs; 0 where there is but one family."""
     seeds = len(np.unique(groups.seed))
     kinds = [(log_likelihood_ratios(log_posteriors), groups.truth)]

@@ -8,22 +8,23 @@ fits, each on prompts that it has not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.calibration import Calibration, fit_calibration, held_out_groups
+from backend.audit.calibration import Calibration, bounds_of, fit_calibration, held_out_groups
 from backend.audit.companions import attached
 from backend.audit.domains import fit_domain
 from backend.audit.matched import CLEAN
 from backend.audit.prompts import PART as PROMPTS
 from backend.audit.prompts import fit_prompt_reference
 from backend.audit.sequential import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
-from backend.audit.unknown import fit_unknown
+from backend.audit.unknown import UnknownReference, fit_unknown, group_means
 from backend.audit.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
 from backend.geometry.signatures import signatures, source_means
-from backend.protocol import BUDGETS, SPLIT_SEED
+from backend.protocol import BUDGETS, SPLIT_SEED, budget_groups, grid_rows
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
@@ -32,6 +33,8 @@ UNKNOWN_DRAWS = 200
 WITH_BIAS: bool | None = None
 """A bias a source is kept where folds that did not fit it say that it helps; served and validated alike."""
 DOMAIN_DRAWS = 499
+MOST_REALISED, QUANTILES = 4_000, 500
+"""Groups whose p value is looked at, and what is kept of them."""
 
 
 def budgets_of(prompt_folds: Ints) -> list[int]:
@@ -97,6 +100,67 @@ def fit_attachments(
             means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
             out["signatures.vectors"] = signatures(means).astype(np.float16)
     return out
+
+
+def measured_attachments(
+    attachments: Mapping[str, npt.NDArray[Any]],
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    families: Sequence[str],
+) -> dict[str, npt.NDArray[Any]]:
+    """Bounds of ratios, and realised p values, of statistics that were fitted without them.
+
+    For an enrolment whose evaluation is not at hand any more: its statistics stay, and held-out prompts say within
+    which ratios they hold, and how often enrolled traces are called unknown.
+
+    Parameters
+    ----------
+    attachments : mapping of str to ndarray
+        With the parts ``calibration`` and ``unknown`` of whole responses.
+    log_posteriors : ndarray of shape (C * P, C)
+        By heads that have not seen the prompt's fold, row = source * P + prompt.
+    prompt_folds : ndarray of shape (P,)
+    families : sequence of str, length C
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A budget that does not fit into
+        a fold has the bounds of the largest that does, and takes its groups from all folds for the p values.
+    """
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
+    for name, array in attachments.items():
+        part, _, key = name.partition(".")
+        if part in parts:
+            parts[part][key] = array
+    calibration = Calibration.from_arrays(parts["calibration"])
+    unknown = replace(UnknownReference.from_arrays(parts["unknown"]), realised=None)
+    family = np.unique(families, return_inverse=True)[1]
+    pairs: list[list[tuple[float, float]]] = []
+    realised: list[npt.NDArray[np.float64]] = []
+    classes, prompts = log_posteriors.shape[1], len(prompt_folds)
+    fitting = budgets_of(prompt_folds)
+    for budget in calibration.budgets.tolist():
+        if budget in fitting:
+            groups = held_out_groups(log_posteriors, prompt_folds, budget)
+            pairs.append(bounds_of(calibration.apply(groups.scores, budget), groups, family))
+        else:
+            pairs.append(pairs[-1])
+        folds = prompt_folds if budget in fitting else np.zeros(prompts, dtype=np.intp)
+        rows = [
+            budget_groups(grid_rows(classes, prompts, folds == fold), min(budget, prompts), SPLIT_SEED, int(fold))[0]
+            for fold in np.unique(folds)
+        ]
+        groups_of_rows = np.concatenate(rows)
+        some = np.linspace(0, len(groups_of_rows) - 1, min(len(groups_of_rows), MOST_REALISED)).astype(np.intp)
+        p_values = unknown.p_none(group_means(log_posteriors, groups_of_rows[some]), budget)
+        realised.append(np.quantile(p_values, np.linspace(0, 1, QUANTILES)))
+    bounds = np.array(pairs)
+    return {
+        "calibration.bounds": bounds[:, 0],
+        "calibration.family_bounds": bounds[:, 1],
+        "unknown.realised": np.array(realised, dtype=np.float32),
+    }
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:

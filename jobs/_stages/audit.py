@@ -24,7 +24,7 @@ from backend.audit.matched import CLEAN, SPACE, validation_arrays
 from backend.audit.open_set import LeftOut, unknown_frame
 from backend.audit.power import drift_frame
 from backend.audit.unknown import Statistic, without_columns
-from backend.audit.validation import calibration_frame, fold_calibrations, stop_frame
+from backend.audit.validation import CURVES, calibration_frame, fold_calibrations, stop_frame
 from backend.errors import AtlasError
 from backend.evaluations.components import block_columns
 from backend.evaluations.stress import LENGTHS, length_file
@@ -155,7 +155,7 @@ def validate(
     budgets = budgets_of(folds)
     calibrations: dict[int, Calibration] | None = None
     if {"calibration", "stop"} & set(parts):
-        calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS)
+        calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS, family)
     if "calibration" in parts:
         for condition, held in log_posteriors.items():
             known = calibrations if condition == CLEAN else None
@@ -213,7 +213,9 @@ def writer(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, buil
         if frame.empty:
             return
         about = [name for name in ("scenario", "statistic", "rule", "level", "space") if name in frame]
-        wide = frame.pivot(index=["metric", *about], columns="k", values="value").round(3)
+        wide = (
+            frame[~frame["metric"].isin(CURVES)].pivot(index=["metric", *about], columns="k", values="value").round(3)
+        )
         print(f"{reader} on {roster}, {part}, {condition}:\n{wide.to_string()}", flush=True)
 
     return write
