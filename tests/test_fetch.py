@@ -230,6 +230,31 @@ def test_a_link_in_place_of_a_file_is_refused(fake: Path, target: Path, tmp_path
     assert not (target / MANIFEST).exists()
 
 
+@pytest.mark.parametrize("name", ["data/rosters/50-way.json", "data/rosters", "data", MANIFEST])
+def test_a_link_in_a_folder_leads_nowhere(fake: Path, target: Path, tmp_path: Path, name: str) -> None:
+    path, outside = fake / name, tmp_path / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(AtlasError, match=r"is a link|lacks|no release"):
+        fetch(str(fake), target)
+    assert not (target / MANIFEST).exists()
+
+
+def test_a_deep_manifest_is_one_sentence(fake: Path, target: Path) -> None:
+    (fake / MANIFEST).write_bytes(b"[" * 100_000 + b"]" * 100_000)
+    with pytest.raises(AtlasError, match="nested too deeply"):
+        fetch(str(fake), target)
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(
+    fake: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder", "utf-8")
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(AtlasError, match=r"cannot be written .*ATLAS_CACHE"):
+        fetch(str(fake), target)
+
+
 def test_a_link_in_the_target_is_replaced_not_followed(fake: Path, target: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine", "utf-8")
@@ -422,6 +447,12 @@ def server(fake: Path, tmp_path: Path) -> Iterator[Server]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
+            if self.path == "/round":
+                self.send_response(302)
+                self.send_header("Location", "/round")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             state.requests.append(dict(self.headers))
             misdeed = state.misdeeds.pop(0) if state.misdeeds else ""
             if misdeed.isdigit():
@@ -477,6 +508,11 @@ def test_from_a_url(server: Server, fake: Path, target: Path, cache: Path) -> No
 
 def test_redirects_are_followed(server: Server, target: Path) -> None:
     assert fetch(server.address.replace("/archive.tar.gz", "/moved"), target).copied == FILES
+
+
+def test_redirects_without_end_are_one_sentence(server: Server, target: Path) -> None:
+    with pytest.raises(AtlasError, match="from one address to the next without end"):
+        fetch(server.address.replace("/archive.tar.gz", "/round"), target)
 
 
 def test_a_broken_download_continues_with_range(server: Server, target: Path, patient) -> None:

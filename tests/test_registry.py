@@ -312,6 +312,14 @@ def test_local_folder_is_described_by_its_configuration(tiny):
     assert proxy_hash(str(tiny)) == digest(tiny / "model.safetensors")
 
 
+def test_a_hash_is_of_bytes_whatever_a_link_is_called(tiny, tmp_path):
+    folder, blob = tmp_path / "linked", tmp_path / ("0" * 64)
+    shutil.copytree(tiny, folder)
+    (folder / "model.safetensors").rename(blob)
+    (folder / "model.safetensors").symlink_to(blob)
+    assert proxy_hash(str(folder)) == digest(tiny / "model.safetensors") != blob.name
+
+
 def test_keys_are_folder_names_that_shadow_no_registered_proxy(tmp_path, monkeypatch):
     assert proxy_key("smollm2-135m") == "smollm2-135m"
     assert proxy_key("Qwen/Qwen3-32B") == "qwen3_32b"

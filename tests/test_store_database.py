@@ -590,6 +590,20 @@ def test_a_pointer_that_points_nowhere(tmp_path: Path, text: str) -> None:
         Generation.open(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 5_000, "", ".", "a b", "é"])
+def test_a_pointer_that_no_file_system_takes_keeps_the_old_generation(tmp_path: Path, name: str) -> None:
+    path = publish(sample_work(tmp_path / WORK_FILE), tmp_path)
+    held = Generations(tmp_path)
+    for content in ({"generation": "g", "file": name}, {"generation": name, "file": path.name}):
+        (tmp_path / POINTER).write_text(json.dumps(content), "utf-8")
+        os.utime(tmp_path / POINTER, ns=(0, hash((name, str(content))) % 10**18))
+        assert held.current().path == path
+        assert held.problem is not None and "jobs publish" in held.problem.remedy
+        str(held.problem).encode()
+    (tmp_path / POINTER).write_bytes(b"[" * 100_000)
+    assert held.current().path == path and held.problem is not None
+
+
 def test_a_missing_or_changed_file_is_not_served(tmp_path: Path) -> None:
     path = publish(sample_work(tmp_path / WORK_FILE), tmp_path)
     content = bytearray(path.read_bytes())
