@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from backend.audit.intake.chat import ChatError, is_chat, turns
+from backend.audit.intake.chat import ChatError
 from backend.audit.intake.clock import Clock
 from backend.audit.intake.columns import as_remark, as_text, is_role, look_up, recognise
 from backend.audit.intake.decoding import arrive
 from backend.audit.intake.formats import UNITS, kind_of, records
+from backend.audit.intake.forms import form_of
 from backend.audit.intake.model import (
     COMMAND_LINE,
     Columns,
@@ -206,6 +207,13 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
         repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
         notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
     lengths = [(len(trace.prompt), len(trace.response)) for trace in traces]
+    other = [trace for trace in traces if trace.requested and trace.label and trace.requested != trace.label]
+    if other:
+        were = "1 trace was" if len(other) == 1 else f"{len(other):,} traces were"
+        notes.append(
+            f"{were} answered by another model than was requested "
+            f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)."
+        )
     names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
     notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
     remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
@@ -274,16 +282,26 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
 def _traces(
     place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
 ) -> Iterator[Received | Problem]:
-    if not mapped and is_chat(record):
+    form = None if mapped else form_of(record)
+    if form is not None:
         try:
-            found = turns(record)
+            found = form.turns(record)
         except ChatError as error:
-            yield Problem(place, error.column, error.reason)
-            return
+            found = [error]
         for turn, said in enumerate(found):
+            if isinstance(said, ChatError):
+                yield Problem(place, said.column, said.reason)
+                continue
             time = said.time if columns.time is None else look_up(record, columns.time)
-            label = said.label if columns.label is None else look_up(record, columns.label)
-            yield _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
+            if columns.label is None or (columns.label and form.labelled):
+                label = said.label
+            else:
+                label = look_up(record, columns.label)
+            received = _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
+            if isinstance(received, Received) and (said.name is not None or said.requested is not None):
+                name = received.name if said.name is None or columns.name == "" else as_remark(said.name)
+                received = replace(received, name=name, requested=as_remark(said.requested))
+            yield received
         return
     if columns.response is None:
         yield Problem(place, None, "no column holds a response")

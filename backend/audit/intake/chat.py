@@ -18,21 +18,27 @@ from backend.audit.intake.json_text import parse_json
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")
-_ASKED = ("prompt", "input", "question")
-_TIME = ("timestamp", "created_at", "created", "time")
+ASKED = ("prompt", "input", "question")
+TIME = ("timestamp", "created_at", "created", "time")
 _LABEL = ("model", "source")
-KEYS = frozenset({"messages", "choices", "error", *_REQUEST, *_RESPONSE, *_ASKED, *_TIME, *_LABEL})
+_TALKS = ("messages", "conversations", "conversation")
+"""Where a list of messages is; ShareGPT writes ``conversations``, with ``from`` and ``value`` in each."""
+_USER = frozenset({"user", "human"})
+_ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
+KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})
 """Columns of a record that can make it a chat log, or say something of it."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer, the prompt before it, and the time and model that the log states."""
+    """One answer, the prompt before it, and the time, model and id that the log states, and the model requested."""
 
     prompt: str
     response: str
     time: Any = None
     label: Any = None
+    name: Any = None
+    requested: Any = None
 
 
 class ChatError(Exception):
@@ -43,10 +49,16 @@ class ChatError(Exception):
         self.column, self.reason = column, reason
 
 
+Found = Turn | ChatError
+"""An answer, or why a part of a record gave none."""
+
+
 def is_chat(record: Mapping[str, Any]) -> bool:
     """Whether a record is a chat log: a message list, a list of choices, or a request with one of them."""
     record = _unwrapped(record)
     if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
+        return True
+    if any(_is_talk(record.get(key)) for key in _TALKS) and not any(key in record for key in _RESPONSE):
         return True
     if any(isinstance(record.get(key), dict) for key in _RESPONSE):
         return True
@@ -79,17 +91,22 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     reply = _reply(record)
     if isinstance(reply, dict) and isinstance(body := _body(reply.get("body"), "choices") or reply.get("body"), dict):
         reply = body
-    time = _first(record, reply, *_TIME)
-    label = _first(reply, record, *_LABEL) or _first(request, None, "model")
+    time = first_of(record, reply, *TIME)
+    label = first_of(reply, record, *_LABEL) or first_of(request, None, "model")
     if reply is None:
-        return _conversation(request.get("messages"), time, label)
-    prompt = _asked(request)
+        talk = next((key for key in _TALKS if key in request), "messages")
+        return conversation(request.get(talk), time, label, talk)
+    prompt = last_asked(request)
     answers = _answers(reply)
     if _failed(record) and not any(answers):
         raise ChatError("error", "the request failed, and there is no answer")
     if not answers:
         raise ChatError("response", "there is no answer in the response")
     return [Turn(prompt, answer, time, label) for answer in answers]
+
+
+def _is_talk(messages: Any) -> bool:
+    return isinstance(messages, list) and any(isinstance(message, dict) for message in messages)
 
 
 def _reply(record: Mapping[str, Any]) -> Any:
@@ -113,32 +130,45 @@ def _failed(record: Mapping[str, Any]) -> bool:
     return bool(error) and not (isinstance(error, float) and math.isnan(error))  # pandas writes NaN for nothing
 
 
-def _conversation(messages: Any, time: Any, label: Any) -> list[Turn]:
+def conversation(messages: Any, time: Any, label: Any, column: str = "messages") -> list[Turn]:
+    """Answers of the assistant in a list of messages, each with the user's message before it.
+
+    Raises
+    ------
+    ChatError
+        If it is no list, a message is none, or there is no answer.
+    """
     if not isinstance(messages, list):
-        raise ChatError("messages", "there is neither an answer nor a list of messages")
+        raise ChatError(column, "there is neither an answer nor a list of messages")
     found: list[Turn] = []
     prompt = ""
     for number, message in enumerate(messages):
+        where = f"{column}[{number}]"
         if not isinstance(message, dict):
-            raise ChatError(f"messages[{number}]", "a message is no object")
+            raise ChatError(where, "a message is no object")
         role = message.get("role", message.get("from"))
-        if role in ("user", "human"):
-            prompt = _text(message, f"messages[{number}]") or ""
-        elif role in ("assistant", "gpt", "model"):
-            answer = _text(message, f"messages[{number}]")
+        if role is None and column != "messages" and message.get("content", message.get("value")):
+            raise ChatError(where, "a message does not say whom it is from; give it a role, or from")
+        if not isinstance(role, str):
+            continue
+        if role.lower() in _USER:
+            prompt = _text(message, where) or ""
+        elif role.lower() in _ASSISTANT:
+            answer = _text(message, where)
             if answer is not None:  # a call of a tool has no text
                 found.append(Turn(prompt, answer, time, label))
     if not found:
-        raise ChatError("messages", "there is no message of the assistant")
+        raise ChatError(column, "there is no message of the assistant")
     return found
 
 
-def _asked(request: Mapping[str, Any]) -> str:
+def last_asked(request: Mapping[str, Any]) -> str:
+    """The last message of the user in a request, or its prompt; empty where there is none."""
     messages = request.get("messages", request.get("input"))
     if isinstance(messages, list):
         asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
         return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
-    for key in _ASKED:
+    for key in ASKED:
         if isinstance(request.get(key), str):
             return as_text(request[key]) or ""
     return ""
@@ -218,7 +248,8 @@ def _body(value: Any, part: str) -> dict[str, Any] | None:
     return inner if isinstance(inner, dict) and (isinstance(inner.get(part), list) or "body" in inner) else None
 
 
-def _first(one: Any, other: Any, *keys: str) -> Any:
+def first_of(one: Any, other: Any, *keys: str) -> Any:
+    """The first plain value under one of the keys, of two objects in turn."""
     for place in (one, other):
         if isinstance(place, Mapping):
             for key in keys:

@@ -37,7 +37,7 @@ _START, _HEADER = 4_096, 1_000_000
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
-_LISTS = frozenset({"data", "traces", "records", "rows", "items", "logs"})
+_LISTS = frozenset({"data", "traces", "records", "rows", "items", "logs", "request_states"})
 """Keys of a document under which its records may be."""
 _ASKS = frozenset({"prompt", "question", "user"})
 

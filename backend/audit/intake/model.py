@@ -113,6 +113,8 @@ class Received:
         As written in the file.
     sha256 : str
         See :func:`trace_hash`.
+    requested : str or None
+        The model that was requested, where the file says so of an answer and of the label as well.
     """
 
     place: int
@@ -123,6 +125,7 @@ class Received:
     label: str | None
     name: str | None
     sha256: str
+    requested: str | None = None
 
     @property
     def trace(self) -> Trace:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backend.audit.intake.chat import KEYS
 from backend.audit.intake.clock import Clock
 from backend.audit.intake.decoding import PIECE, too_large
+from backend.audit.intake.forms import KEYS
 from backend.audit.intake.model import Layout, Limits, Problem, short
 from backend.audit.intake.pages import chunks_of, footer_length, pages_of
 from backend.audit.intake.table import check_names
