@@ -24,6 +24,12 @@ PARTS: Mapping[str, tuple[str, str]] = {
         "Sources that nobody enrolled, the probe fitted without them",
         "The harder test: the probe has not met the source either.",
     ),
+    "transfer": (
+        "Verdicts on the enrolled kind of traffic, and on another one",
+        "Shares of groups of one enrolled source each. *same*: held-out enrolled prompts; *math100*: enrolled on Agent500, "
+        "asked about Math100; *agent500*: the other way round; *category*: nine categories of prompts enrolled, asked "
+        "about the tenth. `rejected` is what the unknown-source test alone would say, `false_unknown` what the rule says.",
+    ),
     "stop": (
         "Sequential stop",
         "Stated error rates against realised ones, and how many traces a decision takes; fitted on other prompts.",
