@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N prompts of a benchmark; the number is in the build"
+        "--limit", metavar="N", help="only the first prompts: 100, or agent500:100,math100:50; the build says how many"
     )
     _common.add_release(parser)
     _common.add_work(parser)
@@ -69,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Validate what was asked for."""
+    arguments.limit = limits_of(arguments.limit)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
     release = _common.release_of(arguments)
@@ -84,10 +85,12 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
     for name in (part.strip() for part in arguments.enrolment.split(",")):
         if name not in known:
             raise AtlasError(f"There is no enrolment '{name}'", f"Choose from {', '.join(known)}")
-        enrolment = with_bounds(with_prompts(load_enrolment(known[name]), release), release, arguments.limit)
+        enrolment = with_bounds(
+            with_prompts(load_enrolment(known[name]), release), release, arguments.limit.get("agent500")
+        )
         rows = validation_of(enrolment)
         for benchmark in arguments.benchmark.split(","):
-            frame = measure(enrolment, release, benchmark_of(benchmark), arguments.limit)
+            frame = measure(enrolment, release, benchmark_of(benchmark), arguments.limit.get(benchmark.strip()))
             rows = rows[~(rows["part"].eq(PART) & rows["scenario"].eq(frame["scenario"].iloc[0]))]
             rows = pd.concat([rows, frame.assign(part=PART, condition=CLEAN)], ignore_index=True)
             roster, weights = str(enrolment.facts["roster"]), str(enrolment.facts["proxy_hash"])
@@ -104,11 +107,11 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
         raise AtlasError(f"'{unknown[0]}' cannot be enrolled from traces", f"Choose from {', '.join(REFITTED)}")
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
     for roster in _common.rosters_of(arguments.roster):
-        parts = {name: Part.of(release, name, proxy, roster, arguments.limit) for name in BENCHMARKS}
+        parts = {name: Part.of(release, name, proxy, roster, arguments.limit.get(name)) for name in BENCHMARKS}
         for method in methods:
             reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
             assert reader == reader_id(method, proxy, "ur")
-            for scenario, frame in transfers(parts, method, release, arguments.limit):
+            for scenario, frame in transfers(parts, method, release, arguments.limit.get("agent500")):
                 _write(connection, release, reader, roster, weights, frame.assign(scenario=scenario), arguments.limit)
     return 0
 
@@ -199,6 +202,17 @@ def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:
     return transfer_frame(enrolment, LabelledScores(scored, column[part.labels], prompts), scenario)
 
 
+def limits_of(text: str | None) -> dict[str, int]:
+    """First prompts of every benchmark from '100' or 'agent500:100,math100:50'; empty for all prompts."""
+    out: dict[str, int] = {}
+    for part in (text or "").split(",") if text else ():
+        name, _, number = part.rpartition(":")
+        if not number.isdecimal() or not int(number):
+            raise AtlasError(f"'{text}' is no number of prompts", "Write 100, or agent500:100,math100:50")
+        out |= dict.fromkeys([benchmark_of(name)] if name else BENCHMARKS, int(number))
+    return out
+
+
 def benchmark_of(name: str) -> Benchmark:
     """A benchmark of the release by its name."""
     found = next((known for known in BENCHMARKS if known == name.strip()), None)
@@ -265,7 +279,7 @@ def _write(
     roster: str,
     weights: str,
     frame: pd.DataFrame,
-    limit: int | None,
+    limit: Mapping[str, int],
 ) -> None:
     scenario = str(frame["scenario"].iloc[0])
     key = {"reader": reader, "roster": roster, "condition": CLEAN, "part": PART, "scenario": scenario}
@@ -275,7 +289,7 @@ def _write(
         command=_common.command_line(),
         data_hash=release.manifest_hash,
         proxy_hash=weights,
-        details={"prompts": limit, "scenario": scenario},
+        details={"prompts": dict(limit) or "all", "scenario": scenario},
     ) as build:
         replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), key, build)
     wide = frame.pivot(index="metric", columns="k", values="value").round(3)
