@@ -291,7 +291,6 @@ def find(
         p=p,
         stop=stop,
         siblings=family.siblings,
-        complete=scored.complete,
     )
     return Findings(
         claimed=named,

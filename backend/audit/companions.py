@@ -122,9 +122,7 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         domains = [
-            DomainReference.from_arrays(_part(enrolment, name) or {})
-            for name in names
-            if _cut_of(name, cuts) == condition
+            DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names if _cut_of(name) == condition
         ]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise AtlasError(
@@ -200,10 +198,10 @@ def _looks(rules: Collection[StopRule], fitted: Calibration | None) -> int:
     return min(validated if rule.traces is None else rule.traces for rule in rules)
 
 
-def _cut_of(name: str, cuts: Collection[str]) -> str:
+def _cut_of(name: str) -> str:
     """Condition of a domain's part: 't64' of 'domain-agent500-t64', 'clean' of 'domain-agent500'."""
     tail = name.rpartition("-")[2]
-    return tail if tail in cuts else CLEAN
+    return tail if tail[:1] == "t" and tail[1:].isdecimal() else CLEAN
 
 
 def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:

@@ -26,9 +26,10 @@ PARTS: Mapping[str, tuple[str, str]] = {
     ),
     "transfer": (
         "Verdicts on the enrolled kind of traffic, and on another one",
-        "Shares of groups of one enrolled source each. *same*: held-out enrolled prompts; *math100*: enrolled on Agent500, "
-        "asked about Math100; *agent500*: the other way round; *category*: nine categories of prompts enrolled, asked "
-        "about the tenth. `rejected` is what the unknown-source test alone would say, `false_unknown` what the rule says.",
+        "Shares of groups of one enrolled source each. *same*: held-out enrolled prompts; *math100*: enrolled on "
+        "Agent500, asked about Math100; *agent500*: the other way round; *category*: nine categories of prompts "
+        "enrolled, asked about the tenth. `rejected` is what the unknown-source test alone would say, `false_unknown` "
+        "what the rule says.",
     ),
     "stop": (
         "Sequential stop",
