@@ -207,11 +207,13 @@ def test_encoder_cuts_texts_at_its_own_positions(encoder):
     assert np.isfinite(encoder.read(encoded, [3])[3, "full"]).all()
 
 
-def test_progress_counts_every_trace_once(fused, encoder):
+def test_progress_counts_every_trace_once_and_every_token_that_is_read(fused, encoder):
     for reader, readout in ((fused, Readout(LIMITS)), (encoder, Readout((None, 6))), (encoder, Readout((6,)))):
-        seen = []
-        reader.read(reader.encode(TRACES, "ur"), [1], readout, seen.append)
-        assert sum(seen) == len(TRACES)
+        seen, encoded = [], reader.encode(TRACES, "ur")
+        reader.read(encoded, [1], readout, lambda *done: seen.append(done))
+        passes = (None,) if reader.causal else readout.limits
+        tokens = sum(reader.tokens_run([one.cut(limit) for one in encoded]) for limit in passes)
+        assert np.sum(seen, axis=0).tolist() == [len(TRACES), tokens]
 
 
 @pytest.mark.parametrize("fast", [True, False])
