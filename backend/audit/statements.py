@@ -183,7 +183,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
     if traffic.kind == "no prompts":
         return ("Give the prompts beside the responses: name their column with --prompt-column.",)
     if traffic.kind == "unchecked":
-        return f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts."
+        return (f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts.",)
     if traffic.kind != "like":
         return (ENROL, reference)
     if verdict.outcome == "UNKNOWN":
@@ -199,5 +199,5 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
     if verdict.outcome == "AGAINST":
         return (reference,)
     if verdict.level == "family":
-        return f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}"
+        return (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)
     return ("Keep the report and the file of traces: python -m jobs verify checks one against the other.",)
