@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -202,6 +204,11 @@ def test_a_broken_record_names_its_line_and_what_to_do(record: dict[str, Any], c
     assert [trace.response for trace in intake.traces if trace.place != 5] == ["a", "b", "c", "d", "e", "f"]
 
 
+def test_a_file_of_broken_records_names_the_first() -> None:
+    with pytest.raises(AtlasError, match=r"no trace in x.jsonl \(line 1: there is no message of the assistant\)"):
+        read({"conversations": [{"from": "human", "value": "x"}]})
+
+
 def test_ordinary_columns_are_no_form() -> None:
     for record in (
         {"prompt": "p", "response": "r", "response_1": "x", "response_2": "y"},
@@ -219,6 +226,14 @@ def test_a_person_may_map_columns_instead() -> None:
         ("", "text", "n")
     ]
     assert {trace.label for trace in read(record, columns=Columns(label="none")).traces} == {None}
+
+
+def test_the_examples_of_the_documentation_are_read() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "data.md").read_text("utf-8")
+    section = page.split("## Files of traces that are read")[1].split("\n## ")[0]
+    examples = re.findall(r"```\n(.*?)```", section, re.DOTALL)
+    counts = [len(receive(io.BytesIO(example.encode()), "x").traces) for example in examples]
+    assert counts == [2, 1, 1, 2, 2, 4, 2, 2]
 
 
 JSON = st.recursive(

@@ -62,6 +62,21 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: b'{"response":"a"' + b"".join(b',"%sid":1' % (b" " * (i % 990)) for i in range(8_000)) + b"}",
         "1 traces",
     ),
+    "states in a line": ("x.jsonl", lambda: b'{"request_states":[' + b"3," * M + b"3]}", "More than 10,000 lines"),
+    "events of a span": (
+        "x.jsonl",
+        lambda: (
+            b'{"spanId":"a","attributes":{},"events":['
+            + b",".join(b'{"attributes":{"gen_ai.%d":1}}' % i for i in range(150_000))
+            + b"]}"
+        ),
+        "capture of message content",
+    ),
+    "messages": (
+        "x.jsonl",
+        lambda: b'{"messages":[' + b",".join([b'{"role":"assistant","content":""}'] * 150_000) + b"]}",
+        "more than 100,000 traces",
+    ),
     "gzip members": ("x.jsonl.gz", lambda: gzip.compress(GOOD) + gzip.compress(b"") * 50_000, "1 traces"),
 }
 

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from backend.audit.intake.chat import ChatError
+from backend.audit.intake.chat import ChatError, Found
 from backend.audit.intake.clock import Clock
 from backend.audit.intake.columns import as_remark, as_text, is_role, look_up, recognise
 from backend.audit.intake.decoding import arrive
 from backend.audit.intake.formats import UNITS, kind_of, records
-from backend.audit.intake.forms import form_of
+from backend.audit.intake.forms import Form, form_of
 from backend.audit.intake.model import (
     COMMAND_LINE,
     Columns,
@@ -284,11 +284,7 @@ def _traces(
 ) -> Iterator[Received | Problem]:
     form = None if mapped else form_of(record)
     if form is not None:
-        try:
-            found = form.turns(record)
-        except ChatError as error:
-            found = [error]
-        for turn, said in enumerate(found):
+        for turn, said in enumerate(_found(form, record)):
             if isinstance(said, ChatError):
                 yield Problem(place, said.column, said.reason)
                 continue
@@ -321,6 +317,13 @@ def _traces(
     yield _received(place, 0, texts["prompt"], texts["response"], time, label, record, columns, limits)
 
 
+def _found(form: Form, record: Mapping[str, Any]) -> Iterator[Found]:
+    try:
+        yield from form.turns(record)
+    except ChatError as error:
+        yield error
+
+
 def _received(
     place: int,
     turn: int,
@@ -342,7 +345,8 @@ def _received(
 
 
 def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
-    if layout.fields and layout.columns.response is None:
+    in_a_form = bool(problems) and problems[0].column is not None
+    if layout.fields and layout.columns.response is None and not in_a_form:
         return AtlasError(
             f"No column of {layout.name} looks like a response (its columns are "
             f"{', '.join(short(field) for field in layout.fields[:20])})",

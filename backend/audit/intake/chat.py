@@ -29,7 +29,7 @@ KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *T
 """Columns of a record that can make it a chat log, or say something of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One answer, the prompt before it, and the time, model and id that the log states, and the model requested."""
 

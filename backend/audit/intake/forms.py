@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Form:
     """
 
     fits: Callable[[Mapping[str, Any]], bool]
-    turns: Callable[[Mapping[str, Any]], list[Found]]
+    turns: Callable[[Mapping[str, Any]], Iterable[Found]]
     keys: frozenset[str]
     labelled: bool = True
 
@@ -36,7 +36,7 @@ FORMS = (
     Form(pairs.is_pair, pairs.turns_of_pair, pairs.KEYS),
     Form(helm.is_helm, helm.turns_of_helm, frozenset()),
     Form(spans.is_spans, spans.turns_of_spans, frozenset()),
-    Form(chat.is_chat, lambda record: [*chat.turns(record)], chat.KEYS, labelled=False),
+    Form(chat.is_chat, chat.turns, chat.KEYS, labelled=False),
 )
 KEYS = frozenset(key for form in FORMS for key in form.keys)
 """Columns of a record that can give it a form, or say something of its traces."""

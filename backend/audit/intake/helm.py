@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.audit.intake.chat import ChatError, Found, Turn, last_asked
@@ -19,7 +19,7 @@ def is_helm(record: Mapping[str, Any]) -> bool:
     )
 
 
-def turns_of_helm(record: Mapping[str, Any]) -> list[Found]:
+def turns_of_helm(record: Mapping[str, Any]) -> Iterator[Found]:
     """Completions, each with the prompt that the model was given.
 
     Parameters
@@ -28,14 +28,14 @@ def turns_of_helm(record: Mapping[str, Any]) -> list[Found]:
         For which :func:`is_helm` holds.
     """
     states = record.get("request_states", [record])
-    found: list[Found] = []
+    if not states:
+        raise ChatError("request_states", "there is no request state; export the scenario again")
     for number, state in enumerate(states):
         where = f"request_states[{number}]." if states != [record] else ""
         try:
-            found += _completions(state, where)
+            yield from _completions(state, where)
         except ChatError as error:
-            found.append(error)
-    return found or [ChatError("request_states", "there is no request state; export the scenario again")]
+            yield error
 
 
 def _completions(state: Any, where: str) -> list[Turn]:

@@ -81,8 +81,10 @@ def _lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock, blan
                 parts = [""]
             at = after
             if after > stop:
-                yield number, "".join(parts) if size <= most else None
+                line = "".join(parts) if size <= most else None
                 number, filled, size, parts = number + 1, filled + 1, 0, []
+                yield number - 1, line
+                del line
     if parts:
         yield number, "".join(parts) if size <= most else None
 

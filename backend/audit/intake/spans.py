@@ -22,7 +22,7 @@ def is_spans(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("resourceSpans"), list) or ("spanId" in record and "attributes" in record)
 
 
-def turns_of_spans(record: Mapping[str, Any]) -> list[Found]:
+def turns_of_spans(record: Mapping[str, Any]) -> Iterator[Found]:
     """Answers in the spans of a record; a span whose messages cannot be read is an error of its own.
 
     Parameters
@@ -30,18 +30,20 @@ def turns_of_spans(record: Mapping[str, Any]) -> list[Found]:
     record : mapping
         For which :func:`is_spans` holds.
     """
-    found: list[Found] = []
+    silent = True
     for span in _spans(record):
-        name = str(span.get("name") or "span")[:40]
         try:
-            found += _answers(span)
+            for answer in _answers(span):
+                silent = False
+                yield answer
         except ChatError as error:
-            found.append(error)
+            silent = False
+            yield error
         except RecursionError:
-            found.append(ChatError(name, "its attributes are nested too deeply; export the span again"))
-    if found:
-        return found
-    return [ChatError(_OUTPUT, f"no span has {_OUTPUT}; switch on the capture of message content")]
+            silent = False
+            yield ChatError("attributes", "they are nested too deeply; export the span again")
+    if silent:
+        yield ChatError(_OUTPUT, f"no span has {_OUTPUT}; switch on the capture of message content")
 
 
 def _spans(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -54,9 +56,10 @@ def _spans(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _answers(span: Mapping[str, Any]) -> list[Turn]:
-    said = _attributes(span.get("attributes"))
+    said: dict[str, Any] = {}
     for event in _objects(span.get("events")):
-        said = {**_attributes(event.get("attributes")), **said}
+        said.update(_attributes(event.get("attributes")))
+    said.update(_attributes(span.get("attributes")))
     if not any(key.startswith("gen_ai.") for key in said):
         return []
     if _OUTPUT not in said:
