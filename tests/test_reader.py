@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -209,11 +210,11 @@ def test_encoder_cuts_texts_at_its_own_positions(encoder):
 
 def test_progress_counts_every_trace_once_and_every_token_that_is_read(fused, encoder):
     for reader, readout in ((fused, Readout(LIMITS)), (encoder, Readout((None, 6))), (encoder, Readout((6,)))):
-        seen, encoded = [], reader.encode(TRACES, "ur")
-        reader.read(encoded, [1], readout, lambda *done: seen.append(done))
+        seen, encoded = Counter(), reader.encode(TRACES, "ur")
+        reader.read(encoded, [1], readout, lambda traces, tokens, to=seen: to.update(traces=traces, tokens=tokens))
         passes = (None,) if reader.causal else readout.limits
-        tokens = sum(reader.tokens_run([one.cut(limit) for one in encoded]) for limit in passes)
-        assert np.sum(seen, axis=0).tolist() == [len(TRACES), tokens]
+        expected = sum(reader.tokens_run([one.cut(limit) for one in encoded]) for limit in passes)
+        assert seen == {"traces": len(TRACES), "tokens": expected}
 
 
 @pytest.mark.parametrize("fast", [True, False])
