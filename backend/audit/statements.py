@@ -21,6 +21,7 @@ REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
     "python -m jobs drift traces.jsonl genuine.jsonl"
 )
+REST = "Read the rest of the file: it was stopped before the end."
 POOL = (
     "Where labelled answers to such prompts are at hand, measure what this enrolment is worth there: "
     "python -m jobs validate ENROLMENT --on labelled.jsonl"
@@ -184,7 +185,7 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
 
 
 def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, complete: bool) -> tuple[str, ...]:
-    more = () if complete else ("Read the rest of the file: it was stopped before the end.",)
+    more = () if complete else (REST,)
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
     if verdict.reason.startswith("fewer than"):
         return (*more, "Give more traces: the rule needs at least five.")
