@@ -412,8 +412,9 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
 
 
 def trace_file(path: Path) -> Path:
-    lines = [json.dumps({"prompt": f"New {i}?", "response": STYLES["shout"].format(i=i)}) for i in range(12)]
-    lines[3:3] = ["{broken", lines[0], json.dumps({"prompt": "<b>p</b>", "response": "<script>alert(1)</script>"})]
+    lines = [json.dumps({"prompt": p, "response": STYLES["shout"].format(i=i)}) for i, p in enumerate(PROMPTS)]
+    hostile = {"prompt": "How do I restart queue <b>p</b>?", "response": "<script>alert(1)</script>"}
+    lines[3:3] = ["{broken", lines[0], json.dumps(hostile)]
     path.write_text("\n".join(lines), "utf-8")
     return path
 
@@ -430,6 +431,7 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     assert len(report["traces"]) == 13
     assert report["results"]["leader"] == "shout"
     assert report["results"]["calibrated"]
+    assert (report["results"]["traffic"]["kind"], report["results"]["traffic"]["prompts"]) == ("like", 13)
     assert [step["step"] for step in report["steps"]] == ["file", "question", "enrolment", "traces", "scores", "report"]
     assert sum(row["probability"] for row in report["results"]["candidates"]) == pytest.approx(1)
     assert [e["place"] for e in report["exclusions"]] == [5]
@@ -451,6 +453,25 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     assert main(checked) == 0
     assert main([*checked, "--traces", str(traces)]) == 0
     assert "EQUAL: 13 traces" in capsys.readouterr().out
+
+
+def test_prompts_of_another_kind_state_nothing(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces, page = published / "t.jsonl", published / "out.html"
+    other = "Describe the taste of a ripe mango to somebody who has never eaten fruit, part {i}."
+    for prompt, kind, step in ((other, "other topic", "Enrol the candidates"), ("", "no prompts", "--prompt-column")):
+        lines = [json.dumps({"prompt": prompt.format(i=i), "response": STYLES["shout"].format(i=i)}) for i in range(12)]
+        traces.write_text("\n".join(lines), "utf-8")
+        asked = ["attribute", str(traces), "--claimed", "shout", "--report", str(page), "--orders", "20"]
+        assert main(asked) == 0
+        said = capsys.readouterr().out
+        assert "INCONCLUSIVE: We cannot say whether the 12 traces come from shout" in said
+        assert step in said and "Enough after" not in said and "0." not in said.split("Next:")[0]
+        report = read_report(page.with_suffix(".json").read_text("utf-8"))
+        assert report["results"]["traffic"]["kind"] == kind
+        assert {row["probability"] for row in report["results"]["candidates"]} == {None}
+        assert (report["results"]["stated"], report["results"]["in_words"]) == (False, None)
+        assert main(["verify", str(page.with_suffix(".json")), "--traces", str(traces)]) == 0
+        assert "EQUAL: 12 traces" in capsys.readouterr().out
 
 
 def test_verify_sees_what_was_changed(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

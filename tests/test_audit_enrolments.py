@@ -79,7 +79,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     assert np.allclose(out, kept, atol=1e-5)
     assert made.heads_for(None) == made.heads
     assert {name.partition(".")[0] for name in made.attachments} == {
-        "calibration", "unknown", "stop", "domain-agent500", "signatures",
+        "calibration", "unknown", "stop", "domain-agent500", "signatures", "prompts",
     }  # fmt: skip
     assert made.attachments["signatures.vectors"].shape == (len(made.sources), 2 * made.hidden_size)
 
@@ -179,7 +179,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
         test = np.tile(rows.prompt_folds, len(rows.sources)) == head.fold
         read = made.coordinates(head, {layer: rows.load(layer)[test] for layer in head.layers})
         assert np.allclose(head.log_posterior(read, np.zeros(int(test.sum()), np.intp)), kept[test], atol=2e-3)
-    assert {"calibration", "unknown", "stop", "domain-agent500", "signatures"} == {
+    assert {"calibration", "unknown", "stop", "domain-agent500", "signatures", "prompts"} == {
         name.partition(".")[0] for name in made.attachments
     }
     assert standardised(rows.load(made.place), made).shape == (len(rows.labels), 6)
@@ -226,7 +226,9 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
 
 def test_one_probe_on_everything(world: Release) -> None:
     made = enrolment_of(world, "invented", "ur", "165-way", refit=True, name="all")
-    assert (made.name, len(made.heads), made.heads[0].fold, dict(made.attachments)) == ("all", 1, None, {})
+    assert (made.name, len(made.heads), made.heads[0].fold) == ("all", 1, None)
+    assert {name.partition(".")[0] for name in made.attachments} == {"prompts"}
+    assert made.prompt_reference is not None
     assert made.heads_for(3) == made.heads
     assert made.layers in ([1], [2])
     assert enrolment_of(world, "invented", "ur", "165-way", refit=True, layer=1).layers == [1]

@@ -28,6 +28,7 @@ from backend.audit.enrolment import Enrolment, Head, prompt_table
 from backend.audit.inquiry import Inquiry, audit
 from backend.audit.intake import COMMAND_LINE, Columns, Limits, inspect
 from backend.audit.matched import validation_arrays
+from backend.audit.prompts import Traffic
 from backend.audit.report import encoded, log_posteriors_of, write_csv, write_json
 from backend.audit.second_run import fitting, selection_for, settings_of
 from backend.audit.selection import Selection
@@ -111,7 +112,7 @@ class Invented:
         folds = self.enrolment.folds_of([trace.prompt for trace in read])
         return Scored(
             scores.astype(np.float32), np.full(len(read), 40), tuple(folds), np.ones(2 * D), None,
-            self._most is None, 1.0, self._engine,
+            self._most is None, 1.0, self._engine, Traffic("like", 0.5, len(read)),
         )  # fmt: skip
 
 
@@ -388,25 +389,6 @@ def test_where_traces_land_by_another_engine(report: Report) -> None:
     assert any("rows[1].rank" in sentence for sentence in differences._landing(swapped, close))
 
 
-def earlier(report: Report) -> None:
-    """As reports were before they said where the traces land, and what else their session had asked."""
-    report["format"] = 2
-    del report["results"]["lands"], report["session"]
-
-
-def test_a_report_of_before_is_verified_as_before(report: Report) -> None:
-    was = changed(report, earlier)
-    assert read_report(json.dumps(was)) == was
-    for told in (was, changed(report, earlier, engine_named)):
-        found = verified(told)
-        assert found.found == ()
-        assert any("before reports said where the traces land" in note for note in found.notes)
-    assert not any("traces land" in note for note in verified(report).notes)
-    assert verified(changed(report, earlier, at("results.sentence", "It is proved."))).found
-    mixed = verified(changed(report, at("format", 2))).found
-    assert any("results.lands is no part" in told for told in mixed)
-
-
 def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
     """0.25 √n nats each way are 0.84 of a log10 ratio of 15 traces, however large it is."""
     now = report["results"]["readers"][1]["log10_ratio_others"]
@@ -433,6 +415,16 @@ WORDS = [
     at("results.flags", ["none"]),
     at("results.calibrated", 1),
     at("results.siblings", ["nobody"]),
+    at("results.next_steps", []),
+    at("results.next_steps", ["Nothing is left to do."]),
+    at("results.stated", False),
+    at("results.traffic", {"kind": "like", "p": 1.0, "prompts": 999}),
+    at("results.traffic.kind", "other topic"),
+    at("results.traffic.p", None),
+    at("results.unknown_words", "compatible with an enrolled source"),
+    at("results.running.3.probability", 0.123),
+    at("results.running.3.log10_ratio_others", 9.0),
+    at("method.rule.prompts_p", 0.5),
     at("results.rival", "nobody"),
     at("results.interval", None),
     at("results.stop.enough_after", 1),
@@ -752,8 +744,13 @@ def test_settings_give_the_report_again(report: Report) -> None:
 
 
 def test_earlier_formats_are_refused_in_words(report: Report) -> None:
-    for number, words in ((1, "before reports held every log-posterior"), (4, "has format 4")):
-        with pytest.raises(AtlasError, match=words):
+    assert read_report(json.dumps(report)) == report
+    for number in (1, 2, 3):
+        with pytest.raises(AtlasError, match=f"has format {number}: it was made before the kind of traffic") as refused:
+            read_report(json.dumps(report | {"format": number}))
+        assert "Make it again: python -m jobs attribute" in str(refused.value)
+    for number in (5, "4", 4.5, []):
+        with pytest.raises(AtlasError, match="this program knows 4"):
             read_report(json.dumps(report | {"format": number}))
     with pytest.raises(AtlasError, match="no report"):
         read_report(json.dumps({key: value for key, value in report.items() if key != "log_posteriors"}))

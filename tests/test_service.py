@@ -17,12 +17,15 @@ import pandas as pd
 import pytest
 
 from backend.audit import sessions, uploads
+from backend.audit.case import stated_prior
 from backend.audit.chain import digest
 from backend.audit.ecosystems import Ecosystems
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
 from backend.audit.matched import validation_arrays
+from backend.audit.report import log_posteriors_of
+from backend.audit.scores import log10_against_others, log_likelihoods, running_scores
 from backend.audit.service import Service
 from backend.audit.sessions import LIVE_JOBS, SESSION_JOBS
 from backend.audit.settings import Settings
@@ -64,7 +67,7 @@ def service(reader: Reader, enrolment: Enrolment, tmp_path: Path) -> Iterator[Se
     yield Service(tmp_path / "data", tmp_path / "cache", load=lambda proxy: (reader, "f" * 64))
 
 
-def test_a_file_becomes_a_report(service: Service) -> None:
+def test_a_file_becomes_a_report(service: Service, enrolment: Enrolment) -> None:
     service.warm()
     upload = service.upload(ANN, "../../etc/traces.jsonl", file_of("shout"))
     assert upload.name == "traces.jsonl"
@@ -80,8 +83,11 @@ def test_a_file_becomes_a_report(service: Service) -> None:
     assert report["case"] == "<case>"
     assert report["results"]["leader"] == "shout" == end.posterior[0][0]
     assert report["command"].startswith("python -m jobs attribute traces.jsonl --enrolment tiny --claimed shout")
-    # The running evidence is that of the report, which counts in the same order.
-    assert end.points[-1].log10_ratio_others == pytest.approx(report["results"]["running"][-1]["log10_ratio_others"])
+    # The running evidence is the plain sum of the report's log-posteriors, which stand in the same order.
+    own = enrolment
+    along = log_likelihoods(running_scores(log_posteriors_of(report), own.log_prior), own.log_prior)
+    plain = log10_against_others(along, own.sources.index("shout"), stated_prior(own))
+    assert [point.log10_ratio_others for point in end.points] == pytest.approx(plain.tolist(), abs=1e-5)
     assert [point.traces for point in end.points] == list(range(1, 13))
     assert sum(share for _, share in end.posterior) == pytest.approx(1)
     assert "&lt;case&gt;" in service.export(ANN, job, "html")

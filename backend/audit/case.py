@@ -291,6 +291,7 @@ def find(
         p=p,
         stop=stop,
         siblings=family.siblings,
+        complete=scored.complete,
     )
     return Findings(
         claimed=named,

@@ -17,6 +17,7 @@ from backend.audit.intake.model import short, visible
 from backend.audit.likelihood import LN10
 from backend.audit.report import log_posteriors_of
 from backend.audit.selection import UNASKED
+from backend.audit.statements import REST
 
 OTHER_ENGINE = 0.25
 """Nats by which a log-posterior may differ that another processor or another type of products computed."""
@@ -175,10 +176,12 @@ def _body(held: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str
     of_file = frozenset() if same_file(report, again) else IN_THE_FILE
     stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
     results = {**held["results"], "readers": held["results"]["readers"][:1]}
+    if stopped and results["complete"]:
+        results |= {"complete": False, "next_steps": [REST, *results["next_steps"]]}
     if held["results"].get("lands") and not same_engine(report, again):
         results["lands"] = _without(held["results"]["lands"], ("rows",))
     return {
-        "results": results | ({"complete": False} if stopped else {}),
+        "results": results,
         **_without(held, APART | {"results"}),
         "method": _without(held["method"], ("engine", "code_version")),
         "traces": [_without(trace, of_file) for trace in held["traces"]],

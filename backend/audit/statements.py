@@ -21,6 +21,7 @@ REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
     "python -m jobs drift traces.jsonl genuine.jsonl"
 )
+REST = "Read the rest of the file: it was stopped before the end."
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def reconcile(
     p: float | None,
     stop: Mapping[str, Any] | None,
     siblings: Sequence[str] = (),
+    complete: bool = True,
 ) -> Statements:
     """Decide what may be said together with a verdict.
 
@@ -82,6 +84,8 @@ def reconcile(
         As the stop rule answers.
     siblings : sequence of str
         Members of the leading family that cannot be told apart.
+    complete : bool
+        False where somebody stopped the reading.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def reconcile(
         stated=stated,
         unknown=_unknown(verdict, p),
         stop=None if stop is None else _stop(stop, verdict, sources[subject], claimed),
-        next_steps=_next_steps(verdict, sources[subject], claimed, traffic),
+        next_steps=_next_steps(verdict, sources[subject], claimed, traffic, complete),
     )
 
 
@@ -176,28 +180,29 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
     return out
 
 
-def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) -> tuple[str, ...]:
+def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, complete: bool) -> tuple[str, ...]:
+    more = () if complete else (REST,)
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
     if verdict.reason.startswith("fewer than"):
-        return ("Give more traces: the rule needs at least five.",)
+        return (*more, "Give more traces: the rule needs at least five.")
     if traffic.kind == "no prompts":
-        return ("Give the prompts beside the responses: name their column with --prompt-column.",)
+        return (*more, "Give the prompts beside the responses: name their column with --prompt-column.")
     if traffic.kind == "unchecked":
-        return (f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts.",)
+        return (*more, f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts.")
     if traffic.kind != "like":
-        return (ENROL, reference)
+        return (*more, ENROL, reference)
     if verdict.outcome == "UNKNOWN":
-        return ("Enrol the model that you suspect, or a later version of the claimed one.", reference)
+        return (*more, "Enrol the model that you suspect, or a later version of the claimed one.", reference)
     if verdict.reason == UNCALIBRATED:
-        return ("Make the enrolment again, from prompts that every source has answered.", reference)
+        return (*more, "Make the enrolment again, from prompts that every source has answered.", reference)
     if verdict.reason == SHORT:
-        return ("Ask for longer answers, or enrol such answers.", reference)
+        return (*more, "Ask for longer answers, or enrol such answers.", reference)
     if verdict.reason == UNLIKE:
-        return ("Enrol the model that you suspect, or answers that were made as these were.", reference)
+        return (*more, "Enrol the model that you suspect, or answers that were made as these were.", reference)
     if verdict.outcome == "INCONCLUSIVE":
-        return ("Collect more traces to further prompts of the enrolled kind.", reference)
+        return (*more, "Collect more traces to further prompts of the enrolled kind.", reference)
     if verdict.outcome == "AGAINST":
-        return (reference,)
+        return (*more, reference)
     if verdict.level == "family":
-        return (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)
-    return ("Keep the report and the file of traces: python -m jobs verify checks one against the other.",)
+        return (*more, f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}")
+    return (*more, "Keep the report and the file of traces: python -m jobs verify checks one against the other.")
