@@ -417,8 +417,14 @@ def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
 
 
 def _wrong(*statuses: int) -> Schema:
-    """Problems of a route, and that of a request from another site, which each may answer."""
-    return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, 403})}
+    """Problems of a route, and that of a request from another site, which each may answer.
+
+    Where a token is asked for, too many wrong ones are a problem too; where a file is taken, a disk that is full.
+    """
+    more = (
+        {403} | ({429} if 401 in statuses else set()) | ({503, 507} if 415 in statuses and 429 in statuses else set())
+    )
+    return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, *more})}
 
 
 def _traces() -> Schema:
