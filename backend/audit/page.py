@@ -150,8 +150,8 @@ svg { max-width: 100%; height: auto; } svg text { font-size: 12px; fill: #55606C
 <p class="small">{{ "{:,}".format(results.traces) }} traces{% if not results.complete %}, stopped before the end{%
 endif %},
 {{ report.created }}. {% if not results.stated %}Ratios and probabilities are not stated, because {{
-"no enrolled source fits" if results.verdict == "UNKNOWN" else "they were not validated for such traces" }}.{% else
-%}Probabilities and ratios are {{ "calibrated" if results.calibrated else "not calibrated" }}.{% endif %}</p>
+"no enrolled source fits" if results.verdict == "UNKNOWN" else "they were not validated for such traces" }}.{%
+else %}Probabilities and ratios are {{ "calibrated" if results.calibrated else "not calibrated" }}.{% endif %}</p>
 <p><b>Kind of traffic</b>: {{ traffic[results.traffic.kind] }}{% if results.traffic.p is not none %} (p = {{
 results.traffic.p | number(3) }}, {{ results.traffic.prompts }} distinct prompts){% endif %}.</p>
 <p><b>What to do next</b></p>
@@ -194,7 +194,7 @@ this test is wrong was not measured for this reader.{% endif %}</p>{% endif %}
 {% if not results.stop %}<p>Sequential stop: {{ "not asked, because it was fitted for whole responses and these were
 cut at one length"
 if report.method.condition != "clean" else "the enrolment has no rule for it" }}.</p>{% endif %}
-{% if results.stop and results.stop.withheld %}<p>Sequential stop: not stated, {{ results.stop.withheld }}.</p>
+{% if results.stop and results.stop.get("withheld") %}<p>Sequential stop: not stated, {{ results.stop.withheld }}.</p>
 {% elif results.stop %}<p>Sequential stop{% if "error_rate" in results.stop %} at an error rate of {{
 results.stop.error_rate }}{% endif %}: {% if results.stop.enough_after %}enough after {{ results.stop.enough_after }}
 traces{% set found = results.stop.get("decided") or results.stop.get("named") %}{{ ", " ~ found if found }}{% else
