@@ -52,10 +52,11 @@ def stops(claimed: bool) -> st.SearchStrategy[dict[str, Any] | None]:
 
     levels = st.tuples(*(answer(level) for level in (0.01, 0.05, 0.1)))
     looked = st.one_of(st.just({}), st.builds(lambda k: {"looked": k}, st.integers(5, 40)))
-    whole = st.builds(
-        lambda rows, at, more: rows[at] | {"levels": list(rows)} | more, levels, st.integers(0, 2), looked
-    )
-    return st.none() | answer(0.05) | whole
+
+    def chosen(rows: tuple[dict[str, Any], ...], at: int, more: dict[str, int]) -> dict[str, Any]:
+        return rows[at] | {"levels": list(rows)} | more
+
+    return st.none() | answer(0.05) | st.builds(chosen, levels, st.integers(0, 2), looked)
 
 
 ratios = st.floats(-9, 9) | st.sampled_from([-2.0, 2.0, 0.0])
@@ -174,7 +175,7 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
         assert any("enroll" in step for step in said.next_steps)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_no_answer_contradicts_itself(case: dict[str, Any]) -> None:
     verdict = decide(case["evidence"])
@@ -263,7 +264,7 @@ def page_of(scored: Scored, findings: Findings, readers: list[dict[str, Any]]) -
     layout = Layout("t.jsonl", "jsonl", "line", "UTF-8", "utf-8", 10, "0" * 64, columns=Columns(response="response"))
     report = build_report(
         Question("case", "Who?"), layout, [], [], seen, [], ENROLMENT, scored, findings,
-        [float(share) for share in np.exp(stated_prior(ENROLMENT))], Chain().append("file", {}), code_version="test",
+        [float(share) for share in stated_prior(ENROLMENT)], Chain().append("file", {}), code_version="test",
         command="attribute", selection={"keep_duplicates": False, "characters": 1_000_000}, session=session_of(()),
         readers=readers,
     )  # fmt: skip
@@ -279,7 +280,7 @@ def text_of(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(audits())
 def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str, Any]]) -> None:
     scored, claimed, given_companions = audit
@@ -298,7 +299,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     }  # fmt: skip
     check(case, found.verdict, found.statements)
     stated = found.statements.stated
-    numbers = [results["in_words"], results["interval"] if len(found.running) > 1 else "none for one trace"]
+    numbers = [results["in_words"], *([results["interval"]] if len(scored.tokens) > 1 else [])]
     numbers += [row["probability"] for part in ("candidates", "families", "running") for row in results[part]]
     assert all((number is not None) == stated for number in numbers)
     assert results["traffic"]["kind"] == scored.traffic.kind
@@ -313,7 +314,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     assert (f": {ratio} ({results['in_words']})" in text) == stated
     if not stated:
         assert not re.search(r"log10 (likelihood )?ratio[^.]*−?\d+\.\d\d\b", text)
-        assert "resamples" not in text.replace("90 % of resamples", "") and "> .999" not in text
+        assert "resamples" not in text and not re.search(r"\(?[<>]? ?\.\d{3}\)? ", text.split("Unknown-source")[0])
     assert ("enough after" in text) == bool(found.stop and found.stop["enough_after"])
     if found.verdict.outcome == "UNKNOWN":
         assert COMPATIBLE not in text
