@@ -186,7 +186,8 @@ def _callback_body(app: Dash) -> dict[str, Any]:
     if not isinstance(changed, list) or not all(isinstance(one, str) for one in changed):
         raise malformed("changedPropIds")
     outputs = told.get("outputs", [])
-    if not isinstance(outputs, list | dict) or not all(isinstance(one, list | dict) for one in outputs):
+    several = outputs if isinstance(outputs, list) else [outputs]  # a single output is its own entry
+    if not all(isinstance(one, list | dict) for one in several):
         raise malformed("outputs")
     request._cached_json = told, told  # type: ignore[attr-defined]
     return told

@@ -307,7 +307,9 @@ def asked_for(app: Dash, **changed: Any) -> dict[str, Any]:
 
 
 def test_malformed_callbacks_are_one_line_each(app: Dash, pages: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    assert pages.post(CALLBACK, json=asked_for(app)).status_code in (200, 204)
+    single = {"id": "attr-token-said", "property": "children"}
+    for outputs in (asked_for(app)["outputs"], single, [[single]]):  # of several, of one, and of a pattern
+        assert pages.post(CALLBACK, json=asked_for(app, outputs=outputs)).status_code != 400
     wrong = [
         {"inputs": []}, {"inputs": [1]}, {"inputs": [{}]}, {"inputs": None}, {"inputs": [{"id": 1, "property": "x"}]},
         {"inputs": [[[]]]}, {"state": {}}, {"state": [{"id": {"a": []}, "property": "x"}]}, {"changedPropIds": [[]]},
