@@ -61,7 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
     parser.add_argument(
-        "--limit", metavar="N", help="only the first prompts: 100, or agent500:100,math100:50; the build says how many"
+        "--limit",
+        dest="prompts",  # the rows stay with all others, unlike those of a quick run
+        metavar="N",
+        help="only the first prompts: 100, or agent500:100,math100:50; the build says how many",
     )
     _common.add_release(parser)
     _common.add_work(parser)
@@ -69,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Validate what was asked for."""
-    arguments.limit = limits_of(arguments.limit)
+    arguments.prompts = limits_of(arguments.prompts)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
     release = _common.release_of(arguments)
@@ -86,15 +89,15 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
         if name not in known:
             raise AtlasError(f"There is no enrolment '{name}'", f"Choose from {', '.join(known)}")
         enrolment = with_bounds(
-            with_prompts(load_enrolment(known[name]), release), release, arguments.limit.get("agent500")
+            with_prompts(load_enrolment(known[name]), release), release, arguments.prompts.get("agent500")
         )
         rows = validation_of(enrolment)
         for benchmark in arguments.benchmark.split(","):
-            frame = measure(enrolment, release, benchmark_of(benchmark), arguments.limit.get(benchmark.strip()))
+            frame = measure(enrolment, release, benchmark_of(benchmark), arguments.prompts.get(benchmark.strip()))
             rows = rows[~(rows["part"].eq(PART) & rows["scenario"].eq(frame["scenario"].iloc[0]))]
             rows = pd.concat([rows, frame.assign(part=PART, condition=CLEAN)], ignore_index=True)
             roster, weights = str(enrolment.facts["roster"]), str(enrolment.facts["proxy_hash"])
-            _write(connection, release, enrolment.reader, roster, weights, frame, arguments.limit)
+            _write(connection, release, enrolment.reader, roster, weights, frame, arguments.prompts)
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
         save_enrolment(replace(enrolment, attachments=attachments), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
@@ -107,12 +110,12 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
         raise AtlasError(f"'{unknown[0]}' cannot be enrolled from traces", f"Choose from {', '.join(REFITTED)}")
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
     for roster in _common.rosters_of(arguments.roster):
-        parts = {name: Part.of(release, name, proxy, roster, arguments.limit.get(name)) for name in BENCHMARKS}
+        parts = {name: Part.of(release, name, proxy, roster, arguments.prompts.get(name)) for name in BENCHMARKS}
         for method in methods:
             reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
             assert reader == reader_id(method, proxy, "ur")
-            for scenario, frame in transfers(parts, method, release, arguments.limit.get("agent500")):
-                _write(connection, release, reader, roster, weights, frame.assign(scenario=scenario), arguments.limit)
+            for scenario, frame in transfers(parts, method, release, arguments.prompts.get("agent500")):
+                _write(connection, release, reader, roster, weights, frame.assign(scenario=scenario), arguments.prompts)
     return 0
 
 
