@@ -57,6 +57,18 @@ VERDICTS = {
     "verdict_family_wrong": "names a wrong family alone without a claim",
 }
 """What the verdict's rule does in a share of held-out groups (:mod:`backend.audit.verdict_rates`)."""
+TRAFFIC = {
+    "same": "held-out prompts of the enrolled kind",
+    "math100": "mathematical problems, which were not enrolled",
+    "agent500": "engineering tasks, which were not enrolled",
+    "category": "a category of prompts that was left out",
+}
+TRANSFER = {
+    "false_unknown": "were UNKNOWN although the source is enrolled",
+    "flagged": "found the prompts to be another kind of traffic",
+    "wrong": "supported a wrong source or refuted the true one",
+}
+"""Kinds of traffic, and what the rule does in a share of its groups (:mod:`backend.audit.transfer`)."""
 UNDECIDED = {
     "stop_error": ("name", "names a source"),
     "claim_false_support": ("support", "supports a claim"),
@@ -182,7 +194,7 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         return None
     condition = condition_in(enrolment, tokens, {CLEAN, *held["condition"]})
     rows: list[dict[str, Any]] = []
-    for part in ("calibration", "refit", "unknown", "stop", "drift"):
+    for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
         of_part = held["part"] == part
         if part in SERVED:
             of_part &= held["rule" if part == "stop" else "statistic"] == SERVED[part]
@@ -299,6 +311,8 @@ def sentence(row: Mapping[str, Any]) -> str | None:
             return f"Traces of {of}{how} pass as an enrolled source's in {share} of the groups of {traces}."
         if row["metric"] == "false_rejection":
             return f"Without {of}{how}, {share} of the groups of {traces} of an enrolled source are called unknown."
+    if row["part"] == "transfer" and row["metric"] in TRANSFER and row["scenario"] in TRAFFIC:
+        return f"Of {row['n']:,} answers on {traces} to {TRAFFIC[row['scenario']]}, {share} {TRANSFER[row['metric']]}."
     if row["part"] == "stop" and level is not None:
         stated = f"at a stated error rate of {100 * level:g} %"
         said = {

@@ -42,6 +42,7 @@ def validated(report: Report) -> Component:
                 [
                     *_calibration_table(held),
                     *_verdicts(held),
+                    *_traffic(held),
                     *_nobody(held),
                     *_stops(held),
                     *_windows(held),
@@ -197,6 +198,15 @@ def _stops(held: Mapping[str, Any]) -> list[Component]:
     ]
     heads = ["wrong source named", "nearest other supported", "true claim refuted"]
     return _table(held, "Sessions that stop as soon as the rule allows", heads, body)
+
+
+def _traffic(held: Mapping[str, Any]) -> list[Component]:
+    """What the verdict does on the enrolled kind of traffic, and on another one."""
+    said = [row["sentence"] for row in held["rows"] if row["part"] == "transfer" and row["sentence"]]
+    if not said:
+        return []
+    title = html.H3("On this kind of traffic, and on another")
+    return [html.Div([title, html.Ul([html.Li(one) for one in said])])]
 
 
 def _windows(held: Mapping[str, Any]) -> list[Component]:

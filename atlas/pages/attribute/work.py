@@ -12,7 +12,6 @@ from flask import request
 from atlas import shell
 from atlas.data import questions
 from atlas.drawing import blank
-from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import running_evidence
 from atlas.pages.attribute import intake, landing, parts, question, result, verdict, visitor
 from atlas.state import View
@@ -93,9 +92,9 @@ def so_far(snapshot: Snapshot) -> str:
     """What the traces so far say, in a sentence."""
     if not snapshot.posterior:
         return "The first evidence appears after the first batch."
-    leaders = ", ".join(f"{source} {rate_text(share)}" for source, share in snapshot.posterior[:3])
+    leaders = ", ".join(source for source, _ in snapshot.posterior[:3])
     about = f" The curve is about {snapshot.points[-1].subject}." if snapshot.points else ""
-    return f"So far, by the plain sum and not yet calibrated: {leaders}.{about}"
+    return f"Nearest so far, before anything is checked or calibrated: {leaders}.{about}"
 
 
 def register(app: Dash) -> None:
