@@ -191,5 +191,5 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
         assert results["candidates"][0]["source"] == results["leader"], enrolment.name
     measured = {"fused-live/smollm2-135m/ur"}
     if roster == "100-way":  # of the 165 sources only the default is shipped: all that travels stays below 60 MB
-        measured |= {"reader-paper/smollm2-135m/ur", "reader-paper/smollm2-135m/r"}
+        measured |= {"reader-paper/smollm2-135m/ur"}
     assert {one.reader for one in found} == measured

@@ -279,7 +279,7 @@ def fit_unknown(
         raise ValueError(f"max-logit needs log-posteriors of {classes} sources, got {features.shape[1]} columns")
     if len(present) < 2:
         raise ValueError("at least two blocks of prompts are needed: one is scored by the others")
-    rng = np.random.default_rng(seed)
+    rng, picks = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     each = max(draws // len(present), 1)
     ridge = choose_ridge(features, labels, blocks) if statistic == "relative-mahalanobis" else 0.0
     nulls = np.empty((len(budgets), classes, len(present), each), dtype=np.float32)
@@ -294,7 +294,7 @@ def fit_unknown(
             rows = space[labels[inside] == source]
             mean, n = rows.mean(0), len(rows)
             for place, budget in enumerate(budgets):
-                order = [rng.permutation(np.resize(np.arange(n), max(budget, n)))[:budget] for _ in range(REALISED)]
+                order = [picks.permutation(np.resize(np.arange(n), max(budget, n)))[:budget] for _ in range(REALISED)]
                 own = rows[np.array(order)].mean(1)
                 scored = own if discriminant is None else discriminant.score(own, budget)
                 held_out[place, which, source * REALISED : (source + 1) * REALISED] = scored

@@ -94,7 +94,7 @@ def so_far(snapshot: Snapshot) -> str:
         return "The first evidence appears after the first batch."
     leaders = ", ".join(source for source, _ in snapshot.posterior[:3])
     about = f" The curve is about {snapshot.points[-1].subject}." if snapshot.points else ""
-    return f"Nearest so far, before anything is checked or calibrated: {leaders}.{about}"
+    return f"Nearest so far, by the plain sum and not yet calibrated: {leaders}.{about}"
 
 
 def register(app: Dash) -> None:
