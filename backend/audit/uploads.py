@@ -163,11 +163,11 @@ class Uploads:
 
         Raises
         ------
-        AtlasError
-            If the session's key is too short to be one that nobody guesses.
+        MissingError
+            If the session's key is too short to be one that nobody guesses, so that nothing can be kept under it.
         """
         if len(session) < 16:
-            raise AtlasError("The session has no key", "Reload the page")
+            raise MissingError("The session has no key", "Reload the page")
         return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
 
     def add(

@@ -350,7 +350,9 @@ def test_an_encoding_that_was_taken_for_another_is_named(browser: Browser, downl
 def test_a_token_is_asked_for(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATLAS_TOKEN", "s3cret-ünïcode")
     texts = [f"Answer {i}." for i in range(6)]
-    opened(browser)
+    browser.driver.get(f"{browser.url}/attribute?theme=dark&ecosystem={SAMPLES}")
+    browser.until("const n = document.querySelector('#attr-ecosystem-note'); return n && n.innerText.includes('token')")
+    assert browser.run("return document.querySelector('#attr-ecosystem').value") == ""  # what is enrolled is private
     given(browser, file_of(tmp_path, "refused.jsonl", texts))
     assert "asks for a token" in browser.text("#attr-problem .problem")
     field = browser.driver.find_element(By.ID, "attr-token")
@@ -360,6 +362,9 @@ def test_a_token_is_asked_for(browser: Browser, tmp_path: Path, monkeypatch: pyt
     field.send_keys("s3cret-ünïcode")
     browser.click("#attr-token-go")
     browser.until("return document.querySelector('#attr-token-said').innerText.includes('Welcome')")
+    browser.until(
+        "return document.querySelector('#attr-ecosystem').value.startsWith(arguments[0])", SAMPLES
+    )  # without a reload
     given(browser, file_of(tmp_path, "taken.jsonl", texts))
     browser.until("return document.querySelector('.preview-facts') !== null")
     weighed(browser)

@@ -124,6 +124,9 @@ def test_a_page_is_left_at_the_very_moment_its_figures_arrive(browser: Any, path
 def test_an_address_that_leads_nowhere_says_so_and_leads_back(browser: Any) -> None:
     browser.open("/nope?theme=dark")
     assert browser.text("h1") == "There is no such page"
+    # The browser's own word that the answer's status was right, and nothing else.
+    said = browser.wait(browser.complaints, "the browser's line of the status")
+    assert len(said) == 1 and "/nope" in said[0] and "404" in said[0]
     browser.run("document.querySelector('.empty a').click()")
     browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS["/"])
 

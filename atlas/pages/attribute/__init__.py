@@ -122,21 +122,22 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("attr-token-said", "children"),
         Output("attr-token", "value"),
+        Output("attr-admitted", "data"),
         Input("attr-token-go", "n_clicks"),
         State("attr-token", "value"),
         prevent_initial_call=True,
     )
     def admitted(clicks: int | None, token: str | None) -> Any:
         if not clicks:
-            return no_update, no_update
+            return no_update, no_update, no_update
         try:
             right = access.fits((token or "").encode("utf-8", "surrogatepass"), request.remote_addr)
         except RefusedError as error:
-            return f"{error.detail} {error.remedy}", ""
+            return f"{error.detail} {error.remedy}", "", no_update
         if not right:
-            return "This is not the token.", ""
+            return "This is not the token.", "", no_update
         access.admit(ctx.response)
-        return "Welcome. You can give traces now; reload the page if it is empty.", ""
+        return "Welcome. You can give traces now.", "", clicks
 
     intake.register(app)
     question.register(app)

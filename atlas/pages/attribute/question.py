@@ -436,14 +436,18 @@ def register(app: Dash) -> None:
         Output("attr-ecosystem", "placeholder"),
         Input("attr-wanted", "data"),
         Input("attr-upload", "data"),
+        Input("attr-admitted", "data"),
         State("attr-ecosystem", "value"),
     )
-    def offered(wanted: dict[str, str], upload: dict[str, Any] | None, now: str | None) -> Any:
+    def offered(
+        wanted: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None
+    ) -> Any:
         known = visitor.ecosystems()
         link = asked_for(known, wanted)
         asked = (upload or {}).get("enrolment") or now or (link.name if link else None)
         chosen = asked if asked in {one.name for one in known} else known[0].name if known else None
-        return ecosystem_options(known), chosen, "Nothing is enrolled here" if not known else "Choose an ecosystem"
+        empty = "Nothing is enrolled here" if visitor.known() else "Give the token first"
+        return ecosystem_options(known), chosen, "Choose an ecosystem" if known else empty
 
     @app.callback(
         Output("attr-claim", "data"),
@@ -464,7 +468,8 @@ def register(app: Dash) -> None:
         name: str | None, claim: str | None, wanted: dict[str, str], level: str | None, also: list[str] | None
     ) -> Any:
         if not name:
-            return [], None, "Make one: python -m jobs enroll --sample", no_update, no_update, True, [], []
+            why = "Make one: python -m jobs enroll --sample" if visitor.known() else "Seen by people with the token only"
+            return [], None, why, no_update, no_update, True, [], []
         one = ecosystem(name)
         if one is None:
             return (no_update,) * 8
@@ -505,6 +510,7 @@ def stores(wanted: dict[str, str]) -> list[Component]:
     return [
         dcc.Store(id="attr-wanted", data=wanted),
         dcc.Store(id="attr-upload"),
+        dcc.Store(id="attr-admitted"),
         dcc.Store(id="attr-columns"),
         dcc.Store(id="attr-link"),
         dcc.Store(id="attr-watch"),

@@ -37,7 +37,12 @@ def service() -> Service:
 
 def ecosystems() -> list[Ecosystem]:
     """Ecosystems as the visitor may know them: none before a token that is asked for."""
-    return service().ecosystems() if access.authorised(request) else []
+    return service().ecosystems() if known() else []
+
+
+def known() -> bool:
+    """Whether the visitor gave the token, where one is asked for."""
+    return access.authorised(request)
 
 
 def session() -> str:
