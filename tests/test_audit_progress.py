@@ -7,7 +7,7 @@ import pytest
 
 from atlas.api.openapi import document
 from backend.audit.progress import POINTS, Job, Point, Running
-from backend.audit.scores import log10_against_others, posterior_under
+from backend.audit.scores import log10_against_others
 from backend.audit.settings import Settings
 
 SOURCES = ("a", "b", "c")
@@ -21,13 +21,12 @@ def job(total: int) -> Job:
 
 def brought(running: Running, held: Job, *batches: np.ndarray) -> list[Point]:
     for batch in batches:
-        held.brought(held.done + len(batch), 1.0, running.add(batch), running.posterior())
+        held.add_batch(held.done + len(batch), 1.0, running.add(batch), running.nearest())
     return held.points
 
 
-def expected(rows: np.ndarray, subject: int, stated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    along = np.cumsum(rows - EVEN, axis=0)
-    return log10_against_others(along, subject, stated), np.exp(posterior_under(along, stated)[:, subject])
+def expected(rows: np.ndarray, subject: int, stated: np.ndarray) -> np.ndarray:
+    return log10_against_others(np.cumsum(rows - EVEN, axis=0), subject, stated)
 
 
 def test_when_another_source_leads_the_earlier_points_are_made_again_for_it() -> None:
@@ -38,9 +37,9 @@ def test_when_another_source_leads_the_earlier_points_are_made_again_for_it() ->
     points = brought(running, held, second)
     assert [point.traces for point in points] == list(range(1, 8))
     assert {point.subject for point in points} == {"b"}
-    ratios, shares = expected(np.concatenate([first, second]), 1, EVEN)
-    np.testing.assert_allclose([point.log10_ratio_others for point in points], ratios)
-    np.testing.assert_allclose([point.probability for point in points], shares)
+    ratios = expected(np.concatenate([first, second]), 1, EVEN)
+    np.testing.assert_allclose([point.log10_sum for point in points], ratios)
+    assert held.snapshot(0).nearest == ("b", "a", "c")
     assert [point.leader for point in points] == ["a"] * 3 + ["a", "b", "b", "b"]
 
 
@@ -55,8 +54,7 @@ def test_the_stated_prior_has_a_say_in_whom_the_evidence_is_about() -> None:
     stated = np.log([0.1, 0.8, 0.1])
     points = Running(SOURCES, EVEN, stated, None).add(np.tile(FOR_A, (2, 1)))
     assert [(point.subject, point.leader) for point in points] == [("b", "b")] * 2
-    assert points[-1].probability == pytest.approx(0.8 * 0.09 / (0.1 * 0.36 + 0.8 * 0.09 + 0.1 * 0.01))
-    assert points[-1].log10_ratio_others == pytest.approx(np.log10(0.09 / (0.36 / 2 + 0.01 / 2)))
+    assert points[-1].log10_sum == pytest.approx(np.log10(0.09 / (0.36 / 2 + 0.01 / 2)))
 
 
 def test_a_claim_stays_the_subject() -> None:
@@ -71,9 +69,9 @@ def test_many_traces_keep_a_point_a_batch_also_for_another_leader() -> None:
     points = brought(running, held, first, later[:40], later[40:])
     assert [point.traces for point in points] == [*range(1, POINTS + 1), POINTS + 40, POINTS + 500]
     assert {point.subject for point in points} == {"b"}
-    ratios, _ = expected(np.concatenate([first, later]), 1, EVEN)
+    ratios = expected(np.concatenate([first, later]), 1, EVEN)
     picked = [point.traces - 1 for point in points]
-    np.testing.assert_allclose([point.log10_ratio_others for point in points], ratios[picked])
+    np.testing.assert_allclose([point.log10_sum for point in points], ratios[picked])
 
 
 def test_the_document_names_the_subject_of_a_point() -> None:

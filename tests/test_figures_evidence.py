@@ -172,7 +172,7 @@ def test_leaving_one_out_starts_from_all_traces(report: dict[str, Any]) -> None:
 
 
 def test_evidence_so_far_keeps_its_axis() -> None:
-    points = [{"traces": k, "log10_ratio_others": k / 4, "probability": 0.5, "leader": "<x>"} for k in (1, 2, 8)]
+    points = [{"traces": k, "log10_sum": k / 4, "leader": "<x>"} for k in (1, 2, 8)]
     figure = evidence.running_evidence(points, theme="dark", total=100)
     assert list(figure.data[0].y) == [0.25, 0.5, 2.0] and figure.layout.xaxis.range[1] == 102
     assert "&lt;x&gt;" in figure.data[0].text[0]

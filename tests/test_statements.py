@@ -24,7 +24,7 @@ from backend.audit.outcome import results_of
 from backend.audit.page import write_html
 from backend.audit.prompts import UNCHECKED, Kind, Traffic
 from backend.audit.report import Question, Seen, build_report, session_of
-from backend.audit.statements import Statements, reconcile
+from backend.audit.statements import Passing, Statements, reconcile
 from backend.audit.verdict import OTHER_TRAFFIC, SCALE, Evidence, Flag, Verdict, decide
 from backend.probe import LinearProbe
 
@@ -33,6 +33,7 @@ KINDS: tuple[Kind, ...] = ("like", *OTHER_TRAFFIC)
 FLAGS: tuple[Flag, ...] = ("short", "domain", "budget")
 STRENGTHS = tuple(words for _, words in SCALE)
 COMPATIBLE = "compatible with an enrolled source"
+BLIND = "cannot tell here"
 
 
 def traffic_of(kind: Kind) -> Traffic:
@@ -99,6 +100,11 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "stop": draw(stops(claimed)),
         "siblings": members if len(members) > 1 and draw(st.booleans()) else (),
         "complete": draw(st.booleans()),
+        "passing": draw(
+            st.none()
+            | st.builds(Passing, st.just(20), st.floats(0, 1), st.none() | st.floats(0, 1))
+            | st.builds(Passing, st.just(20), st.none(), st.floats(0, 1))
+        ),
     }
 
 
@@ -132,8 +138,13 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
         assert "unlike every" not in said.unknown and "fit none" not in said.sentence
     if case["p"] is None:
         assert said.unknown.startswith("not tested")
-    elif COMPATIBLE in said.unknown:
+    elif COMPATIBLE in said.unknown or BLIND in said.unknown:
         assert case["p"] > 0.05 and evidence.traffic == "like"
+        # A test that most unenrolled sources pass is never quoted in the source's favour.
+        passing = case.get("passing")
+        share = passing and (passing.sibling if passing.family is None else passing.family)
+        assert (BLIND in said.unknown) == (share is not None and share > 0.5)
+        assert ("was not measured" in said.unknown) == (passing is None)
     # The stop says what the verdict says, or nothing.
     if case["stop"] is None:
         assert said.stop is None

@@ -161,7 +161,7 @@ def _state(now: Snapshot, session: str) -> dict[str, Any]:
         "waiting": now.waiting,
         "enrolment": now.enrolment,
         "claimed": now.claimed,
-        "posterior": [{"source": source, "probability": share} for source, share in now.posterior],
+        "nearest": list(now.nearest),
         "problem": None if now.problem is None else document(failure(now)),
     }
 

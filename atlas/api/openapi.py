@@ -245,10 +245,8 @@ def _answers() -> dict[str, Schema]:
             waiting=count,
             enrolment=text,
             claimed=maybe,
-            posterior=_list(_object(source=text, probability=number)),
-            evidence=_list(
-                _object(traces=count, subject=text, log10_ratio_others=number, probability=number, leader=text)
-            ),
+            nearest=_list(text),
+            evidence=_list(_object(traces=count, subject=text, log10_sum=number, leader=text)),
             problem={"anyOf": [problem, {"type": "null"}]},
             report={"type": ["object", "null"]},
         ),

@@ -354,18 +354,18 @@ def figure_points(figure: go.Figure) -> pd.DataFrame:
 
 
 def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:
-    """Evidence while traces are still being read: the plain log10 ratio after every trace so far.
+    """Evidence while traces are still being read: the plain sum of log10 ratios after every trace so far.
 
     Parameters
     ----------
     points : sequence of mapping
-        traces, log10_ratio_others, probability and leader after some of the traces.
+        traces, log10_sum and leader after some of the traces.
     theme : {'dark', 'light'}
     total : int
         Traces that will be read: the axis reaches there from the start, so that nothing moves.
     """
     token = TOKENS[theme]
-    values = [float(point["log10_ratio_others"]) for point in points]
+    values = [float(point["log10_sum"]) for point in points]
     figure = go.Figure(
         go.Scatter(
             name="plain sum so far",
@@ -375,7 +375,7 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
             line={"color": token["accent"], "width": 2.5},
             marker={"size": 7},
             text=[
-                f"<b>{_count(point['traces'], 'trace')}</b><br>log10 ratio {_number(point['log10_ratio_others'])}"
+                f"<b>{_count(point['traces'], 'trace')}</b><br>plain log10 sum {_number(point['log10_sum'])}"
                 f"<br>leading: {plain(point['leader'], 40)}"
                 for point in points
             ],
@@ -385,7 +385,7 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 44})
     figure.update_xaxes(title="Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
-    figure.update_yaxes(title="log10 ratio, plain", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
+    figure.update_yaxes(title="Plain log10 sum", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
     return figure
 
 

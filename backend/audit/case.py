@@ -20,6 +20,7 @@ from backend.audit.attributor import Scored
 from backend.audit.enrolment import Enrolment
 from backend.audit.labels import SHOWN, alike
 from backend.audit.likelihood import LN10, weighed_log_ratio
+from backend.audit.matched import matched_validation, passing_of
 from backend.audit.prompts import UNCHECKED, Traffic
 from backend.audit.scores import (
     ORDERS,
@@ -292,6 +293,7 @@ def find(
         stop=stop,
         siblings=family.siblings,
         complete=scored.complete,
+        passing=passing_of(matched_validation(enrolment, scored.tokens, n)),
     )
     return Findings(
         claimed=named,

@@ -87,7 +87,7 @@ class Engine:
 
         def progress(step: Progress) -> None:
             points = running.add(step.log_posteriors)
-            job.brought(step.done, step.seconds, points, running.posterior())
+            job.add_batch(step.done, step.seconds, points, running.nearest())
 
         def beside(step: Progress) -> None:
             job.read_beside(len(step.log_posteriors))

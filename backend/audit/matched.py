@@ -18,6 +18,7 @@ import pandas as pd
 
 from backend.audit.enrolment import Enrolment
 from backend.audit.sequential import StopRule
+from backend.audit.statements import Passing
 
 CLEAN = "clean"
 ROOM = 1.25
@@ -219,6 +220,19 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
         "rows": rows,
     }
+
+
+def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:
+    """How many unenrolled sources pass the unknown-source test, out of a :func:`matched_validation`."""
+    rows = {
+        row["scenario"]: row  # refitted readers come first, and win
+        for row in reversed((validation or {"rows": ()})["rows"])
+        if row["metric"] == "false_acceptance" and row["value"] is not None
+    }
+    shares = {who: rows[who]["value"] for who in ("family", "sibling") if who in rows}
+    if not shares:
+        return None
+    return Passing(rows[next(iter(shares))]["k"], shares.get("family"), shares.get("sibling"))
 
 
 def _limit(condition: str) -> int:

@@ -188,9 +188,7 @@ results.interval.probability_high | share }}{% endif %}. The rule says: {{ resul
 {{ " " }}Leading family: {{ results.families[0].family }} ({{ results.families[0].probability | share }}).</p>
 {% else %}<p>The rule says: {{ results.reason }}.</p>{% endif %}
 {% if results.unknown_p is not none %}<p>Unknown-source test: p = {{ results.unknown_p | number(3) }}, {{
-results.unknown_words }}.{% if report.validation and not report.validation.rows | selectattr("part", "in", ["unknown",
-"refit"]) | list %} How often
-this test is wrong was not measured for this reader.{% endif %}</p>{% endif %}
+results.unknown_words }}.</p>{% endif %}
 {% if not results.stop %}<p>Sequential stop: {{ "not asked, because it was fitted for whole responses and these were
 cut at one length"
 if report.method.condition != "clean" else "the enrolment has no rule for it" }}.</p>{% endif %}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.scores import log10_against_others, posterior_under
+from backend.audit.scores import log10_against_others
 from backend.audit.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,18 +33,16 @@ class Point:
     traces : int
     subject : str
         The claimed source, else the one that leads after the latest batch, under the stated prior.
-    log10_ratio_others : float
-        Of the subject against 'another enrolled source'.
-    probability : float
-        Of the subject under the stated prior; not calibrated.
+    log10_sum : float
+        Plain sum of log10 ratios of the subject against 'another enrolled source': neither calibrated nor bounded, so
+        that it is no likelihood ratio.
     leader : str
         Most probable source after these traces, under the stated prior.
     """
 
     traces: int
     subject: str
-    log10_ratio_others: float
-    probability: float
+    log10_sum: float
     leader: str
 
 
@@ -65,8 +63,9 @@ class Snapshot:
         Since scoring began.
     waiting : int
         Tasks in front of it.
-    posterior : tuple of (source, probability)
-        Running, most probable first, not calibrated; empty before the first batch.
+    nearest : tuple of str
+        Sources by the plain sum so far, the nearest first; empty before the first batch. How probable they are is
+        said at the end, where it is known whether that may be stated.
     points : tuple of Point
     reported : bool
         Whether there is a report; a job that was cancelled has one when a batch was done.
@@ -89,7 +88,7 @@ class Snapshot:
     total: int
     seconds: float
     waiting: int
-    posterior: tuple[tuple[str, float], ...]
+    nearest: tuple[str, ...]
     points: tuple[Point, ...]
     reported: bool
     problem: str | None
@@ -144,21 +143,18 @@ class Running:
 
     def _points(self, subject: int, numbers: range, along: Doubles) -> list[Point]:
         """Of so many traces each, with their sums (m, C)."""
-        posterior = posterior_under(along, self._stated)
         rows = zip(
             numbers,
             log10_against_others(along, subject, self._stated).tolist(),
-            np.exp(posterior[:, subject]).tolist(),
-            posterior.argmax(1).tolist(),
+            (along + self._stated).argmax(1).tolist(),
             strict=True,
         )
         name = self._sources[subject]
-        return [Point(k, name, ratio, share, self._sources[leader]) for k, ratio, share, leader in rows]
+        return [Point(k, name, total, self._sources[leader]) for k, total, leader in rows]
 
-    def posterior(self) -> tuple[tuple[str, float], ...]:
-        """Sources by their running probability."""
-        share = np.exp(posterior_under(self._likelihood, self._stated))
-        return tuple((self._sources[i], float(share[i])) for i in np.argsort(-share, kind="stable"))
+    def nearest(self) -> tuple[str, ...]:
+        """Sources by what has been summed up, the nearest first."""
+        return tuple(self._sources[i] for i in np.argsort(-(self._likelihood + self._stated), kind="stable"))
 
 
 @dataclass
@@ -188,7 +184,7 @@ class Job:
     state: str = "queued"
     done: int = 0
     seconds: float = 0.0
-    posterior: tuple[tuple[str, float], ...] = ()
+    nearest: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
     reported: bool = False
     problem: str | None = None
@@ -198,12 +194,10 @@ class Job:
     stop: threading.Event = field(default_factory=threading.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def brought(
-        self, done: int, seconds: float, points: Sequence[Point], posterior: tuple[tuple[str, float], ...]
-    ) -> None:
+    def add_batch(self, done: int, seconds: float, points: Sequence[Point], nearest: tuple[str, ...]) -> None:
         """A batch is scored; its points stand in place of those that were made of the same traces before."""
         with self.changed:
-            self.done, self.seconds, self.posterior = done, seconds, posterior
+            self.done, self.seconds, self.nearest = done, seconds, nearest
             kept = [point for point in self.points if not points or point.traces < points[0].traces]
             self.points = [*kept, *points]
             self.changed.notify_all()
@@ -233,7 +227,7 @@ class Job:
                 total=self.total,
                 seconds=self.seconds,
                 waiting=waiting if self.state == "queued" else 0,
-                posterior=self.posterior,
+                nearest=self.nearest,
                 points=tuple(self.points),
                 reported=self.reported,
                 problem=self.problem,

@@ -22,6 +22,37 @@ REFERENCE = (
     "python -m jobs drift traces.jsonl genuine.jsonl"
 )
 REST = "Read the rest of the file: it was stopped before the end."
+COMPATIBLE = "compatible with an enrolled source"
+BLIND = 0.5
+"""Share of unenrolled families that pass the unknown-source test, above which it tells nothing."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How many groups of sources that are not enrolled pass the unknown-source test.
+
+    Attributes
+    ----------
+    traces : int
+        Of a group, in the validation.
+    family, sibling : float or None
+        Share of the groups whose family is not enrolled, and of those whose siblings are; None where not measured.
+    """
+
+    traces: int
+    family: float | None
+    sibling: float | None
+
+    @property
+    def blind(self) -> bool:
+        """Whether passing tells nothing."""
+        share = self.sibling if self.family is None else self.family
+        return share is not None and share > BLIND
+
+    def __str__(self) -> str:
+        shares = (("families", self.family), ("siblings", self.sibling))
+        words = [f"{100 * share:.0f} % of unenrolled {who}" for who, share in shares if share is not None]
+        return f"at {self.traces} traces {' and '.join(words)} pass this test too"
 
 
 @dataclass(frozen=True)
@@ -66,6 +97,7 @@ def reconcile(
     stop: Mapping[str, Any] | None,
     siblings: Sequence[str] = (),
     complete: bool = True,
+    passing: Passing | None = None,
 ) -> Statements:
     """Decide what may be said together with a verdict.
 
@@ -86,6 +118,8 @@ def reconcile(
         Members of the leading family that cannot be told apart.
     complete : bool
         False where somebody stopped the reading.
+    passing : Passing, optional
+        Of the unknown-source test, where that was measured.
 
     Returns
     -------
@@ -96,7 +130,7 @@ def reconcile(
         sentence=_sentence(verdict, sources, families, subject, claimed, leader, traces, p, siblings),
         strength=verbal(verdict.log10_ratio, verdict.level) if stated else None,
         stated=stated,
-        unknown=_unknown(verdict, p),
+        unknown=_unknown(verdict, p, passing),
         stop=None if stop is None else _stop(stop, verdict, sources[subject], claimed),
         next_steps=_next_steps(verdict, sources[subject], claimed, traffic, complete),
     )
@@ -140,7 +174,7 @@ def _answered(verdict: Verdict, name: str, siblings: Sequence[str]) -> bool:
     return verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
 
 
-def _unknown(verdict: Verdict, p: float | None) -> str:
+def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
     if p is None:
         return "not tested: the enrolment has no reference"
     if verdict.outcome == "UNKNOWN":
@@ -149,7 +183,9 @@ def _unknown(verdict: Verdict, p: float | None) -> str:
         return f"not stated: {verdict.reason}"
     if not verdict.validated and verdict.reason != UNCALIBRATED:
         return "not stated: the test cannot tell another kind of traffic from another source"
-    return "compatible with an enrolled source; an unenrolled sibling of one may pass as well"
+    if passing is None:
+        return f"{COMPATIBLE}; how often another source passes as well was not measured"
+    return f"{'this test cannot tell here' if passing.blind else COMPATIBLE}; {passing}"
 
 
 def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool) -> dict[str, Any]:

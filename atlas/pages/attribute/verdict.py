@@ -49,8 +49,6 @@ STOP_HELP = (
     "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
 )
 
-BLIND = 0.5
-"""Share of unenrolled families that pass the test, above which it tells nothing."""
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
 
 
@@ -153,28 +151,12 @@ def _facts(report: Report) -> list[Component]:
             "Unknown source",
             UNKNOWN_HELP,
             "–" if results["unknown_p"] is None else f"p = {rate_text(results['unknown_p'])}",
-            _unknown_words(report),
+            results["unknown_words"],
         ),
         ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], _cut(report))),
         ("Traces", "", f"{results['traces']:,}", _left_words(report)),
     ]
     return [parts.fact(*entry) for entry in facts]
-
-
-def _unknown_words(report: Report) -> str:
-    results, held = report["results"], report.get("validation")
-    said = str(results["unknown_words"])
-    if results["unknown_p"] is None or not results["stated"] or held is None:
-        return said
-    passes = [row for row in held["rows"] if row["metric"] == "false_acceptance" and row["value"] is not None]
-    if not passes:
-        return f"{said}; how often this test is wrong was not measured for this reader"
-    who = {"family": "of unenrolled families", "sibling": "of unenrolled siblings"}
-    shares = {row["scenario"]: row for row in reversed(passes)}  # refitted readers come first, and win
-    told = [f"{100 * shares[one]['value']:.0f} % {words}" for one, words in who.items() if one in shares]
-    if shares.get("family", passes[0])["value"] > BLIND:
-        said = "this test cannot tell here"
-    return f"{said}; at {shares[next(iter(shares))]['k']} traces {' and '.join(told)} pass this test too"
 
 
 def _between(results: Mapping[str, Any], low: str, high: str) -> str:

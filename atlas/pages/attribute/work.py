@@ -90,11 +90,10 @@ def words(snapshot: Snapshot) -> str:
 
 def so_far(snapshot: Snapshot) -> str:
     """What the traces so far say, in a sentence."""
-    if not snapshot.posterior:
+    if not snapshot.nearest:
         return "The first evidence appears after the first batch."
-    leaders = ", ".join(source for source, _ in snapshot.posterior[:3])
     about = f" The curve is about {snapshot.points[-1].subject}." if snapshot.points else ""
-    return f"Nearest so far, by the plain sum and not yet calibrated: {leaders}.{about}"
+    return f"Nearest so far, by the plain sum and not yet calibrated: {', '.join(snapshot.nearest[:3])}.{about}"
 
 
 def register(app: Dash) -> None:
