@@ -81,15 +81,15 @@ def test_a_file_becomes_a_report(service: Service, enrolment: Enrolment) -> None
     report = service.report(ANN, job)
     assert alterations(report) == []
     assert report["case"] == "<case>"
-    assert report["results"]["leader"] == "shout" == end.posterior[0][0]
+    assert report["results"]["leader"] == "shout" == end.nearest[0]
     assert report["command"].startswith("python -m jobs attribute traces.jsonl --enrolment tiny --claimed shout")
     # The running evidence is the plain sum of the report's log-posteriors, which stand in the same order.
     own = enrolment
     along = log_likelihoods(running_scores(log_posteriors_of(report), own.log_prior), own.log_prior)
     plain = log10_against_others(along, own.sources.index("shout"), stated_prior(own))
-    assert [point.log10_ratio_others for point in end.points] == pytest.approx(plain.tolist(), abs=1e-5)
+    assert [point.log10_sum for point in end.points] == pytest.approx(plain.tolist(), abs=1e-5)
     assert [point.traces for point in end.points] == list(range(1, 13))
-    assert sum(share for _, share in end.posterior) == pytest.approx(1)
+    assert sorted(end.nearest) == sorted(own.sources)
     assert "&lt;case&gt;" in service.export(ANN, job, "html")
     assert service.export(ANN, job, "csv").count("\n") == 13
     assert json.loads(service.export(ANN, job, "json"))["sha256"] == report["sha256"]

@@ -254,13 +254,14 @@ def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], E
     AtlasError
         If they are too many, or one is named twice.
     """
-    found = tuple(known(name) for name in settings.also[: MOST_ALSO + 1])
-    names = {enrolment.name, *(one.name for one in found)}  # one may be written in two ways
-    if len(settings.also) > MOST_ALSO or len(names) <= len(found):
-        raise AtlasError(
-            f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once",
-            "Leave some out",
-        )
+    excess = AtlasError(
+        f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"
+    )
+    if len(settings.also) > MOST_ALSO or len({enrolment.name, *settings.also}) <= len(settings.also):
+        raise excess
+    found = tuple(known(name) for name in settings.also)
+    if len({enrolment.name, *(one.name for one in found)}) <= len(found):  # one may be written in two ways
+        raise excess
     return found
 
 
