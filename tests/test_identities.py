@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from backend.audit.enrolment import BANK_PARTS, WORD_PARTS
+from backend.audit.uploads import Upload
 from backend.baselines.coded_ngrams import counted
 from backend.baselines.embeddings import CARDS, EmbeddingCache, EmbeddingKey, Recipe
 from backend.baselines.finetune import CLASSIFIER, ENCODER
 from backend.baselines.llmmap import LLMmapSettings
 from backend.baselines.ngram import CHARACTERS, WORDS
+from backend.collection import Collected
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
 from backend.probe import LinearProbe, ProbeSettings
@@ -220,3 +222,11 @@ def test_names_of_arrays_in_kept_models() -> None:
     assert counted("ngram-word") == {
         "analyzer": "word", "shortest": 1, "longest": 3, "pattern": pattern, "buckets": 1048576,
     }  # fmt: skip
+
+
+def test_names_in_lines_of_collected_responses_and_of_uploads() -> None:
+    """Attributes are written as they are called: one that is renamed needs its name of today in the file."""
+    names = "source sample_id prompt response model weights_sha256 endpoint system template settings seed "
+    names += "finish_reason prompt_tokens response_tokens engine timestamp software"
+    assert [field.name for field in fields(Collected)] == names.split()
+    assert [field.name for field in fields(Upload)] == ["key", "name", "size", "enrolment", "label"]
