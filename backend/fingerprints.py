@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,38 @@ class StoreIdentity:
     max_tokens: int
     span: str
 
+    def as_dict(self) -> dict[str, Any]:
+        """Names and values in a manifest; the names never change."""
+        return {
+            "rows": self.rows,
+            "hidden_size": self.hidden_size,
+            "records": self.records,
+            "proxy_hash": self.proxy_hash,
+            "engine": self.engine,
+            "max_tokens": self.max_tokens,
+            "span": self.span,
+        }
+
+    @classmethod
+    def from_dict(cls, manifest: Mapping[str, Any]) -> StoreIdentity:
+        """The inverse of :meth:`as_dict`; KeyError or ValueError where names are missing or unknown."""
+        identity = cls(
+            rows=manifest["rows"],
+            hidden_size=manifest["hidden_size"],
+            records=manifest["records"],
+            proxy_hash=manifest["proxy_hash"],
+            engine=manifest["engine"],
+            max_tokens=manifest["max_tokens"],
+            span=manifest["span"],
+        )
+        if unknown := manifest.keys() - identity.as_dict().keys():
+            raise ValueError(f"unknown names {', '.join(sorted(unknown))}")
+        return identity
+
+    def as_text(self) -> str:
+        """Words by which kept scores name their fingerprints; they never change."""
+        return f"StoreIdentity({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+
 
 class FingerprintStore:
     """Arrays of one (benchmark, proxy, view) on disk.
@@ -105,8 +137,8 @@ class FingerprintStore:
         if not self._manifest.exists():
             return None
         try:
-            return StoreIdentity(**json.loads(self._manifest.read_text("utf-8")))
-        except (ValueError, TypeError) as error:
+            return StoreIdentity.from_dict(json.loads(self._manifest.read_text("utf-8")))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise AtlasError(f"{self._manifest} is damaged ({error})", f"Remove the folder {self.path}") from error
 
     @contextlib.contextmanager
@@ -135,11 +167,11 @@ class FingerprintStore:
             present = self.identity()
             if present is None:
                 try:
-                    _write_whole(self._manifest, json.dumps(asdict(identity), indent=1))
+                    _write_whole(self._manifest, json.dumps(identity.as_dict(), indent=1))
                 except OSError as error:
                     raise self._unwritable(error) from error
             else:
-                self.agree(asdict(identity))
+                self.agree(identity.as_dict())
             yield
         finally:
             os.close(lock)
@@ -150,15 +182,16 @@ class FingerprintStore:
         Parameters
         ----------
         wanted : mapping of str to object
-            Attributes of :class:`StoreIdentity`, all or some.
+            Names of :meth:`StoreIdentity.as_dict`, all or some.
 
         Raises
         ------
         AtlasError
             If one of them differs.
         """
-        present = self.identity()
-        changed = [name for name, value in wanted.items() if present and getattr(present, name) != value]
+        identity = self.identity()
+        present = identity.as_dict() if identity else {}
+        changed = [name for name, value in wanted.items() if present and present[name] != value]
         if changed:
             raise AtlasError(
                 f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",

@@ -27,6 +27,13 @@ class ProbeSettings:
     final_share: float = 0.01
     c: float = 1.0
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"ProbeSettings(steps={self.steps!r}, horizon={self.horizon!r}, learning_rate={self.learning_rate!r}, "
+            f"final_share={self.final_share!r}, c={self.c!r})"
+        )
+
     def rate(self, step: int) -> float:
         """Learning rate of a step (0-based)."""
         cosine = 0.5 * (1 + math.cos(math.pi * step / self.horizon))

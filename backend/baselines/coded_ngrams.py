@@ -7,7 +7,7 @@ and nothing where the same codes are measured and served.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,14 @@ def code_ngrams(model: NgramModel, method: str) -> CodedNgrams:
 
 def counted(method: str) -> dict[str, Any]:
     """What a method counts, for a file that has to know it later."""
-    told = asdict(SETTINGS[method])
-    return {name: told[name] for name in ("analyzer", "shortest", "longest", "pattern", "buckets")}
+    settings = SETTINGS[method]
+    return {
+        "analyzer": settings.analyzer,
+        "shortest": settings.shortest,
+        "longest": settings.longest,
+        "pattern": settings.pattern,
+        "buckets": settings.buckets,
+    }
 
 
 def ngram_file(fold: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +46,10 @@ class Recipe:
     pooling: Pooling = "mean"
     normalise: bool = True
     max_tokens: int = MAX_TOKENS
+
+    def as_text(self) -> str:
+        """Words by which kept files name this recipe; they never change."""
+        return f"Recipe(pooling={self.pooling!r}, normalise={self.normalise!r}, max_tokens={self.max_tokens!r})"
 
 
 CARDS = {"minilm-l6": Recipe("mean", True, 256)}
@@ -234,8 +238,18 @@ class EmbeddingCache:
     def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
         self.encoder, self.key = encoder, key
         self.path = root / "embeddings" / encoder.proxy.key / key.benchmark / key.panel
-        identity = asdict(key) | asdict(encoder.recipe)
-        identity |= {"encoder": proxy_hash(encoder.name), "dtype": str(encoder.dtype), "width": encoder.width}
+        identity = {
+            "benchmark": key.benchmark,
+            "panel": key.panel,
+            "texts": key.texts,
+            "rows": key.rows,
+            "pooling": encoder.recipe.pooling,
+            "normalise": encoder.recipe.normalise,
+            "max_tokens": encoder.recipe.max_tokens,
+            "encoder": proxy_hash(encoder.name),
+            "dtype": str(encoder.dtype),
+            "width": encoder.width,
+        }
         manifest = self.path / "manifest.json"
         if not manifest.exists() or json.loads(manifest.read_text("utf-8")) != identity:
             self.path.mkdir(parents=True, exist_ok=True)

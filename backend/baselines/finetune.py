@@ -74,6 +74,16 @@ class FinetuneSettings:
     bucket: int = 1
     dropout: float | None = None
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"FinetuneSettings(kind={self.kind!r}, max_tokens={self.max_tokens!r}, epochs={self.epochs!r}, "
+            f"batch={self.batch!r}, learning_rate={self.learning_rate!r}, head_rate={self.head_rate!r}, "
+            f"weight_decay={self.weight_decay!r}, warmup={self.warmup!r}, clip={self.clip!r}, "
+            f"autocast={self.autocast!r}, checkpoint={self.checkpoint!r}, bucket={self.bucket!r}, "
+            f"dropout={self.dropout!r})"
+        )
+
 
 CLASSIFIER = FinetuneSettings()
 ENCODER = replace(CLASSIFIER, kind="encoder", batch=64, learning_rate=1e-5, head_rate=1e-3)
@@ -300,7 +310,7 @@ def fine_tune(
     ids = forms[0]
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     read = [sum(map(sum, form)) for form in forms]
-    identity = f"{proxy_key(name_or_path)} {begun} {settings} {seed} {len(texts)} {classes} {read}"
+    identity = f"{proxy_key(name_or_path)} {begun} {settings.as_text()} {seed} {len(texts)} {classes} {read}"
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(seed)
         start = _resume(checkpoint, identity, model, optimiser, where) if checkpoint else 0

@@ -44,6 +44,13 @@ class LLMmapSettings:
     batch: int = 64
     learning_rate: float = 1e-4
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"LLMmapSettings(width={self.width!r}, blocks={self.blocks!r}, heads={self.heads!r}, "
+            f"epochs={self.epochs!r}, batch={self.batch!r}, learning_rate={self.learning_rate!r})"
+        )
+
 
 class _Block(nn.Module):
     """Attention and one dense layer, each behind a batch normalisation and beside a shortcut."""

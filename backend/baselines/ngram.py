@@ -58,6 +58,14 @@ class NgramSettings:
     iterations: int = 300
     tolerance: float = 3e-5
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"NgramSettings(analyzer={self.analyzer!r}, shortest={self.shortest!r}, longest={self.longest!r}, "
+            f"pattern={self.pattern!r}, buckets={self.buckets!r}, features={self.features!r}, c={self.c!r}, "
+            f"iterations={self.iterations!r}, tolerance={self.tolerance!r})"
+        )
+
 
 # Chosen on 60 training and 20 other prompts of outer fold 0's training side, 100 sources: accuracy at K = 1, 5, 20 is
 # .287, .497, .67 with words alone, .342, .565, .74 with punctuation, .358, .610, .74 with line ends too (all with

@@ -10,7 +10,7 @@ of experts within families so does the plane through their score and that of an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -178,7 +178,8 @@ def model_arrays(model: Model) -> dict[str, npt.NDArray[Any]]:
     if isinstance(model, TunedEncoder):
         return model.arrays()
     if not isinstance(model, LLMmapModel):
-        return {part.name: getattr(model, part.name) for part in fields(model)}
+        kind = next(kind for kind, made in KINDS.items() if type(model) is made)
+        return {name: getattr(model, name) for name in _SHAPES[kind]}
     weights = {f"head.{name}": value.cpu().numpy() for name, value in model.head.state_dict().items()}
     return {"mean": model.mean, "scale": model.scale, **weights}
 

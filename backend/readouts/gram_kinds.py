@@ -28,6 +28,13 @@ class GramKind:
     bits: int
     settings: SoftmaxSettings
 
+    def as_text(self) -> str:
+        """Words by which kept files name this kind; they never change."""
+        return (
+            f"GramKind(kind={self.kind!r}, lengths={self.lengths!r}, bits={self.bits!r}, "
+            f"settings={self.settings.as_text()})"
+        )
+
     def counts(self, texts: Sequence[str]) -> Counts:
         """Counts (n, buckets) of texts without lone surrogates."""
         return count_grams(texts, self.kind, self.lengths, self.bits)

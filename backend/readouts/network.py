@@ -54,6 +54,13 @@ class NetworkSettings:
     dropout: float = 0.4
     smoothing: float = 0.05
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"NetworkSettings(hidden={self.hidden!r}, epochs={self.epochs!r}, batch={self.batch!r}, "
+            f"rate={self.rate!r}, decay={self.decay!r}, dropout={self.dropout!r}, smoothing={self.smoothing!r})"
+        )
+
 
 @dataclass(frozen=True)
 class NetworkReadout:

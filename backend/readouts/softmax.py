@@ -45,6 +45,13 @@ class SoftmaxSettings:
     rate: float = 0.05
     decay: float = 3e-6
 
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"SoftmaxSettings(features={self.features!r}, epochs={self.epochs!r}, batch={self.batch!r}, "
+            f"rate={self.rate!r}, decay={self.decay!r})"
+        )
+
 
 @dataclass(frozen=True)
 class GramReadout:

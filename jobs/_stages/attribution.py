@@ -77,7 +77,7 @@ def evaluate(
         details=details,
     ) as build:
         started = time.perf_counter()
-        scores = _scan(rows, wanted, labels, folds, folder, repr(identity))
+        scores = _scan(rows, wanted, labels, folds, folder, identity.as_text())
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
         chosen = select_layers(scores)
         of_fold = {

@@ -129,7 +129,7 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
         return [Method(name, None, None, "Random guessing", "uniform on the simplex", None, _random)]
     if name in SETTINGS:
         title = "Word n-grams" if name == "ngram-word" else "Character n-grams"
-        settings = f"{SETTINGS[name]!r}, {STEPS} steps"
+        settings = f"{SETTINGS[name].as_text()}, {STEPS} steps"
         keeps = tuple(ngram_file(fold) for fold in range(FOLDS))
         title += " · logistic regression"
         return [Method(name, None, None, title, settings, None, _ngrams(name), keeps)]
@@ -138,16 +138,16 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
     encoder = model or DEFAULT_ENCODER
     key, weights, recipe = proxy_key(encoder), proxy_hash(encoder), _recipe(encoder)
     if name == "llmmap":
-        settings = f"{LLMmapSettings()}, {RESPONSE_CHARACTERS} characters, {recipe}"
+        settings = f"{LLMmapSettings().as_text()}, {RESPONSE_CHARACTERS} characters, {recipe.as_text()}"
         return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder), MODELS)]
     if name == "dna":
-        told = f"{ProbeSettings()}, {recipe}"
+        told = f"{ProbeSettings().as_text()}, {recipe.as_text()}"
         return [
             Method(name, key, view, f"LLM-DNA · {key} · {view}", told, weights, _dna(encoder, view), MODELS)
             for view in views
         ]
     tuned = affordable(ENCODER)
-    told = f"{tuned}, {recipe}"
+    told = f"{tuned.as_text()}, {recipe.as_text()}"
     return [
         Method(name, key, view, f"Fine-tuned {key} · {view}", told, weights, _finetuned(encoder, view, tuned))
         for view in views
@@ -280,7 +280,7 @@ def _deberta(model: str, view: View) -> Method:
         None if known else key,
         None if known else view,
         "Fine-tuned DeBERTa-v3-large" if known else f"Fine-tuned classifier · {key} · {view}",
-        f"{model if known else key} {settings}",
+        f"{model if known else key} {settings.as_text()}",
         _folder_hash(model),
         _finetuned(model, view, settings),
     )

@@ -7,7 +7,6 @@ same: banks and n-grams in few bits, a fold each.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.audit.enrollable import LIVE, WORDED
+from backend.audit.enrolment import BANK_PARTS
 from backend.errors import AtlasError
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
 from backend.protocol import FOLDS, SPLIT_SEED
@@ -133,7 +133,7 @@ def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> Non
     """Keep the bank of every outer fold, and what n-grams count beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     for fold, bank in found.banks.items():
-        parts: dict[str, Any] = {part.name: getattr(bank, part.name) for part in fields(bank)}
+        parts: dict[str, Any] = {name: getattr(bank, name) for name in BANK_PARTS}
         beside_it = {"word_shares": found.shares[fold]} if fold in found.shares else {}
         scratch = folder / f"bank.{fold}.partial.npz"
         np.savez(scratch, blocks=np.array(blocks), **parts, **beside_it)
@@ -155,7 +155,7 @@ def kept_banks(folder: Path, again: str) -> tuple[dict[int, DiscriminantBank], t
             raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {again}")
         with np.load(path, allow_pickle=False) as held:
             blocks.add(tuple(int(block) for block in held["blocks"]))
-            banks[fold] = DiscriminantBank(**{part.name: held[part.name] for part in fields(DiscriminantBank)})
+            banks[fold] = DiscriminantBank(**{name: held[name] for name in BANK_PARTS})
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {again}")
     return banks, blocks.pop()

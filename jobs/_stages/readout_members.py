@@ -426,17 +426,20 @@ class Scorer:
         own: list[object]
         if bank in self.plan.blocks:
             part = member.rpartition("@")[2]
-            settings: object = repr(self.plan.network) if part == NETWORK else self.plan.shrinkage
+            settings: object = self.plan.shrinkage
+            if part == NETWORK:
+                assert self.plan.network
+                settings = self.plan.network.as_text()
             if part in SOLVED:
                 families = self.any_rows.families if part == EXPERTS else ()
                 settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
             read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
-            stores = [repr(rows.store.identity()) for rows in read]
+            stores = [identity.as_text() if (identity := rows.store.identity()) else "None" for rows in read]
             own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
         elif bank in GRAMS:
-            own = [repr(GRAMS[bank]), proxy_hash(DEFAULT_PROXY)]
+            own = [GRAMS[bank].as_text(), proxy_hash(DEFAULT_PROXY)]
         else:
-            own = [repr(tuned_settings()), proxy_hash(bank.removeprefix(f"{TUNED}-")), proxy_hash(DEFAULT_PROXY)]
+            own = [tuned_settings().as_text(), proxy_hash(bank.removeprefix(f"{TUNED}-")), proxy_hash(DEFAULT_PROXY)]
         return json.dumps([self.identity, own])
 
     def _done(self, condition: str, member: str, bank: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from backend.audit.enrolment import WORD_PARTS
 from backend.errors import AtlasError
 from backend.evaluations.readout_members import fit_gram_models, score_grams, scores_shape
 from backend.evaluations.readouts import MODELS
@@ -49,7 +50,7 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
     counts = {condition: counts_of(scorer.texts(condition)) for condition in (*LENGTHS, MATH)}
     scores = {c: np.empty(scores_shape(len(scorer.labels), scorer.classes), np.float16) for c in LENGTHS}
     elsewhere = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
-    identity = json.dumps([scorer.identity, repr(SETTINGS)])
+    identity = json.dumps([scorer.identity, SETTINGS.as_text()])
     kept = {model: _kept(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
     missing = [model for model, held in kept.items() if held is None]
     fits = fit_gram_models(
@@ -88,12 +89,12 @@ def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
     with np.load(path, allow_pickle=False) as held:
         if identity is not None and held["identity"].item() != identity:
             return None
-        return CodedGrams(**{part.name: held[part.name] for part in fields(CodedGrams)})
+        return CodedGrams(**{name: held[name] for name in WORD_PARTS})
 
 
 def _keep(path: Path, model: CodedGrams | None, identity: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, Any] = {part.name: getattr(model, part.name) for part in fields(CodedGrams)}
+    parts: dict[str, Any] = {name: getattr(model, name) for name in WORD_PARTS}
     scratch = path.with_name(f"{path.stem}.partial.npz")
     np.savez(scratch, identity=np.array(identity), **parts)
     scratch.replace(path)
