@@ -47,7 +47,8 @@ STACKED = (
 """Stacks of members over the blocks of one or several proxies, some beside text."""
 NETWORKS = ("network", "states", "fused-states", "fused", FUSED_TUNED)
 """Those of them in which a network takes part."""
-WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text", TEXT_TUNED)
+WORDS = "ngram-word-lengths"
+WRITTEN = (WORDS, "ngram-char-lengths", "fused-text", TEXT_TUNED)
 """Stacks of members that read the response's text alone."""
 LLMMAP = "llmmap"
 EMBEDDED = ("dna", LLMMAP)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from backend.audit.enrollable import LIVE, WORDED
 from backend.errors import AtlasError
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
+from backend.evaluations.readout_members import CLEAN, LENGTHS, loader
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.readouts.bank import DiscriminantBank
@@ -29,7 +30,7 @@ from backend.traces import View
 from jobs import _common
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer, loader, scorer_of
+from jobs._stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from jobs._stages.readout_words import Words, kept_words, words_of
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
