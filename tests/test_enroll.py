@@ -26,7 +26,7 @@ from backend.audit.matched import matched_validation, validation_of
 from backend.collection import SAMPLES
 from backend.errors import AtlasError
 from backend.probe import fit_probe
-from backend.protocol import fold_of_prompts
+from backend.protocol import balance_rows, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.store import queries
@@ -34,7 +34,7 @@ from backend.store.audit_queries import validation
 from backend.store.database import Generation, open_work, publish
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._labelled import evened, slug
+from jobs._labelled import slug
 from tests.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
@@ -340,12 +340,12 @@ def test_many_traces_of_a_source_do_not_favour_it() -> None:
     rows = (rng.normal(size=(660, 4)) + labels[:, None] * 0.4).astype(np.float32)
     probe = fit_probe(rows, labels, 2)
     fresh = (rng.normal(size=(4000, 4)) + np.repeat([0, 1], 2000)[:, None] * 0.4).astype(np.float32)
-    even = fit_probe(rows[evened(labels)], labels[evened(labels)], 2)
+    even = fit_probe(rows[balance_rows(labels)], labels[balance_rows(labels)], 2)
     share, evenly = ((one.log_posterior(fresh).argmax(1) == 0).mean() for one in (probe, even))
     assert share > 0.6
     assert evenly == pytest.approx(0.5, abs=0.05)
-    assert evened(np.array([1, 0, 1, 1, 0])).tolist() == [0, 1, 1, 2, 3, 4]
-    np.testing.assert_array_equal(evened(np.array([0, 1, 1, 0])), np.arange(4))
+    assert balance_rows(np.array([1, 0, 1, 1, 0])).tolist() == [0, 1, 1, 2, 3, 4]
+    np.testing.assert_array_equal(balance_rows(np.array([0, 1, 1, 0])), np.arange(4))
 
 
 @pytest.mark.proxy

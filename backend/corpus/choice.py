@@ -7,16 +7,15 @@ Sources weigh alike, however many traces each has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.corpus.data import Corpus
-from backend.corpus.heads import METHODS, FittedHeads, Fits, heads_of
-from backend.evaluations.readout_bank import SHRINKAGE
+from backend.corpus.heads import METHODS, Fits, FittedHeads, Tuning, heads_of
 from backend.evaluations.readout_members import CLEAN, fit_discriminants, score_alone, scores_shape
 from backend.evaluations.readouts import MODELS, models_of, validation
 from backend.protocol import FOLDS
@@ -24,8 +23,13 @@ from backend.readouts.stack import CELLS, fit_stack
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+T = TypeVar("T")
+AUTO = "auto"
+"""Stands for the choice where a method is named."""
 SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)
 """Candidates for the share of the diagonal in the covariance of discriminants."""
+EPOCHS = (4, 16)
+"""Candidates for the passes of n-grams over their rows; few traces make few steps of a pass."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,13 @@ class Choice:
     ----------
     methods : tuple of str, length FOLDS
         With the highest mean log score on the inner folds; the simpler of equals.
-    shrinkage : tuple of float, length FOLDS
+    tunings : tuple of Tuning, length FOLDS
     accuracy, log_score : dict of method to ndarray of shape (FOLDS,)
         Of single traces on the inner folds of every outer fold; the log score in nats.
     """
 
     methods: tuple[str, ...]
-    shrinkage: tuple[float, ...]
+    tunings: tuple[Tuning, ...]
     accuracy: dict[str, Doubles]
     log_score: dict[str, Doubles]
 
@@ -52,7 +56,8 @@ class Choice:
         return {
             "by": "mean log score on inner prompt folds",
             "methods": list(self.methods),
-            "shrinkage": list(self.shrinkage),
+            "shrinkage": [tuning.shrinkage for tuning in self.tunings],
+            "epochs": [tuning.epochs for tuning in self.tunings],
             "candidates": {
                 method: {
                     "accuracy": [round(float(value), 4) for value in self.accuracy[method]],
@@ -76,24 +81,31 @@ class Choice:
         return ["Candidates, by inner prompt folds:", *said, f"Chosen by the higher log score: {chosen}"]
 
 
-def choose(fits: Fits, shrinkages: Sequence[float] = SHRINKAGES) -> Choice:
-    """Compare all methods on the inner folds of every outer fold."""
+def choose(
+    fits: Fits,
+    shrinkages: Sequence[float] = SHRINKAGES,
+    epochs: Sequence[int] = EPOCHS,
+    progress: Callable[[], object] | None = None,
+) -> Choice:
+    """Compare all methods on the inner folds of every outer fold; ``progress`` is called after each of them."""
     corpus = fits.corpus
-    shrinkage = _choose_shrinkage(fits, shrinkages)
+    passes = _best({one: _log_scores(fits.word_scores(one)[CLEAN], corpus) for one in epochs})
+    tunings = tuple(map(Tuning, _choose_shrinkage(fits, shrinkages), passes))
     accuracy, log_score = ({method: np.empty(FOLDS) for method in METHODS} for _ in range(2))
     for method in METHODS:
         for fold in range(FOLDS):
-            members = list(fits.scores(method, shrinkage[fold])[CLEAN].values())
+            members = list(fits.scores(method, tunings[fold])[CLEAN].values())
             accuracy[method][fold], log_score[method][fold] = inner_scores(members, corpus, fits.cells[CLEAN], fold)
-    methods = tuple(max(METHODS, key=lambda method, f=fold: log_score[method][f]) for fold in range(FOLDS))  # type: ignore[misc]
-    return Choice(methods, shrinkage, accuracy, log_score)
+        if progress:
+            progress()
+    return Choice(_best(log_score), tunings, accuracy, log_score)
 
 
 def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:
     """Heads of what was chosen; where the folds do not agree, each is a stack of its own method's members."""
     if len(set(choice.methods)) == 1:
-        return heads_of(fits, choice.methods[0], choice.shrinkage)
-    return fits.stacked(choice.methods, choice.shrinkage)
+        return heads_of(fits, choice.methods[0], choice.tunings)
+    return fits.stacked(choice.methods, choice.tunings)
 
 
 def inner_scores(
@@ -128,12 +140,24 @@ def _choose_shrinkage(fits: Fits, shrinkages: Sequence[float]) -> tuple[float, .
     """The shrinkage of every outer fold, by discriminants of whole responses."""
     corpus, (moments, *_) = fits.corpus, fits.moments.values()
     load, _ = corpus.load(fits.blocks)
-    alone, found = np.zeros(len(corpus.labels), dtype=np.intp), {}
+    found = {}
     for value in shrinkages:
         scores = np.full(scores_shape(len(corpus.labels), corpus.classes), np.nan, dtype=np.float16)
         for model, readout in fit_discriminants(moments, value, range(FOLDS, len(MODELS))).items():
             for slot, part in score_alone(load, corpus.folds, model, readout).items():
                 (fold,) = (fold for fold in MODELS[model] if models_of(fold)[slot] == model)
                 scores[slot, corpus.folds == fold] = part
-        found[value] = [inner_scores([scores], corpus, alone, fold)[1] for fold in range(FOLDS)]
-    return tuple(max(shrinkages, key=lambda value, f=fold: found[value][f]) for fold in range(FOLDS))  # type: ignore[misc]
+        found[value] = _log_scores(scores, corpus)
+    return _best(found)
+
+
+def _log_scores(scores: npt.NDArray[np.floating], corpus: Corpus) -> Doubles:
+    """Mean log score (FOLDS,) of one member (SLOTS, n, C) by one weight."""
+    alone = np.zeros(len(corpus.labels), dtype=np.intp)
+    return np.array([inner_scores([scores], corpus, alone, fold)[1] for fold in range(FOLDS)])
+
+
+def _best(found: Mapping[T, Doubles]) -> tuple[T, ...]:
+    """What scores highest in every fold, the first of equals."""
+    names, table = list(found), np.stack(list(found.values()))
+    return tuple(names[row] for row in table.argmax(0))

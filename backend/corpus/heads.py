@@ -7,7 +7,7 @@ other folds alone. The out-of-fold log-posteriors are those of the heads as they
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,10 +23,10 @@ from backend.evaluations.readout_bank import (
     member_moments,
     serve_banks,
 )
-from backend.evaluations.readout_bank import WORDS as GRAMS
-from backend.evaluations.readout_members import CLEAN, scores_shape
-from backend.evaluations.readout_words import fit_words, score_words
-from backend.evaluations.readouts import MODELS, Fused, fuse, models_of, training_folds
+from backend.evaluations.readout_bank import WORDS as MEMBER
+from backend.evaluations.readout_members import CLEAN, Load, scores_shape
+from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
+from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
 from backend.probe import LinearProbe, fit_probe
 from backend.protocol import FOLDS, balance_rows
 from backend.readouts.coded_grams import CodedGrams
@@ -39,9 +39,30 @@ from backend.readouts.worded import WordedBank
 Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
-METHODS = (PAPER, LIVE, WORDS, WORDED)
-"""Methods that any corpus can be enrolled by, the simplest first."""
+METHODS = (PAPER, LIVE, WORDS, WORDED, LINEAR)
+"""Methods that any corpus can be enrolled by, the simplest first; the last has the probe beside fused-live's members."""
+DISCRIMINANTS, GRAMS = (LIVE, WORDED, LINEAR), (WORDS, WORDED, LINEAR)
+"""Those of them with discriminants, and with word n-grams."""
 PROBE, KIND = "probe", "word"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What inner folds may choose of a fit; as rosters are fitted by default.
+
+    Attributes
+    ----------
+    shrinkage : float
+        Of the discriminants.
+    epochs : int
+        Passes of the n-grams over their rows.
+    """
+
+    shrinkage: float = SHRINKAGE
+    epochs: int = SETTINGS.epochs
+
+
+AS_ROSTERS = (Tuning(),) * FOLDS
 
 
 @dataclass(frozen=True)
@@ -79,8 +100,14 @@ class Fits:
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
         self.corpus, self.proxy = corpus, proxy
         self.blocks, self.layer_of_fold = tuple(blocks), dict(layer_of_fold)
-        self.cells = corpus.cells()
         self._banks: dict[float, BankMembers] = {}
+        self._words: dict[int, dict[int, CodedGrams]] = {}
+        self._word_scores: dict[int, dict[str, Half]] = {}
+
+    @cached_property
+    def cells(self) -> dict[str, Ints]:
+        """Cell of every trace under each condition."""
+        return self.corpus.cells()
 
     @cached_property
     def probes(self) -> dict[int, LinearProbe]:
@@ -93,17 +120,6 @@ class Fits:
         loads, width = self._loads()
         corpus = self.corpus
         return member_moments(loads, width, corpus.labels, corpus.folds, corpus.classes)
-
-    @cached_property
-    def words(self) -> dict[int, CodedGrams]:
-        """N-gram classifiers of all models."""
-        corpus = self.corpus
-        return dict(fit_words(corpus.counts(), corpus.labels, corpus.folds, corpus.classes))
-
-    @cached_property
-    def word_scores(self) -> dict[str, Half]:
-        """What they say, (SLOTS, n, C), under every condition."""
-        return score_words(self.corpus.counts(), self.corpus.folds, self.corpus.classes, self.words)
 
     @cached_property
     def probe_scores(self) -> dict[str, Half]:
@@ -130,16 +146,31 @@ class Fits:
             )
         return self._banks[shrinkage]
 
-    def scores(self, method: str, shrinkage: float = SHRINKAGE) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
+    def words(self, epochs: int) -> dict[int, CodedGrams]:
+        """N-gram classifiers of all models after some passes."""
+        if epochs not in self._words:
+            corpus, settings = self.corpus, replace(SETTINGS, epochs=epochs)
+            fitted = fit_words(corpus.counts(), corpus.labels, corpus.folds, corpus.classes, settings=settings)
+            self._words[epochs] = dict(fitted)
+        return self._words[epochs]
+
+    def word_scores(self, epochs: int) -> dict[str, Half]:
+        """What they say, (SLOTS, n, C), under every condition."""
+        if epochs not in self._word_scores:
+            corpus = self.corpus
+            self._word_scores[epochs] = score_words(corpus.counts(), corpus.folds, corpus.classes, self.words(epochs))
+        return self._word_scores[epochs]
+
+    def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
         """Scores (SLOTS, n, C) of a method's members under every condition."""
         out: dict[str, dict[str, npt.NDArray[np.floating]]] = {condition: {} for condition in self.corpus.texts}
         for condition, members in out.items():
-            if method == PAPER:
+            if method in (PAPER, LINEAR):
                 members[PROBE] = self.probe_scores[condition]
-            if method in (LIVE, WORDED):
-                members.update(self.banks(shrinkage).scores[condition])
-            if method in (WORDS, WORDED):
-                members[GRAMS] = self.word_scores[condition]
+            if method in DISCRIMINANTS:
+                members.update(self.banks(tuning.shrinkage).scores[condition])
+            if method in GRAMS:
+                members[MEMBER] = self.word_scores(tuning.epochs)[condition]
         return out
 
     def paper(self) -> FittedHeads:
@@ -154,13 +185,13 @@ class Fits:
         heads = tuple(Head(probe, (self.layer_of_fold[fold],), fold) for fold, probe in self.probes.items())
         return FittedHeads(PAPER, heads, said)
 
-    def live(self, method: str, shrinkage: Sequence[float]) -> FittedHeads:
-        """Heads of discriminants in few bits, each fold with its own shrinkage; for fused-live with n-grams."""
-        corpus, words = self.corpus, self.words if method == WORDED else None
+    def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
+        """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
+        corpus, worded = self.corpus, method == WORDED
         said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
         heads: dict[int, Head] = {}
         loads, width = self._loads()
-        for value in dict.fromkeys(shrinkage):
+        for tuning in dict.fromkeys(tunings):
             served = serve_banks(
                 loads,
                 width,
@@ -168,50 +199,54 @@ class Fits:
                 corpus.folds,
                 corpus.classes,
                 self.cells,
-                words=None if words is None else self.word_scores,
-                bank_members=self.banks(value),
+                words=self.word_scores(tuning.epochs) if worded else None,
+                bank_members=self.banks(tuning.shrinkage),
             )
-            for fold in (fold for fold in range(FOLDS) if shrinkage[fold] == value):
+            for fold in (fold for fold in range(FOLDS) if tunings[fold] == tuning):
                 bank = served.banks[fold]
-                probe = bank if words is None else WordedBank(bank, words[fold], served.shares[fold])
-                heads[fold] = Head(probe, self.blocks, fold)
+                heads[fold] = Head(bank, self.blocks, fold)
+                if worded:
+                    both = WordedBank(bank, self.words(tuning.epochs)[fold], served.shares[fold])
+                    heads[fold] = Head(both, self.blocks, fold)
                 test = corpus.folds == fold
                 for condition, scores in said.items():
                     scores[test] = served.served[condition][test]
         return FittedHeads(method, tuple(heads[fold] for fold in range(FOLDS)), said)
 
-    def stacked(self, methods: Sequence[str], shrinkage: Sequence[float]) -> FittedHeads:
+    def stacked(self, methods: Sequence[str], tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads as stacks of exact members, each fold of a method of its own."""
         corpus = self.corpus
         said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
         heads: dict[int, Head] = {}
-        fused: dict[tuple[str, float], Fused] = {}
-        for fold, (method, value) in enumerate(zip(methods, shrinkage, strict=True)):
-            if (method, value) not in fused:
-                fused[method, value] = self.fused(method, value)
-            members = self._members(method, value, fold)
+        fused: dict[tuple[str, Tuning], Fused] = {}
+        for fold, one in enumerate(zip(methods, tunings, strict=True)):
+            if one not in fused:
+                fused[one] = self.fused(*one)
+            members = self._members(*one, fold)
             own = tuple(sorted({layer for member in members for layer in member.layers}))
-            heads[fold] = Head(Ensemble(members, fused[method, value].stacks[fold].weights), own, fold)
+            heads[fold] = Head(Ensemble(members, fused[one].stacks[fold].weights), own, fold)
             test = corpus.folds == fold
             for condition, scores in said.items():
-                scores[test] = fused[method, value].posteriors[condition][test]
-        name = WORDS if set(methods) == {WORDS} else LINEAR
-        return FittedHeads(name, tuple(heads[fold] for fold in range(FOLDS)), said)
+                scores[test] = fused[one].posteriors[condition][test]
+        return FittedHeads(
+            WORDS if set(methods) == {WORDS} else LINEAR, tuple(heads[fold] for fold in range(FOLDS)), said
+        )
 
-    def fused(self, method: str, shrinkage: float = SHRINKAGE) -> Fused:
+    def fused(self, method: str, tuning: Tuning) -> Fused:
         """A method's members weighed on validation rows of every outer fold."""
-        given = self.scores(method, shrinkage)
+        given = self.scores(method, tuning)
         return fuse(given, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(given[CLEAN]))
 
-    def _members(self, method: str, shrinkage: float, fold: int) -> tuple[Member, ...]:
+    def _members(self, method: str, tuning: Tuning, fold: int) -> tuple[Member, ...]:
+        """Models behind :meth:`scores`, in its order."""
         members: list[Member] = []
-        if method == PAPER:
+        if method in (PAPER, LINEAR):
             members.append(Member(self.proxy, (self.layer_of_fold[fold],), self.probes[fold]))
-        if method in (LIVE, WORDED):
-            fits = self.banks(shrinkage).fits.values()
+        if method in DISCRIMINANTS:
+            fits = self.banks(tuning.shrinkage).fits.values()
             members += [Member(self.proxy, self.blocks, models[fold]) for models in fits]
-        if method in (WORDS, WORDED):
-            words = self.words[fold]
+        if method in GRAMS:
+            words = self.words(tuning.epochs)[fold]
             grams = GramReadout(words.columns.astype(np.intp), words.idf, words.weight, words.bias)
             members.append(Member(KIND, (), grams))
         return tuple(members)
@@ -223,7 +258,7 @@ class Fits:
         rows = corpus.fingerprints(layer, CLEAN)[train].astype(np.float32)
         return fit_probe(rows, corpus.labels[train], corpus.classes)
 
-    def _loads(self):  # type: ignore[no-untyped-def]
+    def _loads(self) -> tuple[dict[str, Load], int]:
         loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
         return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
 
@@ -252,12 +287,12 @@ def fit_heads(
     return heads_of(Fits(corpus, proxy, blocks, layer_of_fold), method)
 
 
-def heads_of(fits: Fits, method: str, shrinkage: Sequence[float] = (SHRINKAGE,) * FOLDS) -> FittedHeads:
+def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
     """A method's heads from models that may be fitted already; see :func:`fit_heads`."""
     if method == PAPER:
         return fits.paper()
-    if method == WORDS:
-        return fits.stacked((WORDS,) * FOLDS, shrinkage)
+    if method in (WORDS, LINEAR):
+        return fits.stacked((method,) * FOLDS, tunings)
     if method in (LIVE, WORDED):
-        return fits.live(method, shrinkage)
+        return fits.live(method, tunings)
     raise ValueError(f"{method} cannot be fitted to any corpus")
