@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from backend.corpus.data import Corpus
 from backend.corpus.heads import METHODS, Fits, FittedHeads, Tuning, heads_of
-from backend.evaluations.readout_members import CLEAN, fit_discriminants, score_alone, scores_shape
+from backend.evaluations.readout_members import CLEAN, TRAINED, fit_discriminants, score_alone, scores_shape
+from backend.evaluations.readout_words import SETTINGS
 from backend.evaluations.readouts import MODELS, models_of, validation
 from backend.protocol import FOLDS
 from backend.readouts.stack import CELLS, fit_stack
@@ -28,8 +29,8 @@ AUTO = "auto"
 """Stands for the choice where a method is named."""
 SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)
 """Candidates for the share of the diagonal in the covariance of discriminants."""
-EPOCHS = (4, 16)
-"""Candidates for the passes of n-grams over their rows; few traces make few steps of a pass."""
+STEPS = 900
+"""Steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,11 @@ class Choice:
 def choose(
     fits: Fits,
     shrinkages: Sequence[float] = SHRINKAGES,
-    epochs: Sequence[int] = EPOCHS,
     progress: Callable[[], object] | None = None,
 ) -> Choice:
     """Compare all methods on the inner folds of every outer fold; ``progress`` is called after each of them."""
     corpus = fits.corpus
-    passes = _best({one: _log_scores(fits.word_scores(one)[CLEAN], corpus) for one in epochs})
+    passes = _best({one: _log_scores(fits.word_scores(one)[CLEAN], corpus) for one in passes_of(corpus)})
     tunings = tuple(map(Tuning, _choose_shrinkage(fits, shrinkages), passes))
     accuracy, log_score = ({method: np.empty(FOLDS) for method in METHODS} for _ in range(2))
     for method in METHODS:
@@ -99,6 +99,14 @@ def choose(
         if progress:
             progress()
     return Choice(_best(log_score), tunings, accuracy, log_score)
+
+
+def passes_of(corpus: Corpus) -> tuple[int, ...]:
+    """Candidates for the passes of n-grams: as for rosters, and as many as make :data:`STEPS` steps."""
+    copies = sum(length in corpus.texts for length in TRAINED)
+    rows = copies * len(corpus.labels) * (FOLDS - 1) / FOLDS
+    enough = round(STEPS * SETTINGS.batch / max(rows, SETTINGS.batch))
+    return (SETTINGS.epochs, enough) if enough > SETTINGS.epochs else (SETTINGS.epochs,)
 
 
 def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:

@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
 METHODS = (PAPER, LIVE, WORDS, WORDED, LINEAR)
-"""Methods that any corpus can be enrolled by, the simplest first; the last has the probe beside fused-live's members."""
+"""Methods that any corpus can be enrolled by, the simplest first; the last adds the probe to fused-live's members."""
 DISCRIMINANTS, GRAMS = (LIVE, WORDED, LINEAR), (WORDS, WORDED, LINEAR)
 """Those of them with discriminants, and with word n-grams."""
 PROBE, KIND = "probe", "word"
