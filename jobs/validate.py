@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -197,8 +198,10 @@ class Part:
         return cast(Reader, stored)
 
     def enrol(self, method: str) -> Enrolment:
-        """Enrolment of all of them."""
-        return enrolment_of_traces(
+        """Enrolment of all of them; says how long it takes."""
+        started, corpus = time.perf_counter(), self.corpus
+        conditions = (CLEAN, *(() if method == PAPER else cuts_of(corpus.tokens)))
+        enrolment = enrolment_of_traces(
             self.traces,
             [self.sources[label] for label in self.labels],
             self.reader(),
@@ -211,8 +214,11 @@ class Part:
             blocks=live_blocks(self.proxy),
             validated=False,
             method=method,
-            corpus=self.corpus.with_conditions((CLEAN, *(() if method == PAPER else cuts_of(self.corpus.tokens)))),
+            corpus=corpus.with_conditions(conditions),
         )
+        seconds, sources = time.perf_counter() - started, len(self.sources)
+        print(f"{method} on {len(self.traces):,} traces of {sources} sources: {seconds:.0f} s", flush=True)
+        return enrolment
 
 
 def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:

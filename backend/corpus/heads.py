@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from backend.audit.enrollable import LINEAR, LIVE, PAPER, WORDED, WORDS
+from backend.audit.enrollable import LINEAR, LIVE, OF_TRACES, PAPER, WORDED, WORDS
 from backend.audit.enrolment import Head
 from backend.corpus.data import Corpus
 from backend.evaluations.readout_bank import (
@@ -39,7 +39,7 @@ from backend.readouts.worded import WordedBank
 Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
-METHODS = (PAPER, LIVE, WORDS, WORDED, LINEAR)
+METHODS = OF_TRACES
 """Methods that any corpus can be enrolled by, the simplest first; the last adds the probe to fused-live's members."""
 DISCRIMINANTS, GRAMS = (LIVE, WORDED, LINEAR), (WORDS, WORDED, LINEAR)
 """Those of them with discriminants, and with word n-grams."""
