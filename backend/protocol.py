@@ -110,3 +110,21 @@ def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints
     """
     rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
     return rows
+
+
+def balance_rows(labels: Ints) -> Ints:
+    """Rows with as many of every source; those of the smaller ones are repeated in turn.
+
+    A fit of few steps does not learn the shares of the sources, so its bias cannot be corrected by them.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        Ascending; every row once where the sources are even.
+    """
+    most = int(np.bincount(labels).max())
+    return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,10 @@ from backend.baselines.embedded import PAIR, reads_of
 from backend.baselines.embeddings import SentenceEncoder
 from backend.baselines.texts import count_tokens
 from backend.collection import SAMPLES, sample_records
+from backend.corpus.choice import AUTO, choose, fit_chosen
+from backend.corpus.data import Corpus, read_corpus
+from backend.corpus.heads import Fits, heads_of
 from backend.errors import AtlasError
-from backend.evaluations.attribution import out_of_fold
 from backend.evaluations.selection import select_layers
 from backend.probe import fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
@@ -54,7 +56,6 @@ from backend.release import Release
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
-from jobs._banks import bank_of_traces
 from jobs._common import METHOD, Slice, slice_of
 from jobs._heads import (
     checked,
@@ -66,7 +67,7 @@ from jobs._heads import (
     stacked_heads,
     text_heads,
 )
-from jobs._stages.audit import VALIDATION, kept_conditions, validation_rows
+from jobs._stages.audit import PARTS, VALIDATION, kept_conditions, validation_rows
 from jobs._stages.baseline_methods import truncation_tokenizer
 from jobs._stages.kept import enrolled_folder, evaluation, kept_folder, kept_probes
 from jobs._stages.readout_live import kept_banks, kept_worded
@@ -252,6 +253,8 @@ def enrolment_of_traces(
     data_hash: str | None = None,
     blocks: tuple[int, ...] | None = None,
     validated: bool = True,
+    method: str | None = None,
+    corpus: Corpus | None = None,
 ) -> Enrolment:
     """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
 
@@ -272,10 +275,15 @@ def enrolment_of_traces(
         A source without one is a family of its own.
     data_hash : str, optional
     blocks : tuple of int, optional
-        Score with a bank of discriminants over these blocks, where there are prompts for all folds; traces are placed
-        at ``layer`` all the same.
+        Those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all the
+        same.
     validated : bool
         Measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
+    method : str, optional
+        One of :data:`backend.corpus.heads.METHODS`, or 'auto'; by default discriminants where blocks are given, and
+        the paper's probe else.
+    corpus : Corpus, optional
+        The traces as they were read before, in their order; labels and folds are set here.
 
     Raises
     ------
@@ -292,48 +300,52 @@ def enrolment_of_traces(
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
     attachments: dict[str, npt.NDArray[Any]] = {}
+    method, facts = method or (LIVE if blocks else METHOD), dict[str, Any]()
+    prior = np.log(np.bincount(numbers) / len(numbers))
     if len(prompts) < FOLDS:
         of_prompt = np.zeros(len(prompts), dtype=np.intp)
-        fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
+        encoded = reader.encode(traces, view)
+        tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+        fingerprints = reader.read(encoded, [layer])[layer, "full"].astype(np.float32)
         heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), (layer,)),)
-        blocks = None
+        method = METHOD
     else:
         of_prompt = fold_of_prompts(prompts)
         attachments |= prompt_attachments(prompts, of_prompt)
         place = {prompt: i for i, prompt in enumerate(prompts)}
         rows = np.array([place[trace.prompt] for trace in traces])
-        if blocks:
-            banked = bank_of_traces(traces, reader, view, blocks, layer, numbers, of_prompt[rows], len(sources))
-            heads, held, placed, read = banked.heads, banked.log_posteriors, banked.placed, banked.read
+        if corpus is None:
+            cuts, read = (() if method == METHOD else None), (*(blocks or ()), layer)
+            corpus = read_corpus(traces, reader, view, read, numbers, of_prompt[rows], len(sources), cuts)
         else:
-            fingerprints = reader.read(reader.encode(traces, view), [layer])[layer, "full"].astype(np.float32)
-            log_posteriors, probes = out_of_fold(
-                lambda _: fingerprints, dict.fromkeys(range(FOLDS), layer), numbers, of_prompt[rows], len(sources)
-            )
-            heads = tuple(Head(probe, (layer,), fold) for fold, probe in probes.items())
-            held, placed, read = {CLEAN: log_posteriors}, {CLEAN: fingerprints}, ()
+            corpus = replace(corpus, labels=numbers, folds=of_prompt[rows], classes=len(sources))
+        tokens = corpus.tokens
+        fits = Fits(corpus, proxy, blocks or (layer,), dict.fromkeys(range(FOLDS), layer))
+        choice = choose(fits) if method == AUTO else None
+        fitted = fit_chosen(fits, choice) if choice else heads_of(fits, method)
+        method, heads, held = fitted.method, fitted.heads, fitted.log_posteriors
+        facts = {"choice": choice.facts} if choice else {}
+        if method == METHOD:
+            prior = np.log(np.full(len(sources), 1 / len(sources)))
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            held, placed = ({c: part[order] for c, part in parts.items()} for parts in (held, placed))
+            held = {c: part[order] for c, part in held.items()}
+            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in held}
             known = [(families or {}).get(source, source) for source in sources]
-            refit = Rediscriminated.of([part[order] for part in read], of_prompt) if read else None
             attachments |= fit_attachments(held, of_prompt, placed, families=known)
             if validated:
-                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit)
+                refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
+                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts)
                 attachments |= validation_arrays(checked)
     hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
     return Enrolment(
         name=name,
-        reader=f"{LIVE if blocks else METHOD}/{proxy}/{view}",
         proxy=proxy,
         view=view,
-        block="dc-ac",
         sources=tuple(sources),
         families=tuple((families or {}).get(source, source) for source in sources),
         heads=heads,
-        log_prior=np.full(len(sources), -np.log(len(sources)))
-        if blocks
-        else np.log(np.bincount(numbers) / len(numbers)),
+        log_prior=prior if method == METHOD else np.full(len(sources), -np.log(len(sources))),
         prompts=hashes,
         folds=folds,
         facts={
@@ -342,12 +354,40 @@ def enrolment_of_traces(
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(numbers),
-            "whole_tokens": whole_tokens(np.array([e.response_tokens for e in reader.encode(traces, view)]), numbers),
+            "whole_tokens": whole_tokens(tokens, numbers),
+            **facts,
             **made(),
         },
         attachments=attachments,
-        landing=layer if blocks else None,
+        **reading_of(method, proxy, view, layer, reader.hidden_size),
     )
+
+
+def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
+    """What an enrolment says of how a method reads: reader, block, place and width."""
+    return {
+        "reader": reader_id(method, proxy, view),
+        "block": block_of(method),
+        "landing": None if method == METHOD else layer,
+        "width": None if method in STATES else hidden_size,
+    }
+
+
+def refit_of(
+    method: str, arrays: Sequence[npt.NDArray[np.floating]], folds: npt.NDArray[np.intp]
+) -> tuple[Rediscriminated | None, tuple[str, ...]]:
+    """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
+
+    Parameters
+    ----------
+    method : str
+    arrays : sequence of ndarray of shape (C * P, 2 d)
+        Fingerprints of whole responses at the blocks that discriminants read.
+    folds : ndarray of shape (P,)
+    """
+    if method == LIVE:
+        return Rediscriminated.of(arrays, folds), PARTS
+    return None, PARTS if method == METHOD else tuple(part for part in PARTS if part != "refit")
 
 
 def sample_enrolment(

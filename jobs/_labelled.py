@@ -1,17 +1,17 @@
 """An ecosystem of one's own: labelled traces to an enrolment file and to the rows of a roster.
 
 The same steps as for the release: fingerprints of every block in the cache (an interrupted run continues), nested
-selection of the block, a probe a fold, attribution at every budget, validation of the audit, and a map. Where sources
-have different numbers of traces, those of the smaller ones are repeated in training, so that no source is favoured.
+selection of the block, heads a fold, attribution at every budget, validation of the audit, and a map. The method is
+named, or chosen by inner folds (:mod:`backend.corpus.choice`). Where sources have different numbers of traces, those of
+the smaller ones are repeated in training, so that no source is favoured.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,18 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.enrolment import Enrolment, Head, prompt_table
+from backend.audit.enrollable import LINEAR, LIVE, WORDS, reader_id
+from backend.audit.enrolment import Enrolment, prompt_table
 from backend.audit.fitted import fit_attachments, prompt_attachments
 from backend.audit.labelled import Labelled
 from backend.audit.matched import CLEAN, validation_arrays, whole_tokens
+from backend.corpus.choice import AUTO, Choice, choose, fit_chosen
+from backend.corpus.data import Corpus, cut_texts, cuts_of
+from backend.corpus.heads import METHODS, Fits, FittedHeads, heads_of
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.selection import scan_layers, select_layers
-from backend.evaluations.stress import LENGTHS, excluded_posteriors
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.geometry.projections import MIN_SOURCES
-from backend.probe import LinearProbe, fit_probe
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.reader import Reader, Readout
 from backend.release import BENCHMARKS
@@ -42,17 +44,24 @@ from backend.traces import View
 from jobs import _common
 from jobs._bars import ReadingBar, stage_bar
 from jobs._common import METHOD
-from jobs._enrolments import made
+from jobs._enrolments import made, reading_of, refit_of
 from jobs._map.single import make
 from jobs._map.views import Chart
-from jobs._stages.audit import PARTS, validate
+from jobs._stages.audit import validate
 from jobs._stages.kept import write_attribution
+from jobs._stages.readout_live import NAMES as LIVE_NAMES
+from jobs._stages.readout_live import live_blocks
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
-CUT_SHARE = 0.5
-"""Share of the responses that a cut must shorten to be a condition of its own."""
+NAMES: Mapping[str, str] = {
+    METHOD: "READER",
+    **LIVE_NAMES,
+    WORDS: "Word n-grams, every length",
+    LINEAR: "Fused, of linear members",
+}
+"""Names of readers."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Asked:
         None selects it, fold by fold.
     access : str
         'local' or 'api', for sources that no other roster describes.
+    method : str
+        One of :data:`backend.corpus.heads.METHODS`, or 'auto'.
     """
 
     name: str
@@ -77,6 +88,7 @@ class Asked:
     view: View
     layer: int | None = None
     access: str = "api"
+    method: str = METHOD
 
     @property
     def stem(self) -> str:
@@ -93,7 +105,9 @@ class Fitted:
     scores, chosen : DataFrame
         Layer selection; ``scores`` is empty where a block was asked for.
     log_posteriors : dict of condition to ndarray of shape (C * P, C)
-        On the balanced grid.
+        On the balanced grid, by the enrolled heads.
+    paper : dict of condition to ndarray of shape (C * P, C)
+        The same by the paper's probe.
     folds : ndarray of shape (P,)
     fingerprints : ndarray of shape (C * P, 2 d)
         At the modal block.
@@ -104,10 +118,12 @@ class Fitted:
     scores: pd.DataFrame
     chosen: pd.DataFrame
     log_posteriors: dict[str, Floats]
+    paper: dict[str, Floats]
     folds: Ints
     fingerprints: Floats
     validation: pd.DataFrame
     enrolment: Enrolment
+    choice: Choice | None = None
 
     @property
     def modal(self) -> int:
@@ -167,42 +183,45 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     candidates = [asked.layer] if asked.layer is not None else list(range(1, reader.depth + 1))
     tokens, work = _tokens(found, reader, asked.view)
     # Where the proxy is not causal, each cut would need a pass of its own.
-    cuts = (
-        [cut for cut in LENGTHS if (tokens > int(cut.removeprefix("t"))).mean() >= CUT_SHARE] if reader.causal else []
-    )
-    store = _fingerprints(found, reader, asked, candidates, cuts, work)
-    classes = len(found.sources)
+    cuts = cuts_of(tokens) if reader.causal else []
+    live = live_blocks(asked.proxy, depth=reader.depth) if asked.method != METHOD else ()
+    store = _fingerprints(found, reader, asked, sorted({*candidates, *live}), cuts, work)
 
     def load(layer: int, condition: str = CLEAN) -> Floats:
         return store.load(layer, "full" if condition == CLEAN else condition).astype(np.float32)
 
     scores, chosen = _selection(load, candidates, found)
     of_fold = {int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
-    probes = {}
-    with stage_bar("Fitting the probes", len(of_fold), "fold") as bar:
-        for fold, layer in of_fold.items():
-            train = np.flatnonzero(found.folds != fold)
-            train = train[evened(found.labels[train])]
-            probes[fold] = fit_probe(load(layer)[train], found.labels[train], classes)
-            bar.update()
+    modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
+    texts = cut_texts(found.traces, reader, cuts)
+    corpus = Corpus(load, texts, tokens, found.labels, found.folds, len(found.sources))
+    fits = Fits(corpus, asked.proxy, live or (modal,), of_fold)
+    with stage_bar("Fitting the probes", FOLDS, "fold") as bar:
+        paper = fits.paper()
+        bar.update(FOLDS)
+    choice = None
+    if asked.method == AUTO:
+        with stage_bar("Comparing methods", len(METHODS), "method") as bar:
+            choice = choose(fits, progress=bar.update)
+    heads = fit_chosen(fits, choice) if choice else heads_of(fits, asked.method)
     rows, folds = found.grid()
     at = rows.ravel()
-    log_posteriors = {
-        condition: excluded_posteriors(functools.partial(load, condition=condition), of_fold, probes, found.folds)[at]
-        for condition in (CLEAN, *cuts)
-    }
-    modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
+    log_posteriors = {condition: said[at] for condition, said in heads.log_posteriors.items()}
     fingerprints = load(modal)[at]
-    validation = _validation(log_posteriors, folds, list(found.families), fingerprints)
+    whole = [load(block)[at] for block in fits.blocks] if heads.method == LIVE else []
+    validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
     if not found.complete:  # columns of the grid are different prompts then
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
-    deepest = {c: load(max(of_fold.values()), c)[at] for c in log_posteriors}
-    attachments = fit_attachments(log_posteriors, folds, deepest, slug(asked.name), families=found.families)
+    place = max(of_fold.values()) if heads.method == METHOD else modal
+    placed = {c: load(place, c)[at] for c in log_posteriors}
+    attachments = fit_attachments(log_posteriors, folds, placed, slug(asked.name), families=found.families)
     attachments |= validation_arrays(validation)
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
-    length = whole_tokens(tokens, found.labels)
-    enrolment = _enrolment(found, reader, asked, of_fold, probes, attachments, length)
-    return Fitted(scores, chosen, log_posteriors, folds, fingerprints, validation, enrolment)
+    facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
+    facts |= {"choice": choice.facts} if choice else {}
+    enrolment = _enrolment(found, reader, asked, heads, modal, attachments, facts)
+    of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
+    return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
 
 
 def write(connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, asked: Asked, took_s: float) -> None:
@@ -224,19 +243,22 @@ def write(connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted
         families = queries.sources(connection, asked.name)["family"].tolist()
         _common.describe_proxy(connection, asked.proxy)
         title = f"READER · {asked.proxy} · {asked.view}"
-        reader = write_reader(connection, method=METHOD, name=title, proxy=asked.proxy, view=asked.view)
-        key: dict[str, object] = {"reader": reader, "roster": asked.name}
-        for condition, held in fitted.log_posteriors.items():
-            frames = attribution_frames(held, sources, families, fitted.folds)
-            write_attribution(connection, {**key, "benchmark": asked.name, "condition": condition}, frames, build)
-        replace_rows(connection, "layer_scores", fitted.scores, key, build)
-        replace_rows(connection, "layer_selection", fitted.chosen, key, build)
-        replace_rows(connection, "audit_validation", fitted.validation, key, build)
+        paper = write_reader(connection, method=METHOD, name=title, proxy=asked.proxy, view=asked.view)
+        readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
+        for reader, said in readers.items():
+            for condition, held in said.items():
+                key = {"reader": reader, "roster": asked.name, "benchmark": asked.name, "condition": condition}
+                write_attribution(connection, key, attribution_frames(held, sources, families, fitted.folds), build)
+        of_paper = {"reader": paper, "roster": asked.name}
+        replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
+        replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
+        of_enrolled = {"reader": enrolment.reader, "roster": asked.name}
+        replace_rows(connection, "audit_validation", fitted.validation, of_enrolled, build)
     if len(sources) < MIN_SOURCES:
         print(f"A map needs {MIN_SOURCES} sources; {asked.name} has {len(sources)} and gets none.")
         return
     rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
-    origin = "asked" if asked.layer is not None else enrolment.reader
+    origin = "asked" if asked.layer is not None else reader_id(METHOD, asked.proxy, asked.view)
     chart = Chart(
         METHOD, asked.proxy, asked.view, asked.name, cast(Any, asked.name), fitted.modal, origin, cast(Any, rows),
         lambda: fitted.fingerprints, 2, asked.weights_hash,
@@ -255,13 +277,13 @@ def enrol(
     return fitted.enrolment, fitted
 
 
-def evened(labels: Ints) -> Ints:
-    """Rows with as many of every source, those of the smaller ones in turn again and again.
-
-    Correcting a probe's bias by the shares instead would assume that it has learned them; 40 steps do not.
-    """
-    most = int(np.bincount(labels).max())
-    return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))
+def _write_reader(connection: duckdb.DuckDBPyConnection, enrolment: Enrolment) -> str:
+    """Reader of an enrolment's method; one that reads text alone has neither proxy nor view."""
+    method = enrolment.reader.partition("/")[0]
+    if method == enrolment.reader:
+        return write_reader(connection, method=method, name=NAMES[method])
+    name = f"{NAMES[method]} · {enrolment.proxy}"
+    return write_reader(connection, method=method, name=name, proxy=enrolment.proxy, view=enrolment.view)
 
 
 def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str, float]]:
@@ -322,11 +344,17 @@ def _selection(
 
 
 def _validation(
-    log_posteriors: dict[str, Floats], folds: Ints, families: list[str], fingerprints: Floats
+    log_posteriors: dict[str, Floats],
+    folds: Ints,
+    families: list[str],
+    fingerprints: Floats,
+    method: str,
+    whole: Sequence[Floats],
 ) -> pd.DataFrame:
     """Validation of the audit on the balanced grid; see :func:`jobs._stages.audit.validate`."""
     frames: list[pd.DataFrame] = []
-    parts = len(log_posteriors) + len(PARTS) - 1
+    refit, measured = refit_of(method, whole, folds)
+    parts = len(log_posteriors) + len(measured) - 1
     with stage_bar("Validating", parts, "parts") as bar:
 
         def collect(frame: pd.DataFrame, part: str, condition: str) -> None:
@@ -334,7 +362,7 @@ def _validation(
             if len(frame):
                 frames.append(frame.assign(part=part, condition=condition))
 
-        validate(collect, log_posteriors, folds, families, fingerprints)
+        validate(collect, log_posteriors, folds, families, fingerprints, measured, refit)
         bar.update(parts - bar.n)  # small files have no 'refit'
     return pd.concat(frames, ignore_index=True)
 
@@ -343,22 +371,20 @@ def _enrolment(
     found: Labelled,
     reader: Reader,
     asked: Asked,
-    of_fold: Mapping[int, int],
-    probes: Mapping[int, LinearProbe],
+    fitted: FittedHeads,
+    modal: int,
     attachments: dict[str, npt.NDArray[Any]],
-    length: float,
+    facts: Mapping[str, Any],
 ) -> Enrolment:
     asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
     hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
     return Enrolment(
         name=asked.stem,
-        reader=f"{METHOD}/{asked.proxy}/{asked.view}",
         proxy=asked.proxy,
         view=asked.view,
-        block="dc-ac",
         sources=found.sources,
         families=found.families,
-        heads=tuple(Head(probes[fold], (of_fold[fold],), fold) for fold in range(FOLDS)),
+        heads=fitted.heads,
         log_prior=np.full(len(found.sources), -np.log(len(found.sources))),
         prompts=hashes,
         folds=folds,
@@ -368,12 +394,13 @@ def _enrolment(
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(found.traces),
-            "whole_tokens": length,
             "roster": asked.name,
             "benchmark": asked.name,
+            **facts,
             **made(),
         },
         attachments=attachments,
+        **reading_of(fitted.method, asked.proxy, asked.view, modal, reader.hidden_size),
     )
 
 

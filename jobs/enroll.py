@@ -22,6 +22,8 @@ from backend.audit.enrolment_files import save_enrolment
 from backend.audit.intake import Columns
 from backend.audit.labelled import read_labelled
 from backend.baselines.embeddings import DEFAULT_ENCODER
+from backend.corpus.choice import AUTO
+from backend.corpus.heads import METHODS
 from backend.errors import AtlasError
 from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
 from jobs import _common, publish
@@ -50,10 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--readout",
-        choices=ENROLLABLE,
-        help=f"what scores the traces: {LIVE}, discriminants over several blocks (default for a roster), {METHOD}, the "
-        "paper's probe (default for the sample, whose few prompts give no more), or for a roster any other reader that "
-        "was evaluated on it",
+        choices=(AUTO, *ENROLLABLE),
+        help=f"what scores the traces: of a file {', '.join(METHODS)}, or {AUTO}, the best of them on inner prompt "
+        f"folds (default); of the sample {LIVE} or {METHOD}, the paper's probe (default, its few prompts give no "
+        f"more); of a roster {LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -84,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if not arguments.roster:
         _check_found_again(arguments.proxy)
+    if arguments.roster and arguments.readout == AUTO:
+        raise AtlasError(f"--readout {AUTO} chooses for labelled traces", "Name the reader of the roster")
     if arguments.sample:
         if arguments.readout not in (None, LIVE, METHOD):
             raise AtlasError(
@@ -136,10 +140,11 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
         raise AtlasError("The ecosystem has no name", "Give --name NAME")
     check_name(arguments.name)
     views = _common.views_of(arguments.view)
-    if arguments.readout not in (None, METHOD) or len(views) > 1 or arguments.limit is not None:
+    method = arguments.readout or AUTO
+    if method not in (AUTO, *METHODS) or len(views) > 1 or arguments.limit is not None:
         raise AtlasError(
-            f"Labelled traces are all read, in one view, and scored by {METHOD}",
-            "Leave --readout and --limit out, and give one --view; the other readers are made of a roster's evaluation",
+            f"Labelled traces are all read, in one view, and scored by {', '.join(METHODS)} or {AUTO}",
+            "Leave --limit out, and give one --view and one of these; other readers are made of a roster's evaluation",
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
@@ -154,10 +159,13 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
         view,
         arguments.layer,
         arguments.access,
+        method,
     )
     reader = load_reader(arguments.proxy, arguments.device)
     with contextlib.closing(_common.work_of(arguments)) as connection:
         made, fitted = enrol(connection, found, reader, asked)
+    for line in fitted.choice.lines if fitted.choice else ():
+        print(line)
     best = fitted.validation[fitted.validation["metric"].eq("accuracy_after")]
     for row in best[best["condition"].eq("clean")].sort_values("k").itertuples():
         print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on prompts that were held out ({row.n:,} groups)")

@@ -3,13 +3,15 @@
 The rule itself answers on groups of K traces, with the true source as the claim, with the nearest other one and without
 a claim. Enrolments that are named are asked as they are served, and carry the rows along. With ``--refit`` a part of
 the release is enrolled anew and asked about the rest: one benchmark about the other, and nine categories of prompts
-about the tenth. Needs stored fingerprints.
+about the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part.
+Needs stored fingerprints.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +23,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.audit.attributor import Attributor
-from backend.audit.enrollable import LIVE, PAPER, reader_id
+from backend.audit.enrollable import LIVE, PAPER, WORDED, reader_id
 from backend.audit.enrolment import Enrolment
 from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
 from backend.audit.fitted import measured_attachments, prompt_attachments
 from backend.audit.matched import CLEAN, validation_arrays, validation_of
 from backend.audit.transfer import PART, LabelledScores, held_out_prompts, pooled, transfer_frame
+from backend.corpus.data import Corpus, cuts_of, read_corpus
 from backend.errors import AtlasError
+from backend.evaluations.readout_members import LENGTHS
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_hash, tokenizer_of
 from backend.proxies.stored import StoredReader
@@ -41,8 +45,8 @@ from jobs._enrolments import enrolment_of_traces
 from jobs._stages.readout_live import live_blocks
 
 Ints = npt.NDArray[np.intp]
-REFITTED = (PAPER, LIVE)
-"""Methods that can be enrolled from any traces."""
+REFITTED = (PAPER, LIVE, WORDED)
+"""Methods that are refitted to a part of the release."""
 PLACE = 20
 """Modal block of the paper's probe of the default proxy, where traces are placed."""
 SAME, CATEGORY = "same", "category"
@@ -107,7 +111,9 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
 def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> int:
     methods = [method.strip() for method in arguments.refit.split(",")]
     if unknown := sorted(set(methods) - set(REFITTED)):
-        raise AtlasError(f"'{unknown[0]}' cannot be enrolled from traces", f"Choose from {', '.join(REFITTED)}")
+        raise AtlasError(
+            f"'{unknown[0]}' is not refitted to a part of the release", f"Choose from {', '.join(REFITTED)}"
+        )
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
     for roster in _common.rosters_of(arguments.roster):
         parts = {name: Part.of(release, name, proxy, roster, arguments.prompts.get(name)) for name in BENCHMARKS}
@@ -147,10 +153,12 @@ class Part:
         families: list[str],
         traces: list[Trace],
         arrays: dict[tuple[int, str], npt.NDArray[np.float16]],
+        corpus: Corpus | None = None,
     ) -> None:
         self.proxy, self.engine, self.sources, self.families = proxy, engine, sources, families
         self.traces, self.arrays = traces, arrays
         self.labels: Ints = np.repeat(np.arange(len(sources)), len(traces) // len(sources))
+        self._corpus = corpus
 
     @classmethod
     def of(cls, release: Release, benchmark: Benchmark, proxy: str, roster: str, limit: int | None) -> Part:
@@ -171,7 +179,18 @@ class Part:
         rows = np.flatnonzero(np.tile(prompts, len(self.sources)))
         arrays = {key: array[rows] for key, array in self.arrays.items()}
         traces = [self.traces[row] for row in rows]
-        return Part(self.proxy, self.engine, self.sources, self.families, traces, arrays)
+        return Part(self.proxy, self.engine, self.sources, self.families, traces, arrays, self.corpus.take(rows))
+
+    @property
+    def corpus(self) -> Corpus:
+        """The traces at all lengths, tokenised once."""
+        if self._corpus is None:
+            cuts, layers = [name for name in LENGTHS if name != CLEAN], sorted({layer for layer, _ in self.arrays})
+            folds = np.zeros(len(self.traces), dtype=np.intp)  # set where it is enrolled
+            self._corpus = read_corpus(
+                self.traces, self.reader(), "ur", layers, self.labels, folds, len(self.sources), cuts
+            )
+        return self._corpus
 
     def reader(self) -> Reader:
         """Reads these traces from the disk."""
@@ -179,8 +198,10 @@ class Part:
         return cast(Reader, stored)
 
     def enrol(self, method: str) -> Enrolment:
-        """Enrolment of all of them."""
-        return enrolment_of_traces(
+        """Enrolment of all of them; says how long it takes."""
+        started, corpus = time.perf_counter(), self.corpus
+        conditions = (CLEAN, *(() if method == PAPER else cuts_of(corpus.tokens)))
+        enrolment = enrolment_of_traces(
             self.traces,
             [self.sources[label] for label in self.labels],
             self.reader(),
@@ -190,9 +211,14 @@ class Part:
             view="ur",
             layer=PLACE,
             families=dict(zip(self.sources, self.families, strict=True)),
-            blocks=live_blocks(self.proxy) if method == LIVE else None,
+            blocks=live_blocks(self.proxy),
             validated=False,
+            method=method,
+            corpus=corpus.with_conditions(conditions),
         )
+        seconds, sources = time.perf_counter() - started, len(self.sources)
+        print(f"{method} on {len(self.traces):,} traces of {sources} sources: {seconds:.0f} s", flush=True)
+        return enrolment
 
 
 def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,22 @@ def test_a_reader_that_cannot_score_says_why(monkeypatch: pytest.MonkeyPatch) ->
         parser = argparse.ArgumentParser()
         jobs.enroll.configure(parser)
         assert parser.parse_args(told[1].split()[4:]).readout == method
+
+
+@pytest.mark.usefixtures("served")
+def test_an_ecosystem_of_one_s_own_is_made_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question.questions().__class__, "knows", lambda *_: True)
+    monkeypatch.setattr(question.questions().__class__, "reader_name", lambda *_: "It")
+    monkeypatch.setattr(question.questions().__class__, "domains", lambda *_: ["agent500", "our models"])
+    told = question.not_enrolled([BEST], {"reader": "fused-live/tiny/ur", "roster": "our models"})
+    assert told is not None
+    assert told[1] == ("python -m jobs enroll LABELLED --name 'our models' --readout fused-live --proxy tiny --view ur")
+    parser = argparse.ArgumentParser()
+    jobs.enroll.configure(parser)
+    asked = parser.parse_args(shlex.split(told[1])[4:])
+    assert (asked.name, asked.readout, asked.roster) == ("our models", "fused-live", None)
+    other = question.not_enrolled([BEST], {"reader": "network/tiny/ur", "roster": "our models"})
+    assert other is not None and other[1] == "" and "Labelled traces are scored by reader-paper, " in other[0]
 
 
 @pytest.mark.usefixtures("served")

@@ -18,6 +18,7 @@ import transformers
 from backend.errors import AtlasError
 from backend.evaluations import cost as cost_module
 from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
+from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings
 from backend.release import Release
@@ -30,7 +31,6 @@ from jobs._stages.audit_paths import AuditPath, measure
 from jobs._stages.kept import keep, kept_folder
 from jobs._stages.readers import KeptReader
 from jobs._stages.readout_members import Plan, fit_seconds, member_folder
-from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
 from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder, tiny_tokenizer

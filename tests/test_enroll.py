@@ -26,7 +26,7 @@ from backend.audit.matched import matched_validation, validation_of
 from backend.collection import SAMPLES
 from backend.errors import AtlasError
 from backend.probe import fit_probe
-from backend.protocol import fold_of_prompts
+from backend.protocol import balance_rows, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.store import queries
@@ -34,7 +34,7 @@ from backend.store.audit_queries import validation
 from backend.store.database import Generation, open_work, publish
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._labelled import evened, slug
+from jobs._labelled import slug
 from tests.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
@@ -77,7 +77,7 @@ def enroll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-@pytest.mark.parametrize("option", [("--readout", "fused-live"), ("--view", "ur,r"), ("--limit", "5")])
+@pytest.mark.parametrize("option", [("--readout", "network"), ("--view", "ur,r"), ("--limit", "5")])
 def test_what_labelled_traces_cannot_have_is_refused(
     enroll: Run, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
 ) -> None:
@@ -102,10 +102,12 @@ def test_an_ecosystem_stands_in_file_and_store(
     families = tmp_path / "families.json"
     families.write_text(json.dumps({"plain": "words", "shout": "words"}), "utf-8")
     assert enroll(lines(), "--families", str(families)) == 0
-    assert "K =   1: accuracy" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "K =   1: accuracy" in said
+    assert "Candidates, by inner prompt folds:" in said and "Chosen by the higher log score: " in said
     ended = [line for line in re.split(r"[\r\n]+", terminal.getvalue()) if "100%" in line and "48" in line]
     assert ended[0].startswith("Counting tokens: 100%") and any(line.startswith("100%") for line in ended)
-    for stage in ("Selecting the block", "Fitting the probes", "Validating"):
+    for stage in ("Selecting the block", "Fitting the probes", "Comparing methods", "Validating"):
         assert f"{stage}: 100%" in terminal.getvalue()
     made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
     assert made.sources == ("code", "list", "plain", "shout")
@@ -123,17 +125,21 @@ def test_an_ecosystem_stands_in_file_and_store(
         reader = made.reader
         rows = connection.execute("SELECT DISTINCT benchmark, condition, k FROM attribution_metrics").fetchall()
         assert set(rows) == {("acme", "clean", 1)}
-        assert len(queries.neighbors(connection, reader, "acme", "acme")) == 12
+        paper = "reader-paper/tiny/ur"
+        both = connection.execute("SELECT DISTINCT reader FROM attribution_metrics").fetchall()
+        assert {name for (name,) in both} == {paper, reader}
+        assert (made.place_reader, made.facts["choice"]["by"]) == (paper, "mean log score on inner prompt folds")
+        assert len(queries.neighbors(connection, paper, "acme", "acme")) == 12
         points = connection.execute("SELECT DISTINCT method, dimensions FROM projections WHERE roster = 'acme'")
         assert set(points.fetchall()) == {(m, d) for m in ("tsne", "umap", "pca") for d in (2, 3)}
-        selected = queries.selected_layers(connection, reader, "acme")
+        selected = queries.selected_layers(connection, paper, "acme")
         assert set(selected["layer"]) <= {1, 2}
         checked = validation(connection, reader, "acme")
         assert set(checked["part"]) == {"calibration", "unknown", "stop", "drift"}
         assert len(validation_of(made)) == len(checked)
     with contextlib.closing(Generation.open(tmp_path / "data").cursor()) as cursor:
         assert queries.rosters(cursor)["roster"].tolist() == ["acme"]
-        assert len(queries.neighbors(cursor, reader, "acme", "acme")) == 12
+        assert len(queries.neighbors(cursor, paper, "acme", "acme")) == 12
     traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
     scored = Attributor(Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False), made, "f" * 64).score(traces)
     findings = find(scored, made, "shout", companions=companions_of(made))
@@ -145,6 +151,28 @@ def test_an_ecosystem_stands_in_file_and_store(
     assert told is not None
     assert (told["condition"], told["traces"], told["groups"]) == ("clean", 1, 48)
     assert {row["part"] for row in told["rows"]} == {"calibration", "unknown", "stop", "drift"}
+
+
+@pytest.mark.parametrize("method", ["reader-paper", "fused-live", "ngram-word-lengths"])
+def test_an_ecosystem_by_a_named_method(enroll: Run, tmp_path: Path, method: str) -> None:
+    rows = [row for i, row in enumerate(lines(20)) if i % 7]  # no source answers every prompt
+    assert enroll(rows, "--readout", method, "--layer", "2", "--no-publish") == 0
+    made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
+    assert made.reader.partition("/")[0] == method
+    assert "choice" not in made.facts and made.place == 2
+    assert {"calibration", "unknown", "stop", "domain-acme", "signatures", "validation"} <= {
+        name.partition(".")[0] for name in made.attachments
+    }
+    traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
+    scored = Attributor(Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False), made, "f" * 64).score(traces)
+    assert made.sources[int(scored.log_posteriors.sum(0).argmax())] == "shout"
+    with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
+        assert set(validation(connection, made.reader, "acme")["part"]) >= {"calibration", "unknown", "stop", "drift"}
+
+
+def test_auto_is_for_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["enroll", "--roster", "100-way", "--readout", "auto"]) == 2
+    assert "chooses for labelled traces" in capsys.readouterr().err
 
 
 def served(data: Path) -> list[str]:
@@ -340,12 +368,12 @@ def test_many_traces_of_a_source_do_not_favour_it() -> None:
     rows = (rng.normal(size=(660, 4)) + labels[:, None] * 0.4).astype(np.float32)
     probe = fit_probe(rows, labels, 2)
     fresh = (rng.normal(size=(4000, 4)) + np.repeat([0, 1], 2000)[:, None] * 0.4).astype(np.float32)
-    even = fit_probe(rows[evened(labels)], labels[evened(labels)], 2)
+    even = fit_probe(rows[balance_rows(labels)], labels[balance_rows(labels)], 2)
     share, evenly = ((one.log_posterior(fresh).argmax(1) == 0).mean() for one in (probe, even))
     assert share > 0.6
     assert evenly == pytest.approx(0.5, abs=0.05)
-    assert evened(np.array([1, 0, 1, 1, 0])).tolist() == [0, 1, 1, 2, 3, 4]
-    np.testing.assert_array_equal(evened(np.array([0, 1, 1, 0])), np.arange(4))
+    assert balance_rows(np.array([1, 0, 1, 1, 0])).tolist() == [0, 1, 1, 2, 3, 4]
+    np.testing.assert_array_equal(balance_rows(np.array([0, 1, 1, 0])), np.arange(4))
 
 
 @pytest.mark.proxy
@@ -374,7 +402,15 @@ def test_the_sample_ecosystem_with_a_real_proxy(
             ).fetchall()
         )
         assert accuracy[10] > accuracy[1] > 1.5 / len(made.sources)
-        near = queries.neighbors(connection, made.reader, "small models", "small models")
+        near = queries.neighbors(connection, made.place_reader, "small models", "small models")
         assert len(near) == len(members) * (len(members) - 1)
         checked = validation(connection, made.reader, "small models", "clean", 10, "calibration")
         assert float(checked.set_index("metric")["value"]["accuracy_after"]) == pytest.approx(accuracy[10], abs=0.15)
+    # A report by the chosen method is made and computed again from the command line.
+    traces, page = tmp_path / "traces.jsonl", tmp_path / "report.html"
+    rows = [json.loads(line) for line in (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines()]
+    own = [row for row in rows if row["source"] == made.sources[0]][:12]
+    write_lines(traces, [{"prompt": row["prompt"], "response": row["response"]} for row in own])
+    assert main(["attribute", str(traces), "--enrolment", path.stem, "--report", str(page), "--orders", "20"]) == 0
+    assert json.loads(page.with_suffix(".json").read_text("utf-8"))["results"]["leader"] == made.sources[0]
+    assert main(["verify", str(page.with_suffix(".json")), "--traces", str(traces)]) == 0

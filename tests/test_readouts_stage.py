@@ -6,14 +6,21 @@ import dataclasses
 import json
 import re
 import shutil
+from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from backend.audit.enrollable import LIVE, WORDED
+from backend.audit.enrolment import KINDS
+from backend.corpus.data import Corpus
+from backend.corpus.heads import fit_heads
 from backend.errors import AtlasError
+from backend.evaluations.readout_members import LENGTHS
 from backend.fingerprints import cache_folder
+from backend.protocol import FOLDS
 from backend.readouts.gram_kinds import GRAMS
 from backend.readouts.network import NetworkSettings, fit_network
 from backend.release import Release
@@ -23,8 +30,8 @@ from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
 from jobs import _common
 from jobs._stages import Asked, attribution, baselines, cost, cost_fits, readout_members, readouts, stress
-from jobs._stages.kept import keep, kept_folder
-from jobs._stages.readout_live import live_blocks
+from jobs._stages.kept import keep, kept_folder, kept_log_posteriors
+from jobs._stages.readout_live import evaluate_live, kept_banks, kept_worded, live_blocks
 from jobs._stages.readout_members import Plan, scorer_of
 from jobs._stages.readouts import plan_of, stacks_of
 from tests.fake_release import fake_release
@@ -119,6 +126,30 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
     stress.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
     after = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     assert before == after
+
+
+@pytest.mark.parametrize("method", [LIVE, WORDED])
+def test_a_corpus_is_fitted_as_a_roster_is(world, method):
+    connection, release = world
+    blocks, place = (1, 2), dict.fromkeys(range(FOLDS), 1)
+    evaluate_live(connection, release, "invented", blocks, "ur", "165-way", method=method)
+    scorer = scorer_of(release, Plan({"invented": blocks}, ()), "165-way", None)
+    rows = scorer.rows["invented"]
+    corpus = Corpus(
+        lambda block, condition: rows.load(block, "full" if condition == "clean" else condition),
+        {condition: scorer.texts(condition) for condition in LENGTHS},
+        scorer.tokens("clean"), scorer.labels, scorer.folds, scorer.classes,
+    )  # fmt: skip
+    folder = kept_folder(method, "invented", "ur", "165-way", len(rows.prompt_ids))
+    heads = {LIVE: kept_banks, WORDED: kept_worded}[method](folder, "again")[0]
+    fitted = fit_heads(corpus, method, "invented", blocks, place)
+    _, parts = KINDS["bank" if method == LIVE else "worded"]
+    for head in fitted.heads:
+        for part in parts:
+            own, roster = attrgetter(part)(head.probe), attrgetter(part)(heads[head.fold])
+            assert own.dtype == roster.dtype
+            np.testing.assert_array_equal(own, roster)
+    np.testing.assert_array_equal(fitted.log_posteriors["clean"], kept_log_posteriors(folder, "again"))
 
 
 def fits_told(connection):

@@ -47,7 +47,8 @@ STACKED = (
 """Stacks of members over the blocks of one or several proxies, some beside text."""
 NETWORKS = ("network", "states", "fused-states", "fused", FUSED_TUNED)
 """Those of them in which a network takes part."""
-WRITTEN = ("ngram-word-lengths", "ngram-char-lengths", "fused-text", TEXT_TUNED)
+WORDS = "ngram-word-lengths"
+WRITTEN = (WORDS, "ngram-char-lengths", "fused-text", TEXT_TUNED)
 """Stacks of members that read the response's text alone."""
 LLMMAP = "llmmap"
 EMBEDDED = ("dna", LLMMAP)
@@ -58,6 +59,8 @@ TEXT, SEVERAL = "text", "several"
 """Stand for a block where the heads read the response itself, and where their members read different things."""
 ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
 """Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
+OF_TRACES = (PAPER, LIVE, WORDS, WORDED, LINEAR)
+"""Those that any labelled traces can be enrolled by, the simplest first; the last has all members of the others."""
 
 _REASONS: Mapping[str, str] = {
     "encoder|deberta": "its encoder is fine-tuned fold by fold, and of that only scores are kept",

@@ -8,7 +8,7 @@ prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 CHUNK = 2500
+SHRINKAGE = 0.1
+"""Share of the diagonal in the covariance of discriminants."""
 WORDS = "words"
 MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
 """What every member is fitted on: responses as they are, and copies of them that are cut short."""
@@ -58,6 +60,22 @@ class ServedBanks:
     shares: dict[int, Doubles]
 
 
+@dataclass(frozen=True)
+class BankMembers:
+    """Exact discriminants of all models, and their scores.
+
+    Attributes
+    ----------
+    moments : mapping of member to sequence of Moments, a fold each
+    fits : mapping of member to mapping of model to LinearReadout
+    scores : mapping of condition to mapping of member to ndarray of shape (SLOTS, n, C), float16
+    """
+
+    moments: Mapping[str, Sequence[Moments]]
+    fits: Mapping[str, Mapping[int, LinearReadout]]
+    scores: Mapping[str, Mapping[str, npt.NDArray[np.float16]]]
+
+
 def serve_banks(
     loads: Mapping[str, Load],
     width: int,
@@ -65,9 +83,10 @@ def serve_banks(
     folds: Ints,
     classes: int,
     cells: Mapping[str, Ints],
-    shrinkage: float = 0.1,
+    shrinkage: float = SHRINKAGE,
     validated: Callable[[int, dict[str, Floats]], None] | None = None,
     words: Mapping[str, npt.NDArray[np.floating]] | None = None,
+    bank_members: BankMembers | None = None,
 ) -> ServedBanks:
     """Fit, weigh, code and score the banks of all folds.
 
@@ -85,24 +104,23 @@ def serve_banks(
         See :func:`backend.evaluations.readouts.fuse`.
     words : mapping of condition to ndarray of shape (SLOTS, n, C), optional
         Log-posteriors of n-grams, as they are served, to be weighed beside the discriminants.
+    bank_members : BankMembers, optional
+        Of these rows, in place of fitting them; the shrinkage is theirs then.
 
     Returns
     -------
     ServedBanks
     """
-    fits, seen = fit_banks(loads, width, labels, folds, classes, shrinkage)
-    scores: dict[str, dict[str, npt.NDArray[np.float16]]] = {}
-    for condition, load in loads.items():
-        scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
-        score_discriminants(load, folds, fits, scores[condition])
+    members = bank_members or fit_bank_members(loads, width, labels, folds, classes, shrinkage)
+    fits, scores = members.fits, members.scores
     given = scores if words is None else {c: {**scores[c], WORDS: words[c]} for c in scores}
-    members = [*fits, *([] if words is None else [WORDS])]
-    fused = fuse(given, labels, folds, cells, CELLS, members, validated)
+    names = [*fits, *([] if words is None else [WORDS])]
+    fused = fuse(given, labels, folds, cells, CELLS, names, validated)
     weights = {fold: fused.stacks[fold].weights for fold in range(FOLDS)}
     banks = {
         fold: make_bank(
             [fits[name][fold] for name in fits],
-            [seen[name][fold] for name in fits],
+            [merged([members.moments[name][other] for other in training_folds(fold)]) for name in fits],
             Stack(weights[fold][:, : len(fits)]),
         )
         for fold in range(FOLDS)
@@ -114,22 +132,42 @@ def serve_banks(
     return ServedBanks(banks, fused.posteriors, served, shares)
 
 
-def fit_banks(
-    loads: Mapping[str, Load], width: int, labels: Ints, folds: Ints, classes: int, shrinkage: float = 0.1
-) -> tuple[dict[str, dict[int, LinearReadout]], dict[str, list[Moments]]]:
-    """All models of both members, and the moments that every outer fold's were fitted to; see :func:`serve_banks`."""
-    fits: dict[str, dict[int, LinearReadout]] = {}
-    seen: dict[str, list[Moments]] = {}
+def member_moments(
+    loads: Mapping[str, Load], width: int, labels: Ints, folds: Ints, classes: int
+) -> dict[str, list[Moments]]:
+    """Moments that the members are fitted to, fold by fold; see :func:`serve_banks`."""
+    moments = {}
     for name, lengths in MEMBERS.items():
         each = [fold_moments(loads[c], width, labels, folds, classes) for c in lengths if c in loads]
-        if not each:
-            continue
-        moments = [merged(parts) for parts in zip(*each, strict=True)]
-        del each
-        fits[name] = fit_discriminants(moments, shrinkage, range(len(MODELS)))
-        seen[name] = [merged([moments[other] for other in training_folds(fold)]) for fold in range(FOLDS)]
-        del moments
-    return fits, seen
+        if each:
+            moments[name] = [merged(parts) for parts in zip(*each, strict=True)]
+    return moments
+
+
+def fit_banks(
+    moments: Mapping[str, Sequence[Moments]], shrinkage: float = SHRINKAGE
+) -> dict[str, dict[int, LinearReadout]]:
+    """All models of the members, from :func:`member_moments`."""
+    return {name: fit_discriminants(parts, shrinkage, range(len(MODELS))) for name, parts in moments.items()}
+
+
+def fit_bank_members(
+    loads: Mapping[str, Load],
+    width: int,
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    shrinkage: float = SHRINKAGE,
+    moments: Mapping[str, Sequence[Moments]] | None = None,
+) -> BankMembers:
+    """Fit the members and score every row under every condition; see :func:`serve_banks`."""
+    moments = moments or member_moments(loads, width, labels, folds, classes)
+    fits = fit_banks(moments, shrinkage)
+    scores: dict[str, dict[str, npt.NDArray[np.float16]]] = {}
+    for condition, load in loads.items():
+        scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
+        score_discriminants(load, folds, fits, scores[condition])
+    return BankMembers(moments, fits, scores)
 
 
 def beside(

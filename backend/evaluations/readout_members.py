@@ -16,7 +16,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from backend.evaluations.readouts import MODELS, SLOTS, models_of, training_folds
-from backend.protocol import FOLDS
+from backend.protocol import FOLDS, balance_rows
+from backend.proxies.encoding import MAX_TOKENS
 from backend.readouts.coded_grams import CodedGrams
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
 from backend.readouts.experts import FamilyReadout
@@ -30,9 +31,27 @@ Load = Callable[[Ints], Floats]
 """Rows to their coordinates, (m, D), float32."""
 Fitted = NetworkReadout | LinearReadout | FamilyReadout
 """A model of fingerprints that is fitted and kept by itself."""
+CLEAN = "clean"
+LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
+"""Conditions, and the response tokens that they leave."""
+TRAINED = (CLEAN, "t64", "t32")
+"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 CHUNK = 2500
 LEAST = -60_000.0
 """Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold."""
+
+
+def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Load, int]:
+    """Rows of several arrays side by side, read when they are asked for, and their width."""
+    edges = np.cumsum([0] + [array.shape[1] for array in arrays])
+
+    def load(some: Ints) -> Floats:
+        out = np.empty((len(some), edges[-1]), dtype=np.float32)
+        for array, low, high in zip(arrays, edges, edges[1:], strict=False):
+            out[:, low:high] = array[some]
+        return out
+
+    return load, int(edges[-1])
 
 
 def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int) -> list[Moments]:
@@ -96,7 +115,7 @@ def score_transfer(
 def fit_gram_models(
     counts: Sequence[Any], labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
 ) -> Iterator[tuple[int, GramReadout]]:
-    """Fit the asked n-gram models on the rows of their training folds, one after the other.
+    """Fit the asked n-gram models on the rows of their training folds, as many of every source, one after the other.
 
     Parameters
     ----------
@@ -109,6 +128,7 @@ def fit_gram_models(
     """
     for model in models:
         rows = np.flatnonzero(np.isin(folds, training_folds(model)))
+        rows = rows[balance_rows(labels[rows])]
         copies = sparse.vstack([part[rows] for part in counts], format="csr")
         yield model, fit_grams(copies, np.tile(labels[rows], len(counts)), classes, settings, seed=model)
 

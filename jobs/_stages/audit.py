@@ -192,6 +192,7 @@ def validation_rows(
     families: list[str],
     fingerprints: Floats | None = None,
     refit: Callable[[Ints], LeftOut] | None = None,
+    parts: tuple[str, ...] = PARTS,
 ) -> pd.DataFrame:
     """All rows of the validation in one frame, with their part and condition; see :func:`validate`."""
     frames: list[pd.DataFrame] = []
@@ -200,7 +201,7 @@ def validation_rows(
         if len(frame):
             frames.append(frame.assign(part=part, condition=condition))
 
-    validate(collect, log_posteriors, folds, families, fingerprints, refit=refit)
+    validate(collect, log_posteriors, folds, families, fingerprints, parts, refit)
     return pd.concat(frames, ignore_index=True)
 
 

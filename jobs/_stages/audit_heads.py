@@ -19,6 +19,7 @@ from backend.audit.forms import FORMS
 from backend.audit.intake.model import whole
 from backend.evaluations.compression import DIMENSIONS
 from backend.evaluations.cost import linear_parameters
+from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
 from backend.evaluations.temporal import MIXTURES, MODES
 from backend.probe import LinearProbe
 from backend.readouts.bank import DiscriminantBank
@@ -34,7 +35,6 @@ from backend.readouts.worded import WordedBank
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View
 from jobs._stages.readout_members import EXPERTS, NETWORK
-from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 
 LIVE_MEMBERS = 2
 """One for whole and one for short responses."""

@@ -18,13 +18,15 @@ from backend.audit.enrollable import LIVE, WORDED
 from backend.audit.forms import STORED
 from backend.errors import AtlasError
 from backend.evaluations.cost import timed
-from backend.evaluations.readout_bank import fit_banks
-from backend.evaluations.readout_members import fit_gram_models
-from backend.evaluations.readouts import MODELS, models_of
+from backend.evaluations.readout_bank import fit_banks, member_moments
+from backend.evaluations.readout_members import CLEAN, TRAINED, fit_gram_models
+from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
+from backend.evaluations.readouts import MODELS, models_of, training_folds
 from backend.proxies.registry import DEFAULT_PROXY, describe
 from backend.readouts.bank import make_bank
 from backend.readouts.coded_grams import counts_of
 from backend.readouts.gram_kinds import GRAMS
+from backend.readouts.moments import merged
 from backend.readouts.softmax import SoftmaxSettings
 from backend.readouts.stack import CELLS, Stack
 from backend.release import Release
@@ -34,16 +36,13 @@ from jobs._stages.audit_paths import AuditPath
 from jobs._stages.baselines import Material
 from jobs._stages.readout_members import (
     A_FOLD,
-    CLEAN,
     NETWORK,
     SOLVED,
-    TRAINED,
     Plan,
     Scorer,
     fit_seconds,
     members_folder,
 )
-from jobs._stages.readout_words import SETTINGS as LIVE_WORDS
 from jobs._stages.readouts import plan_of
 
 Half = npt.NDArray[np.float16]
@@ -148,13 +147,17 @@ class FitClock:
         loads = {length: scorer.load(proxy, length)[0] for length in TRAINED}
         width = scorer.load(proxy, CLEAN)[1]
         held = []
-        fitting = _seconds(lambda: held.append(fit_banks(loads, width, scorer.labels, scorer.folds, scorer.classes)))
-        ((fits, seen),) = held
+
+        def fit() -> None:
+            moments = member_moments(loads, width, scorer.labels, scorer.folds, scorer.classes)
+            held.append((moments, fit_banks(moments)))
+
+        fitting = _seconds(fit)
+        ((moments, fits),) = held
+        seen = [merged([parts[fold] for fold in training_folds(FOLD)]) for parts in moments.values()]
         equal = Stack(np.ones((CELLS, len(fits))))
         own = [parts[FOLD] for parts in fits.values()]
-        return fitting * A_FOLD / len(MODELS) + _seconds(
-            lambda: make_bank(own, [parts[FOLD] for parts in seen.values()], equal)
-        )
+        return fitting * A_FOLD / len(MODELS) + _seconds(lambda: make_bank(own, seen, equal))
 
     def _grams(self, counts: Callable[[Sequence[str]], object], settings: SoftmaxSettings) -> float:
         scorer = self._scorer(DEFAULT_PROXY, ())

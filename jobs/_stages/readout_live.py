@@ -18,6 +18,7 @@ from backend.audit.enrollable import LIVE, WORDED
 from backend.audit.enrolment import BANK_PARTS
 from backend.errors import AtlasError
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
+from backend.evaluations.readout_members import CLEAN, LENGTHS, loader
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.readouts.bank import DiscriminantBank
@@ -29,7 +30,7 @@ from backend.traces import View
 from jobs import _common
 from jobs._stages.kept import kept_folder
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CLEAN, ELSEWHERE, LENGTHS, Plan, Scorer, loader, scorer_of
+from jobs._stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from jobs._stages.readout_words import Words, kept_words, words_of
 from jobs._stages.readout_writing import write_lengths, write_transfer
 
@@ -39,7 +40,7 @@ DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
 
 
-def live_blocks(proxy: str, among: tuple[int, ...] = ()) -> tuple[int, ...]:
+def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
     """Blocks of a proxy that live attribution reads.
 
     Parameters
@@ -48,9 +49,12 @@ def live_blocks(proxy: str, among: tuple[int, ...] = ()) -> tuple[int, ...]:
     among : tuple of int
         Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how deep
         the proxy is, these are taken.
+    depth : int, optional
+        Of the proxy, where it is loaded.
     """
-    held = registered().get(proxy)
-    depth = held.depth if held else (0 if among else describe(proxy).depth)
+    if depth is None:
+        known = registered().get(proxy)
+        depth = known.depth if known else (0 if among else describe(proxy).depth)
     wanted = {max(1, round(share * depth)) for share in DEPTHS} if depth else set()
     return tuple(sorted(wanted & set(among) or among or wanted))
 

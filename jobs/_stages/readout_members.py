@@ -23,11 +23,15 @@ from backend.baselines.texts import count_tokens, whole_text
 from backend.errors import AtlasError
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
+    CLEAN,
+    LENGTHS,
+    TRAINED,
     Fitted,
     Load,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
+    loader,
     score_discriminants,
     score_grams,
     score_transfer,
@@ -56,11 +60,6 @@ from jobs._stages.readout_tuned import complete_tuned, tuned_settings
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
-CLEAN = "clean"
-LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
-"""Conditions, and the response tokens that they leave."""
-TRAINED = (CLEAN, "t64", "t32")
-"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
 REGRESSION, EXPERTS = "regression", "experts"
 SOLVED = (REGRESSION, EXPERTS)
@@ -513,16 +512,3 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
 def _half(load: Load, folds: Ints) -> npt.NDArray[np.float16]:
     """All rows in half precision, read in pieces."""
     return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])
-
-
-def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Callable[[Ints], Floats], int]:
-    """Rows of several arrays side by side, read when they are asked for, and their width."""
-    edges = np.cumsum([0] + [array.shape[1] for array in arrays])
-
-    def load(some: Ints) -> Floats:
-        out = np.empty((len(some), edges[-1]), dtype=np.float32)
-        for array, low, high in zip(arrays, edges, edges[1:], strict=False):
-            out[:, low:high] = array[some]
-        return out
-
-    return load, int(edges[-1])

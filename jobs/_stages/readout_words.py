@@ -14,17 +14,13 @@ from tqdm import tqdm
 
 from backend.audit.enrolment import WORD_PARTS
 from backend.errors import AtlasError
-from backend.evaluations.readout_members import fit_gram_models, score_grams, scores_shape
+from backend.evaluations.readout_members import LENGTHS
+from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
 from backend.evaluations.readouts import MODELS
 from backend.protocol import FOLDS
-from backend.readouts.coded_grams import CodedGrams, coded, counts_of
-from backend.readouts.softmax import SoftmaxSettings
+from backend.readouts.coded_grams import CodedGrams, counts_of
 from jobs._stages.baselines import MATH
-from jobs._stages.readout_members import LENGTHS, TRAINED, Scorer
-
-# Chosen on rows of fold 1 by models that saw folds 2 to 4, beside the discriminants, 100 sources: 60,000, 20,000 and
-# 10,000 buckets give .487, .486 and .486 at K = 1, .851, .839 and .843 at K = 10; one byte a weight changes none of it.
-SETTINGS = SoftmaxSettings(features=10_000)
+from jobs._stages.readout_members import Scorer
 
 
 @dataclass(frozen=True)
@@ -48,23 +44,19 @@ class Words:
 def words_of(scorer: Scorer, folder: Path) -> Words:
     """Fit whatever model is not kept in the folder, and score every condition."""
     counts = {condition: counts_of(scorer.texts(condition)) for condition in (*LENGTHS, MATH)}
-    scores = {c: np.empty(scores_shape(len(scorer.labels), scorer.classes), np.float16) for c in LENGTHS}
     elsewhere = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
     identity = json.dumps([scorer.identity, SETTINGS.as_text()])
     kept = {model: _kept(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
     missing = [model for model, held in kept.items() if held is None]
-    fits = fit_gram_models(
-        [counts[length] for length in TRAINED], scorer.labels, scorer.folds, scorer.classes, SETTINGS, missing
-    )
-    for model, readout in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
-        kept[model] = coded(readout)
-        _keep(folder / f"words.{model}.npz", kept[model], identity)
+    read = {condition: counts[condition] for condition in LENGTHS}
+    fits = fit_words(read, scorer.labels, scorer.folds, scorer.classes, missing)
+    for model, fitted in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
+        kept[model] = fitted
+        _keep(folder / f"words.{model}.npz", fitted, identity)
     models = {model: held for model, held in kept.items() if held is not None}
-    for model, held in models.items():
-        for condition in LENGTHS:
-            score_grams(counts[condition], scorer.folds, model, held, scores[condition])
-        if model < FOLDS:
-            elsewhere[model] = held.log_posterior(counts[MATH])
+    scores = score_words(read, scorer.folds, scorer.classes, models)
+    for fold in range(FOLDS):
+        elsewhere[fold] = models[fold].log_posterior(counts[MATH])
     return Words({fold: models[fold] for fold in range(FOLDS)}, scores, elsewhere)
 
 
@@ -92,7 +84,7 @@ def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
         return CodedGrams(**{name: held[name] for name in WORD_PARTS})
 
 
-def _keep(path: Path, model: CodedGrams | None, identity: str) -> None:
+def _keep(path: Path, model: CodedGrams, identity: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     parts: dict[str, Any] = {name: getattr(model, name) for name in WORD_PARTS}
     scratch = path.with_name(f"{path.stem}.partial.npz")

@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
+from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
 from backend.readouts.domain import balanced
 from backend.store.writers import replace_rows
 from jobs._stages.baselines import MATH
 from jobs._stages.kept import keep, write_attribution, write_held_out
 from jobs._stages.readout_calibration import Calibrator
-from jobs._stages.readout_members import CLEAN, Scorer
+from jobs._stages.readout_members import Scorer
 
 Floats = npt.NDArray[np.float32]
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from backend.audit.enrollable import ENCODER, FUSED_TUNED, LINEAR, TEXT_TUNED
 from backend.errors import AtlasError
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.readout_members import CLEAN, LENGTHS, TRAINED
 from backend.evaluations.readouts import fuse, transfer
 from backend.protocol import SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
@@ -41,15 +42,12 @@ from jobs._stages.readers import comparable, with_stored
 from jobs._stages.readout_calibration import Calibrator
 from jobs._stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
 from jobs._stages.readout_members import (
-    CLEAN,
     ELSEWHERE,
     EXPERTS,
     FUSED,
-    LENGTHS,
     NETWORK,
     REGRESSION,
     SOLVED,
-    TRAINED,
     TUNED,
     Plan,
     Scorer,

@@ -11,10 +11,10 @@ from scipy.special import log_softmax
 
 from backend.audit.calibration import fit_scale, normalised
 from backend.audit.open_set import LeftOut
-from backend.evaluations.readout_members import CHUNK, Load
+from backend.evaluations.readout_members import CHUNK, Load, loader
 from backend.readouts.discriminant import LinearReadout, fit_discriminant
 from backend.readouts.moments import Moments, merged, moments_of
-from jobs._stages.readout_members import Plan, loader
+from jobs._stages.readout_members import Plan
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]

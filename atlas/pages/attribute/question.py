@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped, known_sources
 from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import ENCODED, ENCODER, ONE_BLOCK, reads_text, why_not
+from backend.audit.enrollable import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
 from backend.audit.intake import Columns
 from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.errors import AtlasError
@@ -280,6 +281,10 @@ def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple
         f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else "",
         wanted.get("roster") or "100-way",
     )
+    if roster in questions().domains():  # an ecosystem of one's own is a roster and a domain of one name
+        if method not in OF_TRACES:
+            return what + f"Labelled traces are scored by {', '.join(OF_TRACES)}.", ""
+        return what, f"python -m jobs enroll LABELLED --name {shlex.quote(roster)} --readout {method}{options}"
     if method in ONE_BLOCK:
         layers = questions().ask(queries.selected_layers, reader, roster)["layer"]
         options += f" --layer {layers.iloc[0]}" if len(layers) else ""
