@@ -36,7 +36,9 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
                 place.callback(waiters.release)
             left.callback(service.forget, session)
             try:
-                keys = [service.upload(session, name, content, passing=True).key for name, content in files]
+                keys = []
+                while files:  # none stays in memory while others are parsed
+                    keys.append(service.upload(session, *files.pop(0), passing=True).key)
                 jobs = service.start_windows(session, keys, settings, request.remote_addr)
             except AtlasError as error:
                 raise unless_ready(service, error) from error
