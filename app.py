@@ -26,7 +26,7 @@ environment variables:
   ATLAS_CACHE    folder of weights, fingerprints and uploads (default: in the user's cache folder)
   ATLAS_COMPILE  0 keeps the forward pass uncompiled
 
-Many readers at once: gunicorn --workers 1 --threads 8 app:server. See docs/deployment.md."""
+Many readers at once: gunicorn --workers 1 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
