@@ -75,8 +75,12 @@ def main() -> None:
         sys.exit(f"Error: '{port}' is no port. Give ATLAS_PORT or --port a number from 1 to 65535.")
     from atlas import listener
     from atlas.api import access, sites
+    from backend.errors import AtlasError
 
-    server = application().server
+    try:
+        server = application().server
+    except AtlasError as error:
+        sys.exit(f"Error: {error}")
     server.config[sites.ADDRESS] = host
     print(f"The atlas is open at http://{host}:{port}", flush=True)
     if not sites.is_near(host) and not access.guarded():
