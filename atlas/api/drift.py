@@ -18,7 +18,7 @@ from atlas.api.requests import received_windows
 from backend.audit.progress import ENDED, Snapshot
 from backend.audit.service import Service
 from backend.audit.sessions import SHORT
-from backend.audit.uploads import MissingError, StoppedError
+from backend.audit.uploads import BusyError, MissingError, StoppedError
 from backend.errors import AtlasError
 
 
@@ -100,7 +100,7 @@ def _told(service: Service, session: str, now: Sequence[Snapshot]) -> dict[str, 
     if told["state"] in ("done", "cancelled"):
         try:
             told["answer"] = service.drift(session, *(one.job for one in now))
-        except MissingError:
+        except (MissingError, BusyError):
             raise
         except StoppedError as error:
             told["problem"] = document(refused(error))
