@@ -39,6 +39,11 @@ def form(content: bytes, name: str) -> bytes:
     return head.encode() + content + b"\r\n--x--\r\n"
 
 
+def keys(count: int) -> bytes:
+    """A JSON object of so many keys."""
+    return b'{"traces":{%s}}' % b",".join(b'"%d":1' % i for i in range(count))
+
+
 @dataclass(frozen=True)
 class Attack:
     """A request that is sent several times, a few at a time.
@@ -76,6 +81,11 @@ ATTACKS: dict[str, Attack] = {
     "broken lines, packed": Attack(API, FORM, lambda: form(gzip.compress(b"{\n" * 49_500_000), "t.jsonl.gz")),
     "24.8 MB of dashes": Attack(API, FORM, lambda: form(b"---\n" * 6_200_000, "t.txt")),
     "24 MB of carriage returns": Attack("/api/preview", FORM, lambda: form(b"a,b\n" + b"\r" * 24_000_000, "t.csv")),
+    "450,000 keys": Attack(API, FORM, lambda: form(keys(450_000), "t.json")),
+    "2,000,000 keys": Attack(API, FORM, lambda: form(keys(2_000_000), "t.json")),
+    "600,000 keys in a body": Attack(API, JSON, lambda: keys(600_000)),
+    "1,400,000 numbers": Attack(API, FORM, lambda: form(b"[%s1]" % (b"1.5," * 1_400_000), "t.json")),
+    "3,000,000 short texts": Attack(API, FORM, lambda: form(b"[%s1]" % (b'{"":1},' * 3_000_000), "t.json")),
     "100,000 traces": Attack("/api/preview", JSON, lambda: b'{"traces":[' + b",".join([TRACE] * 100_000) + b"]}"),
     "one 27 MB body of lists": Attack(API, JSON, lambda: LISTS, together=1),
     "27 MB of lists": Attack(API, JSON, lambda: LISTS),
