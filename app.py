@@ -26,7 +26,7 @@ environment variables:
   ATLAS_CACHE    folder of weights, fingerprints and uploads (default: in the user's cache folder)
   ATLAS_COMPILE  0 keeps the forward pass uncompiled
 
-Many readers at once: gunicorn --workers 1 --threads 8 app:server. See docs/deployment.md."""
+Many readers at once: gunicorn --workers 1 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -49,8 +49,10 @@ def application() -> Dash:
     """The atlas; imported when it is asked for, so that help needs no second."""
     from atlas import logs
     from atlas.application import create_application
+    from backend.audit.uploads import share_arena
 
     logs.configure()
+    share_arena()
     made = create_application()
     atexit.register(made.server.extensions["attribution"].close)
     return made
@@ -73,8 +75,12 @@ def main() -> None:
         sys.exit(f"Error: '{port}' is no port. Give ATLAS_PORT or --port a number from 1 to 65535.")
     from atlas import listener
     from atlas.api import access, sites
+    from backend.errors import AtlasError
 
-    server = application().server
+    try:
+        server = application().server
+    except AtlasError as error:
+        sys.exit(f"Error: {error}")
     server.config[sites.ADDRESS] = host
     print(f"The atlas is open at http://{host}:{port}", flush=True)
     if not sites.is_near(host) and not access.guarded():

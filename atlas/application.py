@@ -87,6 +87,11 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         Data folder, by default ``ATLAS_DATA`` or ``data/`` beside the code.
     cache : Path, optional
         Folder of cached answers, by default inside the cache folder.
+
+    Raises
+    ------
+    AtlasError
+        If the cache folder cannot be written.
     """
     # Text kept by pyarrow gives the interpreter away at every step, a thousand times a page, and waits to get it back
     # while the proxy is made ready in the background.
@@ -113,14 +118,15 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
     app.server.config["MAX_CONTENT_LENGTH"] = admission.PAGE_FILE
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
-    cached = Cache(
-        app.server,
-        config={
-            "CACHE_TYPE": "atlas.cache.TableCache",
-            "CACHE_DIR": str(cache or cache_folder() / "web-tables"),
-            "CACHE_THRESHOLD": 5_000,
-        },
-    )
+    tables = cache or cache_folder() / "web-tables"
+    config = {"CACHE_TYPE": "atlas.cache.TableCache", "CACHE_DIR": str(tables), "CACHE_THRESHOLD": 5_000}
+    try:
+        cached = Cache(app.server, config=config)
+    except OSError as error:
+        raise AtlasError(
+            f"The cache folder {tables} cannot be written ({error.strerror})",
+            "Set ATLAS_CACHE to a folder that you may write to",
+        ) from error
     logs.install(app.server)
     asked = Questions(data or default_data_folder(), cached)
     install(app.server, asked)

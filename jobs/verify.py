@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> int:
     try:
-        report = read_report(arguments.report.read_text("utf-8"))
+        report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:
         raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
     if arguments.traces is None:

@@ -83,6 +83,11 @@ def test_a_great_many_wrong_values_are_refused_at_the_first(told: Any, pointer: 
     assert len(error.errors) <= 5
 
 
+def test_a_wrong_trace_is_named_by_its_place_in_the_whole_list() -> None:
+    told = {"traces": [{"response": "a"}] * 2_500 + [{"response": 7}]}
+    assert [entry["pointer"] for entry in refused(Traces, told).errors] == ["/traces/2500/response"]
+
+
 def test_a_prior_may_be_left_out_and_not_be_empty() -> None:
     told = {"traces": [{"response": "a"}]}
     for prior in (None, {"a": 1}, {str(i): 1 for i in range(1_000)}):

@@ -202,13 +202,25 @@ def test_files_are_parsed_a_few_at_a_time(api: tuple[FlaskClient, Service], monk
     client, service = api
     few = Turns(places=1, waiting=0, seconds=1)
     monkeypatch.setattr(uploads, "parsing", few)
-    monkeypatch.setattr(sessions, "parsing", few)
     key = service.upload(ANN, "t.jsonl", lines_of("plain")).key
     with few.turn("held"):
-        for ask in (lambda: service.inspect(ANN, key), lambda: service.start(ANN, key, Settings())):
+        for ask in (service.inspect, service.read_report, lambda *upload: service.start(*upload, Settings())):
             with pytest.raises(BusyError):
-                ask()
+                ask(ANN, key)
         assert client.post("/api/preview", data={"file": (io.BytesIO(b"{}"), "t")}).status_code == 429
+
+
+@pytest.mark.parametrize(
+    "report",
+    [b"[" + b"[]," * 8_000_000 + b"[]]", b'{"format":4,"traces":[' + b'{"":1},' * 3_000_000 + b"{}]}", b"[" * 100_000],
+)
+def test_a_hostile_report_is_not_parsed(api: tuple[FlaskClient, Service], report: bytes) -> None:
+    _, service = api
+    key = service.upload(ANN, "report.json", report).key
+    started = time.thread_time()
+    with pytest.raises(AtlasError, match=r"too many values|is no JSON"):
+        service.agrees(ANN, key)
+    assert time.thread_time() - started < 2
 
 
 # The line

@@ -41,6 +41,13 @@ def test_an_address_that_cannot_be_listened_to_is_one_sentence(tmp_path: Path) -
             assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = start(tmp_path, ATLAS_CACHE=str(tmp_path / "file" / "cache"))
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("Error: The cache folder") and "Set ATLAS_CACHE" in result.stderr
+
+
 def test_help_is_printed_and_nothing_is_served(tmp_path: Path) -> None:
     result = start(tmp_path, "-X", "importtime", "app.py", "--help")
     assert result.returncode == 0

@@ -53,6 +53,7 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
                 if wants_stream and not waits:
                     raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
                 upload = service.upload(session, name, content, passing=True)
+                del content  # it would stay in memory while others are parsed
                 job = service.start(session, upload.key, settings, discard=True, client=request.remote_addr)
             except AtlasError as error:
                 raise unless_ready(service, error) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -17,6 +18,7 @@ import numpy as np
 from flask import Request
 
 from atlas.api.problems import RefusedError
+from backend.audit.intake.json_text import BREAK, outside_strings
 from backend.audit.intake.model import whole
 from backend.audit.uploads import Turns
 
@@ -81,6 +83,8 @@ def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
         text = raw.decode(json.detect_encoding(raw), "surrogatepass")
         del raw  # the text may take four times its bytes
         told = json.loads(text, parse_constant=no_number)
+        if len(text) > LARGE:
+            time.sleep(BREAK)  # others get the interpreter, which the parser has held
         return _whole(told) if escaped else told
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
@@ -90,22 +94,10 @@ def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
 def measure(raw: bytes) -> tuple[int, int]:
     """Commas, colons and opening brackets of a JSON text outside its strings, and the depth of its nesting.
 
-    Counted a block at a time, without parsing: other threads go on, and no memory is taken. Of a text that is no JSON
-    both are right up to the place where it stops being JSON.
+    Counted a block at a time, see :func:`backend.audit.intake.json_text.outside_strings`.
     """
     count = depth = deepest = 0
-    inside, rest = False, b""
-    for start in range(0, len(raw), BLOCK):
-        block = rest + raw[start : start + BLOCK]
-        rest = b""
-        if (len(block) - len(block.rstrip(b"\\"))) % 2:  # the escape of the next block's first character
-            block, rest = block[:-1], block[-1:]
-        codes = np.frombuffer(block.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-        if not len(codes):
-            continue
-        within = np.logical_xor.accumulate(codes == ord('"')) ^ inside
-        inside = bool(within[-1])
-        codes = codes[~within]
+    for codes in outside_strings(raw[start : start + BLOCK] for start in range(0, len(raw), BLOCK)):
         opened, closed = ((codes == a) | (codes == b) for a, b in (b"[{", b"]}"))
         count += int(opened.sum() + (codes == ord(",")).sum() + (codes == ord(":")).sum())
         steps = np.cumsum(opened.astype(np.int32) - closed.astype(np.int32))

@@ -18,7 +18,7 @@ from atlas.api.requests import received_windows
 from backend.audit.progress import ENDED, Snapshot
 from backend.audit.service import Service
 from backend.audit.sessions import SHORT
-from backend.audit.uploads import MissingError, StoppedError
+from backend.audit.uploads import BusyError, MissingError, StoppedError
 from backend.errors import AtlasError
 
 
@@ -36,7 +36,9 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
                 place.callback(waiters.release)
             left.callback(service.forget, session)
             try:
-                keys = [service.upload(session, name, content, passing=True).key for name, content in files]
+                keys = []
+                while files:  # none stays in memory while others are parsed
+                    keys.append(service.upload(session, *files.pop(0), passing=True).key)
                 jobs = service.start_windows(session, keys, settings, request.remote_addr)
             except AtlasError as error:
                 raise unless_ready(service, error) from error
@@ -98,7 +100,7 @@ def _told(service: Service, session: str, now: Sequence[Snapshot]) -> dict[str, 
     if told["state"] in ("done", "cancelled"):
         try:
             told["answer"] = service.drift(session, *(one.job for one in now))
-        except MissingError:
+        except (MissingError, BusyError):
             raise
         except StoppedError as error:
             told["problem"] = document(refused(error))

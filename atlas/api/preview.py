@@ -20,6 +20,7 @@ def add(routes: Blueprint, service: Service) -> None:
         name, content, settings = received(request)
         try:
             key = service.upload(session, name, content, passing=True).key
+            del content  # it would stay in memory while others are parsed
             return jsonify(asdict(service.inspect(session, key, settings.columns, settings.encoding)))
         finally:
             service.forget(session)

@@ -8,7 +8,16 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from flask import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from atlas.api.bodies import JSON, no_number, read_json, turn
 from atlas.api.problems import RefusedError
@@ -21,6 +30,8 @@ MOST_WEIGHTS = 1_000
 """Sources of a prior."""
 MOST_TRACES = 100_000
 """Traces of a JSON body, or of one window in it."""
+PIECE = 1_000
+"""Traces that are validated at a time."""
 SHOWN = 50
 """Traces of which a report may show the text."""
 IN_JSON = ("prior", "columns", "also")
@@ -50,7 +61,34 @@ class Trace(BaseModel):
     id: Annotated[str | None, Field(max_length=200, description="Your own name of the trace.")] = None
 
 
-ListOfTraces = Annotated[list[Trace], FailFast(), Field(min_length=1, max_length=MOST_TRACES)]
+def _write_lines(traces: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a list a piece at a time, each to lines of JSONL.
+
+    A validator holds the interpreter until it is done, and its models take many times their bytes.
+    """
+    if not isinstance(traces, list) or not 0 < len(traces) <= MOST_TRACES:
+        return validate(traces)
+    lines: list[bytes] = []
+    for start in range(0, len(traces), PIECE):
+        piece = traces[start : start + PIECE]
+        try:
+            models = validate(piece)
+        except ValidationError:
+            validate([Trace(response="")] * start + piece)  # its errors name places in the whole list
+            raise
+        lines += map(_line, models)
+    return lines
+
+
+def _line(trace: Trace) -> bytes:
+    """No longer than the trace was in its JSON body, because the limits of a file are in bytes."""
+    return json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+ListOfTraces = Annotated[
+    list[Trace], FailFast(), Field(min_length=1, max_length=MOST_TRACES), WrapValidator(_write_lines)
+]
+"""Traces as they are sent; after validation their lines, as bytes."""
 
 
 class Choices(BaseModel):
@@ -206,13 +244,9 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
 
 
-def _lines(traces: Sequence[Trace]) -> bytes:
-    """The JSONL of a JSON body; no longer than that was, because the limits of a file are in bytes."""
-    lines = [
-        json.dumps(trace.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":")).encode()
-        for trace in traces
-    ]
-    return b"\n".join(lines)
+def _lines(traces: Sequence[Any]) -> bytes:
+    """The JSONL of validated traces."""
+    return b"\n".join(traces)
 
 
 def checked(model: type[M], told: Any, *, strict: bool) -> M:

@@ -12,7 +12,7 @@ import numpy as np
 from backend.audit.intake import inspect
 from backend.audit.progress import Job
 from backend.audit.sessions import FAILED, Sessions
-from backend.audit.uploads import MissingError
+from backend.audit.uploads import MissingError, open_in_turn
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class Checks(Sessions):
 
         _, path = self.uploads.get(session, key)
         try:
-            return read_report(path.read_bytes().decode("utf-8"))
+            with open_in_turn(path) as stream:
+                return read_report(stream.read().decode("utf-8"))
         except UnicodeDecodeError as error:
             raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
         except OSError as error:
@@ -136,7 +137,7 @@ class Checks(Sessions):
                 "Publish its enrolment here, or run python -m jobs verify where it is",
             )
         upload, path = self.uploads.get(session, traces)
-        with path.open("rb") as stream:
+        with open_in_turn(path) as stream:
             settings, own = settings_of(report, names[wanted], names.get), report["input"].get("sha256")
             settings = fitting(settings, own, stream, upload.name, self.limits)
             sha256 = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding).sha256

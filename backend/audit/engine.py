@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from backend.audit.attributor import Attributor, Progress
 from backend.audit.case import source_number
@@ -125,7 +125,7 @@ class Engine:
         return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}
 
 
-def trace_at(path: Path, name: str, settings: Settings, limits: Limits, entry: Mapping[str, Any]) -> Trace:
+def trace_at(stream: BinaryIO, name: str, settings: Settings, limits: Limits, entry: Mapping[str, Any]) -> Trace:
     """The trace of a file that a report lists.
 
     Raises
@@ -133,11 +133,10 @@ def trace_at(path: Path, name: str, settings: Settings, limits: Limits, entry: M
     MissingError
         If the file does not hold it.
     """
-    with path.open("rb") as stream:
-        layout: Layout = inspect(stream, name, settings.columns, limits, settings.encoding)
-        for found in walk(stream, layout, limits):
-            if isinstance(found, Problem):
-                continue
-            if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
-                return found.trace
+    layout: Layout = inspect(stream, name, settings.columns, limits, settings.encoding)
+    for found in walk(stream, layout, limits):
+        if isinstance(found, Problem):
+            continue
+        if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
+            return found.trace
     raise MissingError("The file holds no such trace", "Upload it again")

@@ -15,7 +15,7 @@ import numpy as np
 from backend.audit.checks import Checks
 from backend.audit.intake import Limits, inspect
 from backend.audit.settings import Settings
-from backend.audit.uploads import BusyError, MissingError, Upload
+from backend.audit.uploads import BusyError, MissingError, Upload, open_in_turn
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 
@@ -128,7 +128,8 @@ class Service(Checks):
         enrolment = self._same(held)
         from backend.audit.engine import trace_at
 
-        trace = trace_at(path, upload.name, held.settings, self.limits, report["traces"][row - 1])
+        with open_in_turn(path) as stream:
+            trace = trace_at(stream, upload.name, held.settings, self.limits, report["traces"][row - 1])
         first, second = source or report["results"]["subject"], rival or report["results"]["rival"]
         try:
             return self._host.worker.ask(
@@ -212,7 +213,7 @@ class Service(Checks):
                 if "fingerprints" not in kept:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
                 fingerprints = kept["fingerprints"]
-            with path.open("rb") as stream:
+            with open_in_turn(path) as stream:
                 layout = inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
                 prompts = prompts_of(stream, layout, self.limits, report["traces"])
             read.append(Window(report, fingerprints, prompts, job.total))

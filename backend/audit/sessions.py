@@ -26,7 +26,16 @@ from backend.audit.intake import Columns, Limits, inspect
 from backend.audit.preview import Preview
 from backend.audit.progress import ENDED, Job, Snapshot
 from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, LostError, MissingError, ServerError, Upload, Uploads, parsing
+from backend.audit.uploads import (
+    LIFETIME,
+    BusyError,
+    LostError,
+    MissingError,
+    ServerError,
+    Upload,
+    Uploads,
+    open_in_turn,
+)
 from backend.errors import AtlasError
 
 if TYPE_CHECKING:
@@ -176,7 +185,7 @@ class Sessions:
 
         checked(enrolment, settings)
         others = others_of(enrolment, settings, self._ecosystems.enrolment)
-        with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
+        with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
             selection = selection_of(settings, self.limits) if select is None else select()
             total = counted(stream, layout, selection, self.limits)

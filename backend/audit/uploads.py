@@ -11,7 +11,6 @@ import ctypes
 import errno
 import fcntl
 import hashlib
-import io
 import json
 import logging
 import os
@@ -24,8 +23,10 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from backend.audit.intake import Columns, Limits
+from backend.audit.intake.json_text import BREAK
 from backend.audit.intake.model import short
 from backend.audit.preview import Preview, preview
 from backend.errors import AtlasError
@@ -102,6 +103,7 @@ class Turns:
                 if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
                     raise BusyError(busy, "Try again in a minute")
                 end.callback(places.release)
+            end.callback(time.sleep, BREAK)  # so that short requests are answered between two parses
             end.callback(release_memory)
             yield
 
@@ -112,9 +114,32 @@ def release_memory() -> None:
         _TRIM(0)
 
 
-_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-parsing = Turns(places=2, waiting=2, seconds=20)
-"""Files that are read whole at a time, for a preview or before a job is queued."""
+def share_arena() -> None:
+    """Let all threads allocate in one place: what each keeps of its own on Linux is never given back to the system."""
+    if _OPTION is not None:
+        _OPTION(_ARENA_MAX, 1)
+
+
+_TRIM, _OPTION = (
+    getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None for name in ("malloc_trim", "mallopt")
+)
+_ARENA_MAX = -8
+"""Of ``malloc.h``."""
+parsing = Turns(places=1, waiting=3, seconds=20)
+"""Files that are read whole at a time: one may take most of the memory that the server has for all."""
+
+
+@contextlib.contextmanager
+def open_in_turn(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is read whole by a request, when it is its turn.
+
+    Raises
+    ------
+    BusyError
+        If too many others are read.
+    """
+    with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
+        yield stream
 
 
 @dataclass(frozen=True)
@@ -249,8 +274,8 @@ class Uploads:
             As :func:`backend.audit.intake.receive`.
         """
         upload, path = self.get(session, key)
-        with parsing.turn("The server reads other files at this moment"):
-            return preview(io.BytesIO(path.read_bytes()), upload.name, columns, self.limits, encoding)
+        with open_in_turn(path) as stream:
+            return preview(stream, upload.name, columns, self.limits, encoding)
 
     def discard(self, session: str, key: str) -> None:
         """Delete one file of a session."""

@@ -7,7 +7,6 @@ those that the report holds.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from backend.audit.chain import digest
 from backend.audit.differences import differences, largest_difference, same_engine, same_file, unlike
 from backend.audit.enrolment import Enrolment
 from backend.audit.intake import Limits, trace_hash
+from backend.audit.intake.json_text import MOST_VALUES, TooManyValuesError, parse_json
 from backend.audit.intake.model import short
 from backend.audit.report import FORMAT, log_posteriors_of
 from backend.audit.second_run import DAMAGED, rederived, unreadable
@@ -56,8 +56,14 @@ class Comparison:
     largest: float
 
 
-def read_report(text: str) -> dict[str, Any]:
+def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     """Read a report.
+
+    Parameters
+    ----------
+    text : str
+    values : int, optional
+        Bytes that its values may take, by estimate.
 
     Raises
     ------
@@ -65,7 +71,11 @@ def read_report(text: str) -> dict[str, Any]:
         If it is no report of this format.
     """
     try:
-        report: dict[str, Any] = json.loads(text)
+        report: dict[str, Any] = parse_json(text, values)
+    except TooManyValuesError as error:
+        raise AtlasError(
+            "The report holds too many values", "Check it by command line: python -m jobs verify FILE"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
     told = report.get("format") if isinstance(report, dict) else None

@@ -56,7 +56,7 @@ class Limits:
     text: int = 50_000_000
     problems: int = 10_000
     lines: int = 5_000_000
-    values: int = 250_000_000
+    values: int = 100_000_000
     seconds: float = 5.0
 
 

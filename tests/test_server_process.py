@@ -1,0 +1,219 @@
+"""The server as a process of its own, under waitress and gunicorn: what it refuses, who is served, and how it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend import __version__
+from backend.audit.enrolment_files import load_enrolment
+from backend.audit.samples import sample_file
+from backend.audit.sessions import STOP_SECONDS
+from backend.fingerprints import cache_folder
+from backend.proxies.registry import DEFAULT_PROXY
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ENROLMENT = REPOSITORY / "data" / "enrolments" / f"samples-{DEFAULT_PROXY}-ur.npz"
+SECRET = "the-text-that-nobody-may-find"
+JSON = "application/json"
+PATIENCE = 300.0
+SERVERS = {
+    "waitress": [sys.executable, "app.py"],
+    "gunicorn": [
+        sys.executable, "-m", "gunicorn", "--workers", "1", "--threads", "8", "--graceful-timeout", "90", "app:server",
+    ],
+}  # fmt: skip
+
+
+@dataclass
+class Running:
+    """A server that answers.
+
+    Attributes
+    ----------
+    process : subprocess.Popen
+    port : int
+    log : Path
+        What it wrote.
+    """
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def send(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Status and body of an answer."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            raw = None if body is None else json.dumps(body)
+            connection.request(method, path, raw, {"Content-Type": JSON} | (headers or {}))
+            answer = connection.getresponse()
+            text = answer.read()
+            is_json = "json" in answer.headers.get("Content-Type", "")
+            return answer.status, json.loads(text) if is_json else text
+
+    def announce(self, length: int) -> tuple[int, Any]:
+        """Status and body of the answer to a request of which the body is never sent."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            connection.putrequest("POST", "/api/attribute")
+            connection.putheader("Content-Type", JSON)
+            connection.putheader("Content-Length", str(length))
+            connection.endheaders()
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def wait(self, path: str, field: str, value: str) -> Any:
+        """Ask until a field of an answer has some value."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(OSError):
+                answer = self.send("GET", path)[1]
+                if answer[field] == value:
+                    return answer
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text("utf-8")
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def serving(kind: str, root: Path, **variables: str) -> Iterator[Running]:
+    """Start a server over ``root/data`` and ``root/cache``, and end it."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    (root / "data").mkdir(exist_ok=True)
+    environ = {**os.environ, "ATLAS_DATA": str(root / "data"), "ATLAS_CACHE": str(root / "cache"), "ATLAS_COMPILE": "0"}
+    for name in ("ATLAS_TOKEN", "ATLAS_OPEN", "ATLAS_HOSTS", "ATLAS_PROXY", "ATLAS_HOST"):
+        environ.pop(name, None)
+    environ |= {"ATLAS_PORT": str(port)} | variables
+    command = [*SERVERS[kind], *(["--bind", f"127.0.0.1:{port}"] if kind == "gunicorn" else [])]
+    log = root / "log"
+    with log.open("ab") as stream:
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=environ, stdout=stream, stderr=stream)
+    server = Running(process, port, log)
+    try:
+        server.wait("/health", "version", __version__)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def enrolled(tmp_path: Path) -> Path:
+    """A folder with the ecosystem of the samples and the weights that read it."""
+    weights = cache_folder() / "proxies" / DEFAULT_PROXY
+    if not weights.is_dir() or not ENROLMENT.is_file():
+        pytest.skip(f"the weights of {DEFAULT_PROXY} are missing: python -m jobs proxies install {DEFAULT_PROXY}")
+    (tmp_path / "data" / "enrolments").mkdir(parents=True)
+    shutil.copy(ENROLMENT, tmp_path / "data" / "enrolments")
+    (tmp_path / "cache" / "proxies").mkdir(parents=True)
+    (tmp_path / "cache" / "proxies" / DEFAULT_PROXY).symlink_to(weights)
+    return tmp_path
+
+
+def texts(cache: Path, text: str = SECRET) -> list[Path]:
+    """Files of a cache folder that hold a text."""
+    files = [path for path in cache.rglob("*") if path.is_file() and "proxies" not in path.parts]
+    return [path for path in files if text.encode() in path.read_bytes()]
+
+
+def long_job(server: Running) -> str:
+    """A job of many traces that runs by now."""
+    traces = [{"prompt": f"Q {i}", "response": f"{SECRET} {i} " + "a word and another one " * 60} for i in range(600)]
+    status, answer = server.send("POST", "/api/attribute", {"traces": traces}, {"Prefer": "respond-async"})
+    assert status == 202, answer
+    server.wait(f"/api/jobs/{answer['job']}", "state", "running")
+    return str(answer["job"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_stop_waits_for_the_batch_and_leaves_no_text(kind: str, enrolled: Path) -> None:
+    cache = enrolled / "cache"
+    with serving(kind, enrolled) as server:
+        long_job(server)
+        assert texts(cache)
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+        assert time.monotonic() - started < STOP_SECONDS
+        log = server.log.read_text("utf-8")
+    assert "Stopping after the batch that is read, in 60 s at most" in log
+    assert "1 audits were ended because the server is stopped" in log
+    assert "Traceback" not in log
+    assert texts(cache) == []
+
+
+@pytest.mark.slow
+def test_the_next_start_deletes_what_a_killed_server_left(enrolled: Path) -> None:
+    cache = enrolled / "cache"
+    with serving("waitress", enrolled) as server:
+        job = long_job(server)
+        server.process.kill()
+        server.process.wait()
+    assert texts(cache)
+    with serving("waitress", enrolled) as server:
+        assert texts(cache) == []
+        assert server.send("GET", f"/api/jobs/{job}")[0] == 404
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_refuses_and_attributes(kind: str, enrolled: Path) -> None:
+    with serving(kind, enrolled) as server:
+        for host in ("evil.example", "evil.example:8050", "127.0.0.1.evil.example"):
+            status, answer = server.send("GET", "/health", headers={"Host": host})
+            assert status == 403 and "does not go by the name" in answer["detail"]
+        status, answer = server.announce(60_000_000)
+        assert status == 413 and "command line" in answer["remedy"]
+        status, answer = server.send("GET", "/ready")
+        assert status == 503 and "python -m jobs" in answer["problem"]  # there is no generation here
+        assert server.send("GET", "/health")[1]["status"] == "degraded"
+        _, content = sample_file(0, load_enrolment(ENROLMENT))
+        traces = [json.loads(line) for line in content.splitlines()[:4]]
+        status, answer = server.send("POST", "/api/attribute", {"traces": traces})
+        assert status == 200 and answer["state"] == "done" and answer["report"]["results"]["subject"]
+        assert texts(enrolled / "cache", traces[0]["response"]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_reads_no_body_without_the_token(kind: str, tmp_path: Path) -> None:
+    with serving(kind, tmp_path, ATLAS_TOKEN="right") as server:
+        status, answer = server.announce(20_000_000)
+        assert status == 401 and "token" in answer["detail"]
+        assert server.send("POST", "/api/preview", {"traces": [{"response": "x"}]})[0] == 401
+        right = {"Authorization": "Bearer right"}
+        assert server.send("POST", "/api/preview", {"traces": [{"response": "x"}]}, right)[0] == 200
+
+
+@pytest.mark.slow
+def test_half_sent_connections_stop_nobody(tmp_path: Path) -> None:
+    with serving("waitress", tmp_path) as server, contextlib.ExitStack() as end:
+        for start in (b"", b"POST /api/attribute HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+            for _ in range(100):
+                line = end.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+                line.sendall(start)
+        for _ in range(5):
+            started = time.monotonic()
+            assert server.send("GET", "/health")[0] == 200
+            assert time.monotonic() - started < 1.0
+        deadline = time.monotonic() + 60
+        line.settimeout(1.0)
+        while True:  # it is closed after a while
+            with contextlib.suppress(TimeoutError):
+                if line.recv(1_024) == b"":
+                    break
+            assert time.monotonic() < deadline
