@@ -419,6 +419,17 @@ def test_a_full_disk_is_the_servers_fault(api: tuple[FlaskClient, Service], monk
         assert client.post("/api/attribute", json={"traces": traces_of("plain", 2)}).status_code == status
 
 
+def test_a_report_that_the_disk_does_not_take_is_the_servers_fault(
+    api: tuple[FlaskClient, Service], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(sessions.np, "savez", fail)
+    assert api[0].post("/api/attribute", json={"traces": traces_of("plain", 2)}).status_code == 503
+    assert "No space left" in caplog.text
+
+
 def test_folders_of_uploads_are_for_the_server_alone(tmp_path: Path) -> None:
     held = Uploads(tmp_path / "cache" / "uploads")
     (tmp_path / "cache" / "uploads").mkdir(parents=True, mode=0o755)
