@@ -15,7 +15,7 @@ import duckdb
 import pandas as pd
 
 from backend.protocol import BUDGETS
-from backend.store.writers import columns_of, matching
+from backend.store.writers import columns_of, key_table, matching
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -36,9 +36,9 @@ def readers(cursor: Cursor) -> pd.DataFrame:
         """
         WITH seen AS (
             SELECT DISTINCT reader, roster, benchmark, condition, NULL::VARCHAR AS domain FROM attribution_metrics
-            UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy
+            UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy_lists
             UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM projections
-            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM neighbors
+            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM neighbors_lists
         ), sizes AS (
             SELECT roster, count(*) AS size FROM roster_members GROUP BY roster
         ), rosters AS (
@@ -235,7 +235,7 @@ def source_profile(
             SELECT predicted, count, count / sum(count) OVER () AS share FROM confusion
             WHERE truth = $source AND reader = $reader AND roster = $roster AND benchmark = $benchmark
                 AND condition = $condition AND k = (
-                    SELECT min(k) FROM confusion WHERE reader = $reader AND roster = $roster
+                    SELECT min(k) FROM confusion_lists WHERE reader = $reader AND roster = $roster
                     AND benchmark = $benchmark AND condition = $condition)
         )
         SELECT predicted, name, family, count, share FROM answers JOIN sources ON source = predicted
@@ -689,9 +689,10 @@ def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFra
     if "build_id" not in columns:
         raise ValueError(f"table {table!r} has no builds")
     condition, values = matching(columns, table, key)
+    place = key_table(cursor, table, key)
     frame = _frame(
         cursor,
-        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{table}" WHERE {condition}) '
+        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{place}" WHERE {condition}) '
         "ORDER BY started_at DESC, build_id",
         values,
     )

@@ -6,7 +6,7 @@ The sources and rosters are those of the paper's Appendix "Agent500 Target Roste
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -15,6 +15,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store.database import transaction
+from backend.store.lists import NULLABLE, PACKED, insert_lists, storage
 
 RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 165}
 
@@ -43,7 +44,16 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
     ).fetchall()
     if not rows:
         raise ValueError(f"the store has no table {table!r}")
-    return {name: Column(name, kind, bool(required)) for name, kind, required in rows}
+    packed = table in PACKED
+    return {
+        name: Column(name, kind, name not in NULLABLE if packed else bool(required)) for name, kind, required in rows
+    }
+
+
+def key_table(connection: duckdb.DuckDBPyConnection, table: str, key: Iterable[str]) -> str:
+    """The table in which a key finds its rows: that with the lists, unless the key names something inside them."""
+    lists = set(columns_of(connection, storage(table))) - set(PACKED.get(table, ()))
+    return storage(table) if set(key) <= lists else table
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -96,16 +106,22 @@ def replace_rows(
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
         raise ValueError(f"table {table!r} is not written by key")
+    if table in PACKED and key_table(connection, table, key) == table and set(key) <= set(columns):
+        raise ValueError(f"rows of table {table!r} are replaced by whole lists, got the key {sorted(key)}")
     condition, values = matching(columns, table, key)
     rows = frame.copy(deep=False)
     for name, value in [*zip(key, values, strict=True), ("build_id", build_id)]:
         if name not in rows:
             rows[name] = pd.Series([value] * len(rows), index=rows.index)
     _check_rows(rows, columns, table)
+    if table in PACKED:
+        rows = rows.reindex(columns=list(columns))
     names = ", ".join(f'"{name}"' for name in rows.columns)
     with _seen(connection, incoming=rows), transaction(connection):
-        connection.execute(f'DELETE FROM "{table}" WHERE {condition}', values)
-        if len(rows):
+        connection.execute(f'DELETE FROM "{storage(table)}" WHERE {condition}', values)
+        if len(rows) and table in PACKED:
+            insert_lists(connection, table, "incoming")
+        elif len(rows):
             connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
         held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
         if held != [(len(rows),)]:
