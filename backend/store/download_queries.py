@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pandas as pd
 
-from backend.store.lists import PACKED, storage
-from backend.store.result_queries import count_rows
+from backend.store.lists import PACKED, storage, stored_rows
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -24,7 +23,7 @@ def table_sizes(cursor: Cursor) -> pd.DataFrame:
     names = {name for (name,) in tables} - {storage(name) for name in PACKED} - {"labels"} | set(PACKED)
     sizes = []
     for name in sorted(names):
-        if rows := count_rows(cursor, name):
+        if rows := stored_rows(cursor, name):
             sizes.append((name, rows, len(columns_of(cursor, name))))
     return pd.DataFrame(sizes, columns=["table_name", "rows", "columns"])
 

@@ -16,6 +16,8 @@ PACKED: Mapping[str, tuple[str, ...]] = {
     "neighbors": ("source", "neighbor"),
 }
 """Views, and their columns that are numbers of labels in the lists."""
+KEY = frozenset({"reader", "roster", "benchmark", "condition", "domain", "k", "build_id"})
+"""Columns of tables of lists that hold a value a row."""
 NULLABLE = frozenset({"confused_with"})
 """Columns of the views that may be NULL; DuckDB says of a view that all may."""
 
@@ -23,6 +25,11 @@ NULLABLE = frozenset({"confused_with"})
 def storage(table: str) -> str:
     """The table that holds the rows of a table or view."""
     return f"{table}_lists" if table in PACKED else table
+
+
+def key_table(table: str, key: Iterable[str]) -> str:
+    """The table in which a key finds its rows: that with the lists, unless the key names something inside them."""
+    return storage(table) if set(key) <= KEY else table
 
 
 def view_of(table: str) -> str:
@@ -54,6 +61,13 @@ def insert_lists(connection: duckdb.DuckDBPyConnection, table: str, rows: str) -
             """
         )
     connection.execute(f"INSERT INTO {storage(table)} BY NAME SELECT * FROM pack_{table}('{rows}')")
+
+
+def stored_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    """Rows of a table or view of the schema."""
+    rows = "coalesce(sum(cells), 0)" if table in PACKED else "count(*)"
+    ((count,),) = connection.execute(f'SELECT {rows} FROM "{storage(table)}"').fetchall()
+    return int(count)
 
 
 def has_lost_labels(connection: duckdb.DuckDBPyConnection) -> bool:

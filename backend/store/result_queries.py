@@ -13,7 +13,7 @@ import duckdb
 
 from backend.errors import AtlasError
 from backend.store.database import migrations, schema_version, transaction
-from backend.store.lists import PACKED, storage
+from backend.store.lists import storage, stored_rows
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -234,9 +234,7 @@ def compared_pairs(cursor: Cursor, hypotheses: str) -> set[tuple[str, str]]:
 def count_rows(cursor: Cursor, table: str) -> int:
     """Rows of a table."""
     columns_of(cursor, table)
-    rows = "sum(cells)" if table in PACKED else "count(*)"
-    ((count,),) = cursor.execute(f'SELECT {rows} FROM "{storage(table)}"').fetchall()
-    return int(count or 0)
+    return stored_rows(cursor, table)
 
 
 def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:

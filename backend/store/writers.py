@@ -6,7 +6,7 @@ The sources and rosters are those of the paper's Appendix "Agent500 Target Roste
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -15,7 +15,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store.database import transaction
-from backend.store.lists import NULLABLE, PACKED, insert_lists, storage
+from backend.store.lists import NULLABLE, PACKED, insert_lists, key_table, storage
 
 RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 165}
 
@@ -37,23 +37,18 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
     ValueError
         If the schema has no such table. Names that have passed here are safe in SQL.
     """
-    rows = connection.execute(
-        "SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns() "
-        "WHERE database_name = current_database() AND schema_name = 'main' AND table_name = ? ORDER BY column_index",
-        [table],
+    tables = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
     ).fetchall()
-    if not rows:
+    if (table,) not in tables and table not in PACKED:
         raise ValueError(f"the store has no table {table!r}")
+    rows = connection.execute(
+        f"""SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info('{table}') ORDER BY cid"""
+    ).fetchall()
     packed = table in PACKED
     return {
         name: Column(name, kind, name not in NULLABLE if packed else bool(required)) for name, kind, required in rows
     }
-
-
-def key_table(connection: duckdb.DuckDBPyConnection, table: str, key: Iterable[str]) -> str:
-    """The table in which a key finds its rows: that with the lists, unless the key names something inside them."""
-    lists = set(columns_of(connection, storage(table))) - set(PACKED.get(table, ()))
-    return storage(table) if set(key) <= lists else table
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -106,7 +101,7 @@ def replace_rows(
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
         raise ValueError(f"table {table!r} is not written by key")
-    if table in PACKED and key_table(connection, table, key) == table and set(key) <= set(columns):
+    if table in PACKED and key_table(table, key) == table and set(key) <= set(columns):
         raise ValueError(f"rows of table {table!r} are replaced by whole lists, got the key {sorted(key)}")
     condition, values = matching(columns, table, key)
     rows = frame.copy(deep=False)

@@ -439,9 +439,7 @@ def register(app: Dash) -> None:
         Input("attr-admitted", "data"),
         State("attr-ecosystem", "value"),
     )
-    def offered(
-        wanted: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None
-    ) -> Any:
+    def offered(wanted: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None) -> Any:
         known = visitor.ecosystems()
         link = asked_for(known, wanted)
         asked = (upload or {}).get("enrolment") or now or (link.name if link else None)
@@ -468,7 +466,9 @@ def register(app: Dash) -> None:
         name: str | None, claim: str | None, wanted: dict[str, str], level: str | None, also: list[str] | None
     ) -> Any:
         if not name:
-            why = "Make one: python -m jobs enroll --sample" if visitor.known() else "Seen by people with the token only"
+            why = (
+                "Make one: python -m jobs enroll --sample" if visitor.known() else "Seen by people with the token only"
+            )
             return [], None, why, no_update, no_update, True, [], []
         one = ecosystem(name)
         if one is None:

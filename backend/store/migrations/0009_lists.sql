@@ -28,17 +28,18 @@ CREATE TABLE confusion_lists (
     cells INTEGER NOT NULL,                              -- rows of the view
     build_id VARCHAR NOT NULL
 );
+-- A ZSTD vector is unpacked as a whole, so a key has a row for every sixteen sources.
 CREATE MACRO pack_confusion(rows) AS TABLE
-SELECT reader, roster, benchmark, condition, k, string_agg(truth, ' ' ORDER BY truth) AS truth,
-    string_agg(predicted, '|' ORDER BY truth) AS predicted, string_agg(count, '|' ORDER BY truth) AS count,
+SELECT reader, roster, benchmark, condition, k, string_agg(number, ' ' ORDER BY number) AS truth,
+    string_agg(answers, '|' ORDER BY number) AS predicted, string_agg(counts, '|' ORDER BY number) AS count,
     sum(cells)::INTEGER AS cells, build_id
 FROM (
-    SELECT r.reader, r.roster, r.benchmark, r.condition, r.k, t.number AS truth, r.build_id, count(*) AS cells,
-        string_agg(p.number, ' ' ORDER BY p.number, r.count) AS predicted,
-        string_agg(r.count::INTEGER, ' ' ORDER BY p.number, r.count) AS count
+    SELECT r.reader, r.roster, r.benchmark, r.condition, r.k, t.number, r.build_id, count(*) AS cells,
+        string_agg(p.number, ' ' ORDER BY p.number, r.count) AS answers,
+        string_agg(r.count::INTEGER, ' ' ORDER BY p.number, r.count) AS counts
     FROM query_table(rows) r JOIN labels t ON t.label = r.truth::VARCHAR JOIN labels p ON p.label = r.predicted::VARCHAR
     GROUP BY ALL
-) GROUP BY ALL;
+) GROUP BY reader, roster, benchmark, condition, k, build_id, number // 16;
 
 CREATE TABLE source_accuracy_lists (
     reader VARCHAR NOT NULL,
@@ -74,7 +75,8 @@ SELECT reader, roster, benchmark, condition, k, seeds::INTEGER AS seeds,
     string_agg(n::INTEGER, ' ' ORDER BY place) AS n,
     string_agg(coalesce(wrong, -1), ' ' ORDER BY place) AS confused_with,
     string_agg(confused_count::INTEGER, ' ' ORDER BY place) AS confused_count, count(*)::INTEGER AS cells, build_id
-FROM numbered LEFT JOIN divided USING (reader, roster, benchmark, condition, k, build_id) GROUP BY ALL;
+FROM numbered LEFT JOIN divided USING (reader, roster, benchmark, condition, k, build_id)
+GROUP BY reader, roster, benchmark, condition, k, seeds, build_id, number // 64;
 
 -- A pair once, least similar first, with the ranks of both directions; NULL where one is missing.
 CREATE TABLE neighbors_lists (
@@ -106,9 +108,10 @@ FROM (
     )
 ) GROUP BY ALL;
 
-INSERT INTO confusion_lists SELECT * FROM pack_confusion('confusion') ORDER BY benchmark, roster, condition, k, reader;
+INSERT INTO confusion_lists
+SELECT * FROM pack_confusion('confusion') ORDER BY benchmark, roster, condition, k, reader, truth;
 INSERT INTO source_accuracy_lists
-SELECT * FROM pack_source_accuracy('source_accuracy') ORDER BY benchmark, roster, condition, k, reader;
+SELECT * FROM pack_source_accuracy('source_accuracy') ORDER BY benchmark, roster, condition, reader, k, source;
 INSERT INTO neighbors_lists SELECT * FROM pack_neighbors('neighbors') ORDER BY roster, domain, reader;
 DROP TABLE confusion;
 DROP TABLE source_accuracy;
@@ -138,15 +141,19 @@ FROM (
     FROM source_accuracy_lists
 ) JOIN labels s ON s.number = source LEFT JOIN labels c ON c.number = wrong;
 
-CREATE VIEW neighbors AS
-SELECT reader, roster, domain, s.label AS source, n.label AS neighbor, rank, cosine / 1e6 AS cosine,
+-- Neighbours with both ranks: back is NULL where the other direction is missing.
+CREATE MACRO ranked_pairs() AS TABLE
+SELECT reader, roster, domain, s.label AS source, n.label AS neighbor, rank, back, cosine / 1e6 AS cosine,
     percentile / 1e6 AS percentile, build_id
 FROM (
     SELECT reader, roster, domain, build_id, unnest(source || neighbor) AS source,
         unnest(neighbor || source) AS neighbor, unnest(rank || back)::INTEGER AS rank,
-        unnest(cosine || cosine) AS cosine, unnest(percentile || percentile) AS percentile
+        unnest(back || rank)::INTEGER AS back, unnest(cosine || cosine) AS cosine,
+        unnest(percentile || percentile) AS percentile
     FROM neighbors_lists
 ) JOIN labels s ON s.number = source JOIN labels n ON n.number = neighbor WHERE rank IS NOT NULL;
+CREATE VIEW neighbors AS
+SELECT reader, roster, domain, source, neighbor, rank, cosine, percentile, build_id FROM ranked_pairs();
 
 -- No page, answer or job reads the vectors: they stay in the work database, and are NULL in what is published.
 ALTER TABLE signatures ALTER vector DROP NOT NULL;
