@@ -448,9 +448,9 @@ def neighbor_table(
         cursor,
         f"""
         WITH counted AS (
-            SELECT h.source, max(h.neighbor) FILTER (h.rank = 1) AS nearest, max(h.cosine) FILTER (h.rank = 1) AS cosine,
-                max(h.percentile) FILTER (h.rank = 1) AS percentile, max(h.back) FILTER (h.rank = 1) AS rank_back,
-                count(*) FILTER (n.family = s.family) AS kin, {wide}
+            SELECT h.source, max(h.neighbor) FILTER (h.rank = 1) AS nearest,
+                max(h.cosine) FILTER (h.rank = 1) AS cosine, max(h.percentile) FILTER (h.rank = 1) AS percentile,
+                max(h.back) FILTER (h.rank = 1) AS rank_back, count(*) FILTER (n.family = s.family) AS kin, {wide}
             FROM ranked_pairs() h JOIN sources s ON s.source = h.source JOIN sources n ON n.source = h.neighbor
             WHERE h.reader = $reader AND h.roster = $roster AND h.domain = $domain GROUP BY h.source
         )

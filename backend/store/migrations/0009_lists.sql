@@ -1,4 +1,4 @@
--- One row a key with lists, where three tables had a row a cell: 2.2 million rows shrink to a quarter of their bytes.
+-- One row a key with lists, where three tables had a row a cell: 2.2 million rows shrink to a third of their bytes.
 -- The tables of before are views, and pack_TABLE(rows) makes the lists from rows like theirs. Lists are text where ZSTD
 -- packs the digits closer than DuckDB packs integers; the long sorted lists of neighbors are closer as integers.
 
