@@ -1,6 +1,6 @@
 """Whether an installation says of real held-out traces what its evaluation says, by REST, command line and page.
 
-    python benchmarks/cases.py [--cases 50] [--ways rest,command,page] [--roster 100-way] [--reader READER]
+    python benchmarks/cases.py [--cases 50] [--ways rest,command,page] [--roster 165-way] [--reader READER]
 
 A case is a group of twenty responses of one source to prompts that the head which scores them has not seen: one of the
 protocol's groups, drawn by a fixed seed over all folds and as many sources as there are cases. ``python app.py`` is
@@ -189,7 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--ways", default=",".join(WAYS), help="comma separated (default: %(default)s)")
-    parser.add_argument("--roster", default="100-way")
+    parser.add_argument("--roster", default="165-way")
     parser.add_argument("--reader", help="id of a reader that is enrolled (default: the one that is preferred)")
     asked = parser.parse_args()
     ways = asked.ways.split(",")

@@ -1,7 +1,7 @@
-"""Take the pictures of docs/screenshots: every page in every size and both themes, from the served generation.
+"""Take the pictures of docs/screenshots: every page in both themes, from the served generation.
 
-A view is a link, so a picture is a link, a window size and a name. The job starts the atlas on a free port, opens
-each link once in a headless Chromium, takes every size and theme of it, and stops both when it is done. Pictures are
+A view is a link, so a picture is a link and a name. The job starts the atlas on a free port, opens each link once in
+a headless Chromium, takes both themes of it, and stops both when it is done. Pictures are
 WebP files without loss: they are kept in git.
 """
 
@@ -23,28 +23,25 @@ if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZES = ((1280, 800), (1920, 1080), (820, 1180))
-PAGES: dict[str, tuple[str, dict[str, str], int]] = {
-    "map": ("/", {}, 3),
-    "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}, 3),
-    "map-flat": ("/", {"dim": "2", "links": "all", "regions": "families"}, 1),
-    "map-domains": ("/", {"space": "centred"}, 1),
-    "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}, 3),
+SIZE = (1280, 800)
+PAGES: dict[str, tuple[str, dict[str, str]]] = {
+    "map": ("/", {}),
+    "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}),
+    "map-domains": ("/", {"space": "centred"}),
+    "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}),
     "attribution": (
         "/attribution",
         {"roster": "100-way", "truth": "claude_sonnet46", "answer": "claude_opus46", "k": "5"},
-        3,
     ),
-    "compare": ("/compare", {"roster": "100-way"}, 3),
-    "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}, 3),
-    "family": ("/family/Claude", {"roster": "100-way", "k": "5"}, 3),
-    "relationships": ("/relationships", {"protocol": "family"}, 3),
-    "attribute": ("/attribute", {}, 3),
-    "brief": ("/brief", {"roster": "100-way"}, 3),
-    "methods": ("/methods", {}, 3),
-    "presentation": ("/attribution", {"roster": "100-way", "present": "1"}, 1),
+    "compare": ("/compare", {"roster": "100-way"}),
+    "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}),
+    "family": ("/family/Claude", {"roster": "100-way", "k": "5"}),
+    "relationships": ("/relationships", {"protocol": "family"}),
+    "attribute": ("/attribute", {}),
+    "brief": ("/brief", {"roster": "100-way"}),
+    "methods": ("/methods", {}),
 }
-"""Path, choices, and how many of the sizes are taken: every page in all, and other views of one in the first."""
+"""Path and choices of the pictures that ``docs/web.md`` shows."""
 PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
     "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
 }
@@ -68,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Take the pictures."""
     arguments.to.mkdir(parents=True, exist_ok=True)
     with served() as url, chromium(None, "--hide-scrollbars") as driver:
-        for name, (path, choices, sizes) in PAGES.items():
+        for name, (path, choices) in PAGES.items():
             if arguments.only and not name.startswith(arguments.only):
                 continue
             link = f"{url}{path}?{urlencode({**choices, 'theme': 'dark'})}"
@@ -76,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
             for theme in ("dark", "light"):
                 if driver.execute_script("return document.documentElement.dataset.theme") != theme:
                     driver.execute_script("document.querySelector('#theme-toggle').click()")
-                for width, height in SIZES[:sizes]:
-                    file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
-                    file.write_bytes(_picture(driver, width, height, link))
-                    print(file.name, flush=True)
+                width, height = SIZE
+                file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
+                file.write_bytes(_picture(driver, width, height, link))
+                print(file.name, flush=True)
     return 0
 
 

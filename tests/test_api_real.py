@@ -29,7 +29,7 @@ from jobs.__main__ import main
 from jobs._enrolments import Sample
 from tests.served_api import serve
 
-PROXY = "smollm2-135m"
+PROXY, ROSTER = "smollm2-135m", "165-way"
 CASES = 50
 ALSO = 3
 """Cases that go by page and by command line too."""
@@ -154,7 +154,7 @@ def test_release_cases_are_answered_as_the_evaluation_answered_them(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fifty cases of twenty held-out traces, each against what is kept of it; some by page and command line too."""
-    roster, data = "100-way", default_data_folder()
+    roster, data = ROSTER, default_data_folder()
     enrolled(roster)
     enrolment, answers, held = held_out_cases(release, roster, CASES)
     with Generation.open(data).cursor() as cursor:
@@ -177,20 +177,16 @@ def test_release_cases_are_answered_as_the_evaluation_answered_them(
 @pytest.mark.release
 @pytest.mark.proxy
 @pytest.mark.slow
-@pytest.mark.parametrize("roster", ["100-way", "165-way"])
 def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
-    release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roster: str
+    release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, service = serve(default_data_folder(), tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
     monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: smollm2)
-    found = enrolled(roster)
-    _, _, (case,) = held_out_cases(release, "100-way", 1)  # sources and folds of which are those of the longer one
+    found = enrolled(ROSTER)
+    _, _, (case,) = held_out_cases(release, ROSTER, 1)
     for enrolment in found:
         report = answered_alike(server.test_client(), service, enrolment, case, tmp_path)
         assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)
         results = report["results"]
         assert results["candidates"][0]["source"] == results["leader"], enrolment.name
-    measured = {"fused-live/smollm2-135m/ur"}
-    if roster == "100-way":  # of the 165 sources only the default is shipped: all that travels stays below 60 MB
-        measured |= {"reader-paper/smollm2-135m/ur"}
-    assert {one.reader for one in found} == measured
+    assert {one.reader for one in found} == {"fused-live/smollm2-135m/ur"}

@@ -60,6 +60,9 @@ def test_a_chosen_reader_that_scores_nothing_here_is_named_with_its_remedy() -> 
     told = question.not_enrolled([BEST], {"reader": SEES, "roster": "12-way"})
     assert told is not None and "is not enrolled here" in told[0]
     assert told[1] == "python -m jobs enroll --readout reader-paper --proxy tiny --view r --roster 12-way"
+    other = question.not_enrolled([BEST, PROBE], {"reader": READS, "roster": "50-way"})
+    assert other is not None and other[0].startswith("50-way, the roster in the header, is not enrolled here for")
+    assert other[1].endswith("--view ur --roster 50-way")
     words = question.not_enrolled([BEST], {"reader": "ngram-word"})
     assert words is not None and words[0].startswith("Word n-grams, the reader in the header, is not enrolled here.")
     assert words[1] == "python -m jobs enroll --readout ngram-word --roster 100-way"

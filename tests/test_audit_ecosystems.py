@@ -93,6 +93,11 @@ def test_a_miss_says_what_may_have_been_meant(typed: str, words: str) -> None:
     assert str(refused.value).startswith(words)
 
 
+def test_a_roster_that_is_not_shipped_has_its_command() -> None:
+    with pytest.raises(AtlasError, match=r"'100-way-x'. .*Make it: python -m jobs enroll --roster 100-way, or choose"):
+        named("100-way-x", [KNOWN[0], KNOWN[-1]])
+
+
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=6, unique=True), st.text(max_size=6))
 def test_full_names_are_always_found_and_others_never_by_chance(names: list[str], typed: str) -> None:
     known = [ecosystem(name) for name in names]

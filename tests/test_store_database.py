@@ -311,18 +311,19 @@ from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows
 work, data = Path(sys.argv[1]), Path(sys.argv[2])
 connection = open_work(work)
-big = pd.DataFrame({"domain": "d", "layer": 1, "source": "one", "vector": list(np.random.rand(4000, 200))})
+big = pd.DataFrame(np.random.rand(100_000, 2), columns=["x", "y"])
+big = big.assign(domain="d", method="m", dimensions=2, source="one")
 key = {"reader": "m/r", "roster": "2-way"}
 build = connection.execute("SELECT build_id FROM builds").fetchone()[0]
 if sys.argv[3] == "publish":
-    replace_rows(connection, "signatures", big, key, build)
+    replace_rows(connection, "projections", big, key, build)
 connection.close()
 resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
 try:
     if sys.argv[3] == "publish":
         publish(work, data)
     else:
-        replace_rows(open_work(work), "signatures", big, key, build)
+        replace_rows(open_work(work), "projections", big, key, build)
 except AtlasError as error:
     print(error)
 """
@@ -347,8 +348,8 @@ def test_a_full_disk(tmp_path: Path, step: str) -> None:
     assert (data / POINTER).read_bytes() == pointer
     with open_work(work) as connection:
         assert value_in(connection) == 0.5
-        rows = connection.execute("SELECT count(*) FROM signatures").fetchone()[0]
-        assert rows == (4000 if step == "publish" else 0)
+        rows = connection.execute("SELECT count(*) FROM projections").fetchone()[0]
+        assert rows == (100_000 if step == "publish" else 0)
 
 
 # ---- publishing -----------------------------------------------------------------------------------------------------

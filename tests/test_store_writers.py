@@ -196,7 +196,7 @@ def test_replace_rows_is_a_dictionary_of_frames(
     work: duckdb.DuckDBPyConnection, steps: list[tuple[tuple[str, int], dict[tuple[str, str], int]]]
 ) -> None:
     """Against the obvious model; every step twice, because doing it again must change nothing."""
-    work.execute("DELETE FROM confusion")
+    work.execute("DELETE FROM confusion_lists")
     model: dict[tuple[str, int], dict[tuple[str, str], int]] = {}
     for (reader, k), counts in steps:
         frame = pd.DataFrame([(t, p, c) for (t, p), c in counts.items()], columns=["truth", "predicted", "count"])

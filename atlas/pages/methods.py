@@ -26,7 +26,7 @@ TABLES = {
     "layer_scores": "inner validation accuracy of every block; macro-F1 too where it is published",
     "layer_selection": "the blocks that were chosen",
     "neighbors": "every pair of sources: rank, cosine, percentile",
-    "signatures": "mean fingerprints of the sources",
+    "signatures": "which block the mean fingerprints of the sources are of; the vectors are not published",
     "projections": "places on the maps",
     "family_purity": "same-family neighbours beside chance",
     "comparisons": "paired tests",

@@ -196,9 +196,11 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
             f"Choose from {', '.join(one.name for one in begun)}",
         )
     short = {text for one in known for text in (one.name, one.roster) if text}
+    roster = next((one for one in RELEASE_ROSTERS if typed == one or typed.startswith(f"{one}-")), None)
+    make = f"Make it: python -m jobs enroll --roster {roster}, or choose from" if roster else "Choose from"
     raise AtlasError(
         f"There is no enrolment and no ecosystem '{name[:80]}'",
-        f"{did_you_mean(name[:80], sorted(short))}Choose from {', '.join(one.name for one in known)}",
+        f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pandas as pd
 
+from backend.store.lists import PACKED, storage, stored_rows
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -16,16 +17,14 @@ CHUNK = 5_000
 
 def table_sizes(cursor: Cursor) -> pd.DataFrame:
     """Tables of a generation that hold rows (columns table_name, rows, columns), by name."""
-    names = cursor.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main' "
-        "ORDER BY table_name"
+    tables = cursor.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
     ).fetchall()
+    names = {name for (name,) in tables} - {storage(name) for name in PACKED} - {"labels"} | set(PACKED)
     sizes = []
-    for (name,) in names:
-        columns = columns_of(cursor, name)
-        ((rows,),) = cursor.execute(f'SELECT count(*) FROM "{name}"').fetchall()
-        if rows:
-            sizes.append((name, int(rows), len(columns)))
+    for name in sorted(names):
+        if rows := stored_rows(cursor, name):
+            sizes.append((name, rows, len(columns_of(cursor, name))))
     return pd.DataFrame(sizes, columns=["table_name", "rows", "columns"])
 
 

@@ -15,6 +15,7 @@ import duckdb
 import pandas as pd
 
 from backend.protocol import BUDGETS
+from backend.store.lists import key_table
 from backend.store.writers import columns_of, matching
 
 Cursor = duckdb.DuckDBPyConnection
@@ -36,9 +37,9 @@ def readers(cursor: Cursor) -> pd.DataFrame:
         """
         WITH seen AS (
             SELECT DISTINCT reader, roster, benchmark, condition, NULL::VARCHAR AS domain FROM attribution_metrics
-            UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy
+            UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy_lists
             UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM projections
-            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM neighbors
+            UNION SELECT DISTINCT reader, roster, NULL, NULL, domain FROM neighbors_lists
         ), sizes AS (
             SELECT roster, count(*) AS size FROM roster_members GROUP BY roster
         ), rosters AS (
@@ -162,12 +163,11 @@ def neighbors(
     return _frame(
         cursor,
         """
-        WITH here AS (SELECT * FROM neighbors WHERE reader = $reader AND roster = $roster AND domain = $domain)
-        SELECT h.source, h.neighbor, s.name, s.family, h.rank, b.rank AS rank_back, h.cosine, h.percentile
-        FROM here h JOIN sources s ON s.source = h.neighbor
+        SELECT h.source, h.neighbor, s.name, s.family, h.rank, h.back AS rank_back, h.cosine, h.percentile
+        FROM ranked_pairs() h JOIN sources s ON s.source = h.neighbor
         JOIN roster_members m ON m.source = h.source AND m.roster = $roster
-        LEFT JOIN here b ON b.source = h.neighbor AND b.neighbor = h.source
-        WHERE h.source = coalesce($source, h.source) AND h.rank <= coalesce($top, h.rank)
+        WHERE h.reader = $reader AND h.roster = $roster AND h.domain = $domain
+            AND h.source = coalesce($source, h.source) AND h.rank <= coalesce($top, h.rank)
         ORDER BY m.position, h.rank, h.neighbor
         """,
         {"reader": reader, "roster": roster, "domain": domain, "source": source, "top": top},
@@ -235,7 +235,7 @@ def source_profile(
             SELECT predicted, count, count / sum(count) OVER () AS share FROM confusion
             WHERE truth = $source AND reader = $reader AND roster = $roster AND benchmark = $benchmark
                 AND condition = $condition AND k = (
-                    SELECT min(k) FROM confusion WHERE reader = $reader AND roster = $roster
+                    SELECT min(k) FROM confusion_lists WHERE reader = $reader AND roster = $roster
                     AND benchmark = $benchmark AND condition = $condition)
         )
         SELECT predicted, name, family, count, share FROM answers JOIN sources ON source = predicted
@@ -447,18 +447,17 @@ def neighbor_table(
     return _frame(
         cursor,
         f"""
-        WITH here AS (SELECT * FROM neighbors WHERE reader = $reader AND roster = $roster AND domain = $domain),
-        counted AS (
-            SELECT h.source, count(*) FILTER (n.family = s.family) AS kin, {wide}
-            FROM here h JOIN sources s ON s.source = h.source JOIN sources n ON n.source = h.neighbor GROUP BY h.source
+        WITH counted AS (
+            SELECT h.source, max(h.neighbor) FILTER (h.rank = 1) AS nearest,
+                max(h.cosine) FILTER (h.rank = 1) AS cosine, max(h.percentile) FILTER (h.rank = 1) AS percentile,
+                max(h.back) FILTER (h.rank = 1) AS rank_back, count(*) FILTER (n.family = s.family) AS kin, {wide}
+            FROM ranked_pairs() h JOIN sources s ON s.source = h.source JOIN sources n ON n.source = h.neighbor
+            WHERE h.reader = $reader AND h.roster = $roster AND h.domain = $domain GROUP BY h.source
         )
-        SELECT m.position, s.source, s.name, s.family, s.access, h.neighbor AS nearest, n.name AS nearest_name,
-            n.family AS nearest_family, h.cosine, h.percentile, b.rank AS rank_back, counted.* EXCLUDE (source)
-        FROM here h JOIN counted ON counted.source = h.source JOIN sources s ON s.source = h.source
-        JOIN sources n ON n.source = h.neighbor
-        JOIN roster_members m ON m.source = h.source AND m.roster = $roster
-        LEFT JOIN here b ON b.source = h.neighbor AND b.neighbor = h.source
-        WHERE h.rank = 1 ORDER BY m.position
+        SELECT m.position, s.source, s.name, s.family, s.access, nearest, n.name AS nearest_name,
+            n.family AS nearest_family, counted.* EXCLUDE (source, nearest)
+        FROM counted JOIN sources s ON s.source = counted.source JOIN sources n ON n.source = nearest
+        JOIN roster_members m ON m.source = s.source AND m.roster = $roster ORDER BY m.position
         """,
         {"reader": reader, "roster": roster, "domain": domain},
     )
@@ -476,11 +475,9 @@ def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) 
     return _frame(
         cursor,
         """
-        SELECT reader, r.name, r.origin, a.rank, b.rank AS rank_back, greatest(a.rank, b.rank) AS mutual_rank, a.cosine,
+        SELECT reader, r.name, r.origin, a.rank, a.back AS rank_back, greatest(a.rank, a.back) AS mutual_rank, a.cosine,
             a.percentile
-        FROM neighbors a JOIN readers r USING (reader)
-        LEFT JOIN neighbors b ON b.reader = a.reader AND b.roster = a.roster AND b.domain = a.domain
-            AND b.source = a.neighbor AND b.neighbor = a.source
+        FROM ranked_pairs() a JOIN readers r USING (reader)
         WHERE a.roster = ? AND a.domain = ? AND a.source = ? AND a.neighbor = ? ORDER BY reader
         """,
         [roster, domain, left, right],
@@ -513,10 +510,9 @@ def cross_family_pairs(
         cursor,
         """
         WITH ranked AS (
-            SELECT a.reader, a.source, a.neighbor AS other, greatest(a.rank, b.rank) AS mutual_rank, a.cosine
-            FROM neighbors a JOIN neighbors b ON b.reader = a.reader AND b.roster = a.roster AND b.domain = a.domain
-                AND b.source = a.neighbor AND b.neighbor = a.source
-            WHERE list_contains($readers::VARCHAR[], a.reader) AND a.roster = $roster AND a.domain = $domain
+            SELECT reader, source, neighbor AS other, greatest(rank, back) AS mutual_rank, cosine FROM ranked_pairs()
+            WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster AND domain = $domain
+                AND back IS NOT NULL
         )
         SELECT ranked.source, s.name, s.family, ranked.other, o.name AS other_name, o.family AS other_family,
             count(*)::INTEGER AS readers, (count(*) FILTER (mutual_rank <= $within))::INTEGER AS near,
@@ -691,7 +687,7 @@ def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFra
     condition, values = matching(columns, table, key)
     frame = _frame(
         cursor,
-        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{table}" WHERE {condition}) '
+        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}) '
         "ORDER BY started_at DESC, build_id",
         values,
     )

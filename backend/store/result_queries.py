@@ -13,6 +13,7 @@ import duckdb
 
 from backend.errors import AtlasError
 from backend.store.database import migrations, schema_version, transaction
+from backend.store.lists import storage, stored_rows
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -233,8 +234,7 @@ def compared_pairs(cursor: Cursor, hypotheses: str) -> set[tuple[str, str]]:
 def count_rows(cursor: Cursor, table: str) -> int:
     """Rows of a table."""
     columns_of(cursor, table)
-    ((count,),) = cursor.execute(f'SELECT count(*) FROM "{table}"').fetchall()
-    return int(count)
+    return stored_rows(cursor, table)
 
 
 def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
@@ -243,7 +243,7 @@ def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str
     with transaction(connection):
         for table in tables:
             columns_of(connection, table)
-            connection.execute(f'DELETE FROM "{table}" WHERE build_id IN ({mine})')
+            connection.execute(f'DELETE FROM "{storage(table)}" WHERE build_id IN ({mine})')
         connection.execute("DELETE FROM builds WHERE stage = 'reference' AND origin = 'published'")
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store.database import transaction
+from backend.store.lists import NULLABLE, PACKED, insert_lists, key_table, storage
 
 RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 165}
 
@@ -36,14 +37,18 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
     ValueError
         If the schema has no such table. Names that have passed here are safe in SQL.
     """
-    rows = connection.execute(
-        "SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns() "
-        "WHERE database_name = current_database() AND schema_name = 'main' AND table_name = ? ORDER BY column_index",
-        [table],
+    tables = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
     ).fetchall()
-    if not rows:
+    if (table,) not in tables and table not in PACKED:
         raise ValueError(f"the store has no table {table!r}")
-    return {name: Column(name, kind, bool(required)) for name, kind, required in rows}
+    rows = connection.execute(
+        f"""SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info('{table}') ORDER BY cid"""
+    ).fetchall()
+    packed = table in PACKED
+    return {
+        name: Column(name, kind, name not in NULLABLE if packed else bool(required)) for name, kind, required in rows
+    }
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -96,16 +101,22 @@ def replace_rows(
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
         raise ValueError(f"table {table!r} is not written by key")
+    if table in PACKED and key_table(table, key) == table and set(key) <= set(columns):
+        raise ValueError(f"rows of table {table!r} are replaced by whole lists, got the key {sorted(key)}")
     condition, values = matching(columns, table, key)
     rows = frame.copy(deep=False)
     for name, value in [*zip(key, values, strict=True), ("build_id", build_id)]:
         if name not in rows:
             rows[name] = pd.Series([value] * len(rows), index=rows.index)
     _check_rows(rows, columns, table)
+    if table in PACKED:
+        rows = rows.reindex(columns=list(columns))
     names = ", ".join(f'"{name}"' for name in rows.columns)
     with _seen(connection, incoming=rows), transaction(connection):
-        connection.execute(f'DELETE FROM "{table}" WHERE {condition}', values)
-        if len(rows):
+        connection.execute(f'DELETE FROM "{storage(table)}" WHERE {condition}', values)
+        if len(rows) and table in PACKED:
+            insert_lists(connection, table, "incoming")
+        elif len(rows):
             connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
         held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
         if held != [(len(rows),)]:

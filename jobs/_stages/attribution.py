@@ -26,6 +26,7 @@ from backend.protocol import SPLIT_SEED
 from backend.proxies.reader import best_dtype
 from backend.release import Release
 from backend.store.builds import recorded
+from backend.store.lists import storage
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import _common
@@ -106,7 +107,7 @@ def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> No
     other = "(benchmark != 'agent500' OR condition != 'clean')"
     for table in ("attribution_metrics", "source_accuracy", "confusion"):
         connection.execute(
-            f"DELETE FROM {table} WHERE reader = ? AND roster = ? AND {other}", [key["reader"], key["roster"]]
+            f"DELETE FROM {storage(table)} WHERE reader = ? AND roster = ? AND {other}", [key["reader"], key["roster"]]
         )
 
 

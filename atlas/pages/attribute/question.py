@@ -268,19 +268,20 @@ def asked_for(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> Ecosyste
 
 
 def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple[str, str] | None:
-    """What to say where the reader that a person chose in the header scores nothing here, and the command if any."""
-    reader = wanted.get("reader") or ""
-    if questions().problem() or not questions().knows(reader) or any(one.reader == reader for one in known):
+    """What to say where the reader or roster of the header scores nothing here, and the command if any."""
+    reader, chosen = wanted.get("reader") or "", wanted.get("roster")
+    rosters = {one.roster for one in known if one.reader == reader}
+    if questions().problem() or not questions().knows(reader) or (rosters and chosen in {None, "", *rosters}):
         return None
     method, *read = reader.split("/")
-    what = f"{questions().reader_name(reader)}, the reader in the header, is not enrolled here. "
+    name = questions().reader_name(reader)
+    what = f"{name}, the reader in the header, is not enrolled here. "
+    if rosters:
+        what = f"{chosen}, the roster in the header, is not enrolled here for {name}. "
     reason = why_not(method)
     if reason is not None:
         return what + f"It cannot score traces: {reason}.", ""
-    options, roster = (
-        f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else "",
-        wanted.get("roster") or "100-way",
-    )
+    options, roster = f" --proxy {read[0]} --view {read[1]}" if len(read) == 2 else "", chosen or "100-way"
     if roster in questions().domains():  # an ecosystem of one's own is a roster and a domain of one name
         if method not in OF_TRACES:
             return what + f"Labelled traces are scored by {', '.join(OF_TRACES)}.", ""
