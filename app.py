@@ -49,7 +49,7 @@ def application() -> Dash:
     """The atlas; imported when it is asked for, so that help needs no second."""
     from atlas import logs
     from atlas.application import create_application
-    from backend.audit.uploads import share_arena
+    from backend.service.uploads import share_arena
 
     logs.configure()
     share_arena()

@@ -40,9 +40,9 @@ from atlas.pages import (
     source,
 )
 from atlas.theme import style_variables
-from backend.audit.service import Service
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
+from backend.service.service import Service
 from backend.store.database import default_data_folder
 
 PAGES = (

@@ -22,15 +22,15 @@ from flask_caching import Cache
 from atlas.state import View
 from atlas.theme import Mark, family_marks
 from backend.errors import AtlasError
+from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.database import Generation, Generations
 
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-PAPER_METHOD = "reader-paper"
 METHOD_NAMES = {
-    PAPER_METHOD: "READER",
+    READER_PAPER: "READER",
     "reader-dc": "READER, DC alone",
     "reader-ac": "READER, AC alone",
     "reader-mean4": "READER, mean of four",
@@ -84,7 +84,7 @@ METHOD_NAMES = {
 }
 """What methods are called; others go by their own name."""
 METHOD_GROUPS = (
-    (PAPER_METHOD, "READER"),
+    (READER_PAPER, "READER"),
     (
         "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states",
         "READER, parts and other readouts",
@@ -244,7 +244,7 @@ class Questions:
             ranked = sorted(
                 range(len(readers)),
                 key=lambda row: (
-                    readers["method"].iloc[row] != PAPER_METHOD,
+                    readers["method"].iloc[row] != READER_PAPER,
                     not readers["benchmarks"].iloc[row],
                     readers["origin"].iloc[row] != "measured",
                     -len(readers["rosters"].iloc[row]),
@@ -340,13 +340,13 @@ class Questions:
     def short_name(self, reader: str) -> str:
         """A reader's name beside a line: its proxy where it is READER in its usual form, else its method too."""
         row = self.reader_row(reader)
-        return self.proxy_name(reader) if row["method"] == PAPER_METHOD else self.reader_name(reader)
+        return self.proxy_name(reader) if row["method"] == READER_PAPER else self.reader_name(reader)
 
     def short_names(self, readers: Sequence[str]) -> dict[str, str]:
         """Short names of several readers, and whole ones where two would read the same."""
         short = {reader: self.short_name(reader) for reader in readers}
         given = list(short.values())
-        usual = f"{METHOD_NAMES[PAPER_METHOD]} · "
+        usual = f"{METHOD_NAMES[READER_PAPER]} · "
         return {
             reader: name if given.count(name) == 1 else self.reader_name(reader).removeprefix(usual)
             for reader, name in short.items()

@@ -16,12 +16,13 @@ from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import answers, shell
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions, questions
+from atlas.data import DOMAIN_NAMES, Questions, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress
+from backend.protocol import READER_PAPER
 from backend.store import queries
 
-MAPPED = (PAPER_METHOD, "dna", "ngram-word", "ngram-char")
+MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")
 """Methods that have signatures, and with them a map."""
 
 
@@ -152,7 +153,7 @@ def _evaluates(asked: Questions, view: View) -> str:
     """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
     told = _reads(asked, view)
     method = told.pop("method", "")
-    if method == PAPER_METHOD:
+    if method == READER_PAPER:
         stressed = view.domain != "agent500" or view.condition != "clean"
         stage = "--stage stress " if stressed else ""
         options = " ".join(f"--{name} {value}" for name, value in told.items())

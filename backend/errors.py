@@ -16,3 +16,11 @@ class AtlasError(Exception):
         super().__init__(f"{problem}. {remedy}.")
         self.problem = problem
         self.remedy = remedy
+
+
+class StoppedError(AtlasError):
+    """Somebody cancelled before there was enough for an answer."""
+
+
+class ServerError(AtlasError):
+    """The server cannot do what it should; the request is not to blame."""

@@ -12,6 +12,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+CLEAN = "clean"
+"""Condition of whole responses."""
+
+READER_PAPER = "reader-paper"
+"""The paper's own method, to which every other is compared."""
+
 BUDGETS = (1, 5, 10, 20, 50, 100)
 FOLDS = 5
 SPLIT_SEED = 42

@@ -32,16 +32,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from atlas import api
 from atlas.data import Questions
-from backend.audit.attributor import BATCHES
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.service import Service
-from backend.collection import sample_records
+from backend.attribution.scoring import BATCHES
+from backend.corpus.collection import sample_records
+from backend.corpus.release import Release, default_release
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader, proxy_hash
-from backend.release import Release, default_release
+from backend.service.service import Service
 from backend.store.database import default_data_folder
 from backend.traces import Trace
 

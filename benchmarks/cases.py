@@ -30,16 +30,16 @@ from urllib.parse import urlencode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.audit.ecosystems import Ecosystems
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.held_out import Answers, Case, attributed, cases, scores_of
-from backend.audit.held_out_files import load_answers
+from backend.corpus.release import Release, default_release
+from backend.enrolment.catalogue import Ecosystems
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, scores_of
+from backend.enrolment.held_out_files import load_answers
 from backend.errors import AtlasError
-from backend.release import Release, default_release
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
-from jobs._started import chromium, served
+from jobs.server_process import chromium, served
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver

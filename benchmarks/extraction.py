@@ -22,12 +22,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from backend.corpus.release import BENCHMARKS, Release, default_release
 from backend.errors import AtlasError
 from backend.extraction import grid_shards
 from backend.proxies.encoding import encode
 from backend.proxies.reader import Half, Reader
 from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, load_model, load_reader
-from backend.release import BENCHMARKS, Release, default_release
 from backend.spectral import project, span_weights
 from backend.traces import Trace
 

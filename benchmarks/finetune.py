@@ -20,8 +20,8 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.baselines.finetune import load_classifier
-from jobs._stages.readout_tuned import tuned_settings
+from backend.evaluations.stages.readout_tuned import tuned_settings
+from backend.methods.fine_tuning import load_classifier
 
 CLASSES = 100
 VARIANTS = {

@@ -21,9 +21,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.baselines.ngram import SETTINGS, Counts, count, fit_ngrams, multiplier, weigh
+from backend.corpus.release import BENCHMARKS, Release, default_release
 from backend.errors import AtlasError
-from backend.release import BENCHMARKS, Release, default_release
+from backend.methods.ngrams import SETTINGS, Counts, count, fit_ngrams, multiplier, weigh
 
 ROUNDS = 3
 

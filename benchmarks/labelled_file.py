@@ -20,18 +20,18 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.audit.fitted import WITH_BIAS
-from backend.audit.validation import calibration_frame
-from backend.corpus.choice import choose, fit_chosen
-from backend.corpus.data import cuts_of
-from backend.corpus.heads import METHODS, Fits, FittedHeads, heads_of
+from backend.corpus.release import Release, default_release
+from backend.enrolment.choice import choose, fit_chosen
+from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
 from backend.errors import AtlasError
+from backend.evaluations.corpus import cuts_of
 from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.selection import scan_layers, select_layers
+from backend.evaluations.stages.readout_live import live_blocks
+from backend.inference.calibration import WITH_BIAS
+from backend.inference.validation import calibration_frame
 from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY
-from backend.release import Release, default_release
-from jobs._stages.readout_live import live_blocks
 from jobs.validate import Part
 
 

@@ -21,14 +21,14 @@ from scipy.special import log_softmax
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from backend.corpus.release import Release, default_release
+from backend.corpus.roster_rows import Slice, slice_of
 from backend.evidence import accumulate
-from backend.probe import standardiser
+from backend.methods.estimators import ShrinkageDiscriminant
+from backend.methods.family_experts import fit_experts
+from backend.methods.logistic import fit_regression
+from backend.methods.probe import standardiser
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
-from backend.readouts.estimators import ShrinkageDiscriminant
-from backend.readouts.experts import fit_experts
-from backend.readouts.regression import fit_regression
-from backend.release import Release, default_release
-from jobs._common import Slice, slice_of
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]

@@ -18,12 +18,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.audit.attributor import Attributor
-from backend.audit.case import find
-from backend.audit.companions import companions_of
-from backend.audit.ecosystems import Ecosystems
+from backend.attribution.decision import find
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.scoring import Attributor
+from backend.corpus.release import Release, default_release
+from backend.enrolment.catalogue import Ecosystems
 from backend.proxies.registry import load_reader
-from backend.release import Release, default_release
 from backend.store.database import default_data_folder
 from jobs.validate import CATEGORY, Part, ask
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_key
+from backend.geometry.layers import modal_block
+from backend.methods.discriminant_bank import blocks_at
+from backend.protocol import READER_PAPER
+from backend.proxies.registry import DEFAULT_PROXY, blocks_of, describe, installed, proxy_key
 from jobs import __main__ as verbs
-from jobs import _common
-from jobs._blocks import modal_block
-from jobs._common import METHOD
-from jobs.extract import blocks_of
+from jobs import options
 from jobs.relate import ENCODER
 
 STAGES = (
@@ -55,9 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "has one as a member (hours a fold without a GPU; default: none)",
     )
     parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         if name not in skipped:
             _stage(command)
     if arguments.limit and not arguments.to:
-        print(f"\nA look at it: ATLAS_DATA={shlex.quote(str(_common.data_of(arguments)))} python app.py")
+        print(f"\nA look at it: ATLAS_DATA={shlex.quote(str(options.data_of(arguments)))} python app.py")
     return 0
 
 
@@ -81,7 +81,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
 
     Every roster is read at its own; what is read once for all of them is read at each of these blocks.
     """
-    rosters = _common.rosters_of(arguments.roster)
+    rosters = options.rosters_of(arguments.roster)
     tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
     unknown = sorted(set(tuned) - set(TUNED))
     if unknown:
@@ -89,7 +89,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
     release = ["--release", str(arguments.release)] if arguments.release else []
     limit = ["--limit", str(arguments.limit)] if arguments.limit else []
-    work = ["--work", str(_common.work_path(arguments))] if arguments.work or arguments.limit else []
+    work = ["--work", str(options.work_path(arguments))] if arguments.work or arguments.limit else []
     tail = [*release, *limit, *work]
     proxy, on = ["--proxy", arguments.proxy], ["--roster", arguments.roster]
     encoder = installed(describe(ENCODER)) is not None
@@ -137,13 +137,13 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")
     yield "audit", evaluate("audit", "ur")
-    yield "audit", evaluate("audit", "r", "--method", f"{METHOD},calibration,stop")
-    target = ["--to", str(_common.data_of(arguments))] if arguments.to or arguments.limit else []
+    yield "audit", evaluate("audit", "r", "--method", f"{READER_PAPER},calibration,stop")
+    target = ["--to", str(options.data_of(arguments))] if arguments.to or arguments.limit else []
     yield "enroll", ["enroll", *proxy, *on, *tail, *target]
-    yield "enroll", ["enroll", *proxy, *on, "--view", "ur,r", "--readout", METHOD, *tail, *target]
+    yield "enroll", ["enroll", *proxy, *on, "--view", "ur,r", "--readout", READER_PAPER, *tail, *target]
     if proxy_key(arguments.proxy) == DEFAULT_PROXY:
         yield "enroll", ["enroll", "--sample", *target]
-    if (_common.release_of(arguments).root / "results").is_dir():
+    if (options.release_of(arguments).root / "results").is_dir():
         yield "reference", ["reference", *release, *work]
     else:
         print("\nThe release has no result files, so no published numbers are imported.")
@@ -160,13 +160,13 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
     prune = [] if arguments.keep else ["--prune"]
     yield "publish", ["publish", *work, *target, *prune]
     if arguments.results:
-        yield "results", ["results", "--data", str(_common.data_of(arguments)), "--to", str(arguments.results)]
+        yield "results", ["results", "--data", str(options.data_of(arguments)), "--to", str(arguments.results)]
 
 
 def member_blocks(arguments: argparse.Namespace) -> list[int]:
     """Blocks whose discriminants are fused: the asked ones, or the default ones of the readout."""
     depth = describe(arguments.proxy).depth
-    return list(_common.blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
+    return list(blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
 
 
 def numbers(blocks: Iterable[int]) -> str:
@@ -176,8 +176,8 @@ def numbers(blocks: Iterable[int]) -> str:
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:
     """The block that the evaluation of a roster chose for everything without folds."""
-    with contextlib.closing(_common.work_of(arguments)) as connection:
-        modal = modal_block(connection, f"{METHOD}/{proxy_key(arguments.proxy)}/ur", roster)
+    with contextlib.closing(options.work_of(arguments)) as connection:
+        modal = modal_block(connection, f"{READER_PAPER}/{proxy_key(arguments.proxy)}/ur", roster)
     if modal is None:
         raise AtlasError(f"No block is selected for {arguments.proxy} on {roster}", "Run: python -m jobs evaluate")
     return modal

@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from backend.audit.attributor import Progress
-from backend.audit.ecosystems import find_enrolment, offer
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.files import opened
-from backend.audit.inquiry import audit, checked, others_of
-from backend.audit.intake import COMMAND_LINE, inspect
-from backend.audit.intake.model import visible
-from backend.audit.loaded import Models
-from backend.audit.page import write_html
-from backend.audit.report import write_csv, write_json
-from backend.audit.scores import ORDERS, SEED
-from backend.audit.settings import STOP_LEVEL, Settings
+from backend import output_files as _files
+from backend.attribution.models import Models
+from backend.attribution.report import write_csv, write_json
+from backend.attribution.report_html import write_html
+from backend.attribution.run import audit, checked, others_of
+from backend.attribution.scoring import Progress
+from backend.attribution.settings import STOP_LEVEL, Settings
+from backend.enrolment.catalogue import find_enrolment, offer
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
-from backend.store.builds import portable
-from jobs import _files
-from jobs._audit import (
+from backend.inference.likelihood_ratios import ORDERS, SEED
+from backend.intake import COMMAND_LINE, inspect
+from backend.intake.files import opened
+from backend.intake.traces import visible
+from backend.store.builds import command_line, portable
+from jobs.trace_options import (
     NOTHING_KEPT,
     add_columns,
     add_device,
@@ -42,7 +42,6 @@ from jobs._audit import (
     say,
     stop_on_interrupt,
 )
-from jobs._common import command_line
 
 STOPPED = NOTHING_KEPT
 

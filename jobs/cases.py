@@ -14,18 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.held_out import BUDGET, Answers, answered, grouping
-from backend.audit.held_out_files import answers_file, save_answers
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import slice_of
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.heads import of_states
+from backend.enrolment.held_out_answers import BUDGET, Answers, answered, grouping
+from backend.enrolment.held_out_files import answers_file, save_answers
 from backend.errors import AtlasError
 from backend.protocol import GROUPING_SEEDS
-from backend.release import Release
-from backend.store.builds import code_version, host, portable
+from backend.store.builds import code_version, command_line, host, portable
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
-from jobs import _common
-from jobs._heads import of_states
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enrolment", metavar="NAMES", help="comma separated (default: all that read whole rosters)")
     parser.add_argument("--k", type=int, default=BUDGET, help="traces a group (default: %(default)s)")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
-    _common.add_release(parser)
+    options.add_release(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the answers of every enrolment that was named."""
-    data, release = arguments.to or default_data_folder(), _common.release_of(arguments)
+    data, release = arguments.to or default_data_folder(), options.release_of(arguments)
     held = {name: load_enrolment(path) for name, path in enrolments(data).items()}
     fitting = [name for name, one in held.items() if reads_stored(one)]
     names = [name.strip() for name in arguments.enrolment.split(",")] if arguments.enrolment else fitting
@@ -89,7 +90,7 @@ def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answe
     roster = str(enrolment.facts["roster"])
     if not fills_groups(enrolment, k):
         raise AtlasError(f"The folds of '{enrolment.name}' do not all hold {k} prompts", "Give a smaller --k")
-    rows = _common.slice_of(release, "agent500", enrolment.proxy, enrolment.view, roster)
+    rows = slice_of(release, "agent500", enrolment.proxy, enrolment.view, roster)
     groups = grouping(len(rows.sources), rows.prompt_folds, k)
     for layer in {layer for head in enrolment.heads for layer in head.layers}:
         rows.load(layer, enrolment.form.variant if enrolment.form else "full")  # speaks before all texts are counted
@@ -109,7 +110,7 @@ def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answe
         "engine": identity.engine if identity else None,
         "host": host(),
         "code_version": code_version(),
-        "command": portable(_common.command_line()),
+        "command": portable(command_line()),
     }
     return Answers(enrolment.name, enrolment.sha256, k, GROUPING_SEEDS[0], groups.truth, source, score, lead, facts)
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backend.collection import Hearer, collect, read_prompts
+from backend import output_files as _files
+from backend.corpus.collection import Hearer, collect, read_prompts
+from backend.corpus.endpoints import Manners, Source, parse_source, read_sources
 from backend.errors import AtlasError
-from backend.sources import Manners, Source, parse_source, read_sources
-from jobs import _files
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -17,21 +17,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from backend.audit.attributor import Attributor, Progress
-from backend.audit.drift_answer import Window, drift_answer
-from backend.audit.drift_words import named
-from backend.audit.ecosystems import find_enrolment, offer
-from backend.audit.enrolment_files import enrolments
-from backend.audit.files import opened
-from backend.audit.inquiry import audit
-from backend.audit.intake import COMMAND_LINE, Layout, inspect
-from backend.audit.loaded import Models
-from backend.audit.selection import counted, selection_of
-from backend.audit.settings import Settings, of_windows
-from backend.audit.windows import enough_read, long_enough, prompts_of
-from backend.store.builds import portable
-from jobs import _files
-from jobs._audit import (
+from backend import output_files as _files
+from backend.attribution.drift_report import Window, drift_answer
+from backend.attribution.models import Models
+from backend.attribution.run import audit
+from backend.attribution.scoring import Attributor, Progress
+from backend.attribution.selection import counted, selection_of
+from backend.attribution.settings import Settings, of_windows
+from backend.attribution.windows import enough_read, long_enough, prompts_of
+from backend.enrolment.catalogue import find_enrolment, offer
+from backend.enrolment.files import enrolments
+from backend.inference.drift_wording import named
+from backend.intake import COMMAND_LINE, Layout, inspect
+from backend.intake.files import opened
+from backend.store.builds import command_line, portable
+from jobs.trace_options import (
     NOTHING_KEPT,
     add_columns,
     add_device,
@@ -42,7 +42,6 @@ from jobs._audit import (
     say,
     stop_on_interrupt,
 )
-from jobs._common import command_line
 
 STOPPED = NOTHING_KEPT
 COMPARED = "what was read of both windows is compared where it is enough"

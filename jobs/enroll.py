@@ -16,24 +16,32 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from backend.audit.enrollable import ENCODED, ENCODER, ENROLLABLE, LIVE
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import save_enrolment
-from backend.audit.intake import Columns
-from backend.audit.labelled import read_labelled
-from backend.baselines.embeddings import DEFAULT_ENCODER
-from backend.corpus.choice import AUTO
-from backend.corpus.heads import METHODS
+from backend.corpus.labelled import read_labelled
+from backend.enrolment.choice import AUTO
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
+from backend.enrolment.fit import enrolment_of, sample_enrolment
+from backend.enrolment.head_fits import METHODS
+from backend.enrolment.own_traces import Asked, check_name, enrol
 from backend.errors import AtlasError
-from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxy_hash, proxy_key, registered, weights_folder
-from jobs import _common, publish
-from jobs._audit import add_encoding
-from jobs._common import METHOD
-from jobs._enrolments import enrolment_of, sample_enrolment
-from jobs._labelled import Asked, check_name, enrol
-from jobs._stages.readout_live import live_blocks
-from jobs._stages.readouts import READ
+from backend.evaluations.stages.readout_live import live_blocks
+from backend.evaluations.stages.readouts import READ
+from backend.intake import Columns
+from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, LIVE
+from backend.methods.sentence_encoder import DEFAULT_ENCODER
+from backend.protocol import READER_PAPER
+from backend.proxies.registry import (
+    DEFAULT_PROXY,
+    load_reader,
+    proxies_key,
+    proxy_hash,
+    proxy_key,
+    registered,
+    weights_folder,
+)
+from jobs import options, publish
 from jobs.cases import fills_groups, keep_answers, reads_stored
+from jobs.trace_options import add_encoding
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--readout",
         choices=(AUTO, *ENROLLABLE),
         help=f"what scores the traces: of a file {', '.join(METHODS)}, or {AUTO}, the best of them on inner prompt "
-        f"folds (default); of the sample {LIVE} or {METHOD}, the paper's probe (default, its few prompts give no "
+        f"folds (default); of the sample {LIVE} or {READER_PAPER}, the paper's probe (default, its few prompts give no "
         f"more); of a roster {LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
@@ -69,16 +77,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
     )
     file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Enrol, and write the file and the rows."""
     arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
     arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
-    folder = _common.data_of(arguments) / "enrolments"
+    folder = options.data_of(arguments) / "enrolments"
     given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
     if sum(given) != 1:
         raise AtlasError(
@@ -89,9 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.roster and arguments.readout == AUTO:
         raise AtlasError(f"--readout {AUTO} chooses for labelled traces", "Name the reader of the roster")
     if arguments.sample:
-        if arguments.readout not in (None, LIVE, METHOD):
+        if arguments.readout not in (None, LIVE, READER_PAPER):
             raise AtlasError(
-                f"The sample is scored by {LIVE} or {METHOD}, and not by {arguments.readout}",
+                f"The sample is scored by {LIVE} or {READER_PAPER}, and not by {arguments.readout}",
                 "Give --roster, whose evaluation the other readers are made of",
             )
         proxy = proxy_key(arguments.proxy)
@@ -100,10 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
         _write(made, folder)
         print(f"{len(left)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
-        release, proxy = _common.release_of(arguments), _common.proxies_key(arguments.proxy)
+        release, proxy = options.release_of(arguments), proxies_key(arguments.proxy)
         method = arguments.readout or LIVE
-        for roster in _common.rosters_of(arguments.roster):
-            for view in _common.views_of(arguments.view):
+        for roster in options.rosters_of(arguments.roster):
+            for view in options.views_of(arguments.view):
                 made = enrolment_of(
                     release, proxy, view, roster, layer=arguments.layer, limit=arguments.limit, method=method
                 )
@@ -115,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.no_publish:
             print("It stands in the header of the atlas after: python -m jobs publish")
         else:
-            _publish(made.name, _common.work_path(arguments), folder.parent)
+            _publish(made.name, options.work_path(arguments), folder.parent)
     return 0
 
 
@@ -139,7 +147,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     if not arguments.name:
         raise AtlasError("The ecosystem has no name", "Give --name NAME")
     check_name(arguments.name)
-    views = _common.views_of(arguments.view)
+    views = options.views_of(arguments.view)
     method = arguments.readout or AUTO
     if method not in (AUTO, *METHODS) or len(views) > 1 or arguments.limit is not None:
         raise AtlasError(
@@ -162,7 +170,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
         method,
     )
     reader = load_reader(arguments.proxy, arguments.device)
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    with contextlib.closing(options.work_of(arguments)) as connection:
         made, fitted = enrol(connection, found, reader, asked)
     for line in fitted.choice.lines if fitted.choice else ():
         print(line)

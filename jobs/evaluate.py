@@ -10,9 +10,11 @@ import argparse
 import contextlib
 import importlib
 
+from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
-from jobs import _common
-from jobs._stages import STAGES, Asked
+from backend.evaluations.stages import STAGES, Asked
+from backend.proxies.registry import proxies_key
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,17 +36,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         help="members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)",
     )
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the asked stages in their order, and write the results to the work database."""
     asked = Asked(
-        proxy=_common.proxies_key(arguments.proxy),
-        views=_common.views_of(arguments.view),
-        rosters=_common.rosters_of(arguments.roster),
+        proxy=proxies_key(arguments.proxy),
+        views=options.views_of(arguments.view),
+        rosters=options.rosters_of(arguments.roster),
         layers=arguments.layers,
         limit=arguments.limit,
         methods=tuple(part.strip() for part in arguments.method.split(",") if part.strip()),
@@ -52,11 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
         members=arguments.members,
     )
     stages = ["readouts"] if arguments.readout else stages_of(arguments.stage)
-    release = _common.release_of(arguments)
-    with contextlib.closing(_common.work_of(arguments)) as connection:
-        _common.write_release_sources(connection, release)
+    release = options.release_of(arguments)
+    with contextlib.closing(options.work_of(arguments)) as connection:
+        write_release_sources(connection, release)
         for stage in stages:
-            importlib.import_module(f"jobs._stages.{stage}").run(connection, release, asked)
+            importlib.import_module(
+                "backend.costs.stage" if stage == "cost" else f"backend.evaluations.stages.{stage}"
+            ).run(connection, release, asked)
     return 0
 
 

@@ -14,6 +14,8 @@ from typing import Literal
 
 import pandas as pd
 
+from backend.corpus.release import BENCHMARKS, ROSTERS, Benchmark, Records, Release
+from backend.corpus.roster_rows import release_records
 from backend.errors import AtlasError
 from backend.extraction import (
     BENCH_A,
@@ -29,14 +31,13 @@ from backend.extraction import (
 )
 from backend.fingerprints import FingerprintStore, StoreKey, check_room
 from backend.fingerprints import describe as size_text
+from backend.progress import ReadingBar
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, load_reader, proxy_hash
-from backend.release import BENCHMARKS, ROSTERS, Benchmark, Records, Release
-from backend.store.builds import recorded
+from backend.proxies.registry import DEFAULT_PROXY, Proxy, blocks_of, describe, load_reader, proxy_hash
+from backend.store.builds import command_line, recorded
 from backend.store.writers import replace_rows, write_proxies
 from backend.traces import View
-from jobs import _common
-from jobs._bars import ReadingBar
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,28 +63,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="offsets",
         help="where the response begins: by the tokens' place in the text, or by counting tokens as the release does",
     )
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, check the disk, read, and record what it took."""
-    views = _common.views_of(arguments.view)
+    views = options.views_of(arguments.view)
     proxy = describe(arguments.proxy)
     layers = blocks_of(arguments.layers, proxy.depth)
     temporal = tuple(b for b in blocks_of(arguments.temporal, proxy.depth) if b in layers)
     positions = tuple(b for b in blocks_of(arguments.positions, proxy.depth) if b in layers)
     lengths = arguments.lengths or ("full" if arguments.benchmark == BENCH_A else "full,128,64,32")
     readout = Readout(lengths_of(lengths), temporal, positions)
-    release = _common.release_of(arguments)
+    release = options.release_of(arguments)
     weights = proxy_hash(arguments.proxy)
     scope, shards = scope_of(release, arguments.benchmark, arguments.roster, arguments.limit)
     stores = {view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view)) for view in views}
     plans = {view: missing_shards(store, shards, layers, readout) for view, store in stores.items()}
     for store in stores.values():
         if store.identity():  # the engine is compared when there is something to read
-            records_there = _common.release_records(release, arguments.benchmark)
+            records_there = release_records(release, arguments.benchmark)
             store.agree({"records": records_there, "proxy_hash": weights, "span": arguments.span})
     needed = 0
     for view, store in stores.items():
@@ -140,28 +141,6 @@ def scope_of(
 def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> Records:
     """All records of a dynamic benchmark or of Bench-A."""
     return release.bench_records() if benchmark == BENCH_A else release.records(benchmark)
-
-
-def blocks_of(text: str, depth: int) -> list[int]:
-    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
-
-    Raises
-    ------
-    AtlasError
-        If it is none of these, or names a block that the proxy lacks.
-    """
-    if text == "all":
-        return list(range(1, depth + 1))
-    blocks: set[int] = set()
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if found is None:
-            raise AtlasError(f"'{text}' does not name blocks", "Write all, 15, 3,9,15 or 1-12")
-        low, high = int(found[1]), int(found[2] or found[1])
-        if low < 1 or high > depth or low > high:
-            raise AtlasError(f"There are no blocks {part} in this proxy", f"Its blocks are 1-{depth}")
-        blocks |= set(range(low, high + 1))
-    return sorted(blocks)
 
 
 def lengths_of(text: str) -> tuple[int | None, ...]:
@@ -222,7 +201,7 @@ def _record(
         "input_view": store.key.view,
         "layers": ranges(layers),
     }
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    with contextlib.closing(options.work_of(arguments)) as connection:
         ((known,),) = connection.execute(
             "SELECT count(*) FROM extractions WHERE benchmark = ? AND proxy = ? AND input_view = ? AND layers = ?",
             list(key.values()),
@@ -248,7 +227,7 @@ def _record(
         with recorded(
             connection,
             stage="extract",
-            command=_common.command_line(),
+            command=command_line(),
             data_hash=release.manifest_hash,
             proxy_hash=identity.proxy_hash,
             details=details,

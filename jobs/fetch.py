@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from backend.release import Release, default_release
-from backend.retrieval import PUBLIC_RELEASE, Listener, fetch
+from backend.corpus.download import PUBLIC_RELEASE, Listener, fetch
+from backend.corpus.release import Release, default_release
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

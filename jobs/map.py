@@ -10,21 +10,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 
+from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
+from backend.geometry.layers import MODAL
+from backend.geometry.map_across import relate_domains
+from backend.geometry.map_comparison import Pair, compare
+from backend.geometry.map_views import METHODS, TEXT_METHODS, Texts, chart_of
+from backend.geometry.maps import make
 from backend.geometry.purity import PuritySettings
-from backend.release import BENCHMARKS, Benchmark
-from jobs import _common
-from jobs._blocks import MODAL
-from jobs._common import METHOD
-from jobs._map.across import relate_domains
-from jobs._map.compare import Pair, compare
-from jobs._map.single import make
-from jobs._map.views import METHODS, TEXT_METHODS, Texts, chart_of
+from backend.protocol import READER_PAPER
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--method", default=METHOD, help=f"readers, comma separated ({', '.join(METHODS)})")
+    parser.add_argument("--method", default=READER_PAPER, help=f"readers, comma separated ({', '.join(METHODS)})")
     parser.add_argument("--proxy", default=None, help="proxy or encoder (default: smollm2-135m; minilm-l6 for dna)")
     parser.add_argument("--view", default="r", help="input views, comma separated (ur, r)")
     parser.add_argument("--roster", default="100-way,165-way", help="rosters, comma separated")
@@ -41,17 +41,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pair", action="append", default=[], metavar="A,B", help="two sources to rank for each other (repeatable)"
     )
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Map every asked reader, roster and benchmark, and write the results to the work database."""
-    release = _common.release_of(arguments)
-    rosters, benchmarks = _common.rosters_of(arguments.roster), benchmarks_of(arguments.benchmark)
+    release = options.release_of(arguments)
+    rosters, benchmarks = options.rosters_of(arguments.roster), benchmarks_of(arguments.benchmark)
     pairs = [pair_of(text) for text in arguments.pair]
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    with contextlib.closing(options.work_of(arguments)) as connection:
         if not arguments.compare:
             texts = Texts(release, arguments.limit)
             # All are looked up before the first is made, so that a missing one speaks at once.
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
                     for benchmark in benchmarks
                 ]
                 for method in methods_of(arguments.method)
-                for view in _common.views_of(arguments.view)[: 1 if method in TEXT_METHODS else None]
+                for view in options.views_of(arguments.view)[: 1 if method in TEXT_METHODS else None]
                 for roster in rosters
             ]
             settings = PuritySettings(shuffle=arguments.shuffle)

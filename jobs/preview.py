@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from backend.audit.files import opened
-from backend.audit.intake import COMMAND_LINE
-from backend.audit.preview import Preview, preview
-from jobs import _files
-from jobs._audit import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
+from backend import output_files as _files
+from backend.intake import COMMAND_LINE
+from backend.intake.files import opened
+from backend.intake.preview import Preview, preview
+from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 FIRST = 5

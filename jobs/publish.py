@@ -12,7 +12,7 @@ from pathlib import Path
 from backend.errors import AtlasError
 from backend.store.continuation import taken_out
 from backend.store.database import default_data_folder, publish
-from jobs import _common
+from jobs import options
 
 SHOWN = 3
 """Readers that a refusal names."""
@@ -20,7 +20,7 @@ SHOWN = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    _common.add_work(parser)
+    options.add_work(parser)
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
     parser.add_argument("--prune", action="store_true", help="remove the older generations")
     parser.add_argument("--replace", action="store_true", help="publish even where that takes measured readers out")
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish and say what was published."""
-    work, data = _common.work_path(arguments), arguments.to or default_data_folder()
+    work, data = options.work_path(arguments), arguments.to or default_data_folder()
     if not arguments.replace and (loss := lost(work, data)):
         raise AtlasError(
             loss,

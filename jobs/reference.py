@@ -10,14 +10,14 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 
+from backend.corpus.release import Release
+from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.proxies.registry import registered
 from backend.reference import LEFT, UNREAD, Collected, Ledger, PublishedReader, Results, collect
-from backend.release import Release
-from backend.store.builds import recorded
+from backend.store.builds import command_line, recorded
 from backend.store.result_queries import count_rows, forget_published, reader_rows
 from backend.store.writers import replace_rows, write_proxies, write_reader
-from jobs import _common
-from jobs._common import describe_proxy, write_release_sources
+from jobs import options
 
 UNKEYED = {"comparisons": "hypotheses", "paper_values": "place"}
 """Tables without readers, and what their rows are replaced by."""
@@ -25,16 +25,16 @@ UNKEYED = {"comparisons": "hypotheses", "paper_values": "place"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write every published result to the work database, and say what was left."""
-    release = _common.release_of(arguments)
+    release = options.release_of(arguments)
     results = Results(release.root)
     collected = collect(results)  # before the database is held, and before anything is replaced
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    with contextlib.closing(options.work_of(arguments)) as connection:
         write_release_sources(connection, release)
         _write_bench(connection, release)
         written = _write(connection, release, collected)
@@ -63,7 +63,7 @@ def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: C
                 recorded(
                     connection,
                     stage="reference",
-                    command=_common.command_line(),
+                    command=command_line(),
                     data_hash=release.manifest_hash,
                     origin="published",
                     source_file=file,
@@ -118,9 +118,7 @@ def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> Non
     for number, model in enumerate(records.sources):
         traces = records.traces[number * per_model : (number + 1) * per_model]
         empty[model] = sum(not trace.response for trace in traces)
-    with recorded(
-        connection, stage="sources", command=_common.command_line(), data_hash=release.manifest_hash
-    ) as build:
+    with recorded(connection, stage="sources", command=command_line(), data_hash=release.manifest_hash) as build:
         held = pd.DataFrame(
             {
                 "model": models["model"],

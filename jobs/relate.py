@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.baselines.dna import COMPONENTS, distances, dna_vectors
-from backend.baselines.dna import SEED as DNA_SEED
-from backend.baselines.matching import MATCHERS, match_rates
+from backend.corpus.release import SPLIT_PAIRS, PairSet, Release
+from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
+from backend.evaluations.bench_protocol import SPLITS, Task, embeddings_of, fingerprints_of, task_of, write_task
 from backend.evaluations.relationships import (
     PROJECTED,
     PROJECTION_SEED,
@@ -34,18 +34,19 @@ from backend.evaluations.relationships import (
     component_contrasts,
     read_pairs,
 )
+from backend.geometry.layers import MODAL, block_of
+from backend.methods.dna import COMPONENTS, distances, dna_vectors
+from backend.methods.dna import SEED as DNA_SEED
+from backend.methods.matching import MATCHERS, match_rates
+from backend.protocol import READER_PAPER
 from backend.proxies.registry import describe, proxy_key
-from backend.release import SPLIT_PAIRS, PairSet, Release
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
-from backend.store.builds import recorded
+from backend.store.builds import command_line, recorded
 from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
-from jobs import _common
-from jobs._bench import SPLITS, Task, embeddings_of, fingerprints_of, task_of, write_task
-from jobs._blocks import MODAL, block_of
-from jobs._common import METHOD, describe_proxy
+from jobs import options
 
 METHODS = ("mpt", "phylolm", "reader", "dna")
 NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
@@ -96,15 +97,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", default=",".join(METHODS), help="comma separated (default: all four)")
     parser.add_argument("--layer", default=MODAL, help="block of reader, a number or 'modal' (default)")
     parser.add_argument("--roster", default="100-way", help="roster whose layer selection counts (default: 100-way)")
-    _common.add_limit(parser)
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_limit(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure every asked reader, write its rows, and compare all readers of the work database."""
-    release = _common.release_of(arguments)
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    release = options.release_of(arguments)
+    with contextlib.closing(options.work_of(arguments)) as connection:
         subjects = subjects_of(connection, arguments)
         task = task_of(release, arguments.limit)
         # A missing one speaks before work begins.
@@ -121,7 +122,7 @@ def read_of(task: Task, subject: Subject, encoder: str) -> Loaded | None:
     """What a reader is made of, and the hash of the model that read it; None for one of texts."""
     if not subject.proxy or not subject.view:
         return None
-    if subject.method == METHOD:
+    if subject.method == READER_PAPER:
         assert subject.layer is not None, "a reader of states has a block"
         return fingerprints_of(task, subject.proxy, subject.view, subject.layer)
     return embeddings_of(task, encoder, subject.view)
@@ -138,7 +139,7 @@ def methods_of(text: str) -> list[str]:
 
 def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Namespace) -> list[Subject]:
     """Readers that the arguments ask for; the block of each is decided here."""
-    methods, views = methods_of(arguments.method), _common.views_of(arguments.view)
+    methods, views = methods_of(arguments.method), options.views_of(arguments.view)
     subjects = [Subject(m, NAMES[m], {"match": ("match",)}, "match") for m in methods if m in MATCHERS]
     if "reader" in methods:
         for asked in filter(None, (part.strip() for part in arguments.proxy.split(","))):
@@ -147,7 +148,9 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
                 layer, origin = block_of(connection, proxy, view, arguments.roster, arguments.layer)
                 name = f"READER · {proxy} · {view}"
                 details = {"projection_seed": PROJECTION_SEED, "projected": PROJECTED}
-                subjects.append(Subject(METHOD, name, READER_READOUTS, "dc-ac", proxy, view, layer, origin, details))
+                subjects.append(
+                    Subject(READER_PAPER, name, READER_READOUTS, "dc-ac", proxy, view, layer, origin, details)
+                )
     if "dna" in methods:
         encoder = describe(arguments.encoder)
         details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
@@ -171,7 +174,7 @@ def measure(
     with recorded(
         connection,
         stage="relate",
-        command=_common.command_line(),
+        command=command_line(),
         data_hash=release.manifest_hash,
         proxy_hash=proxy_hash,
         seed=TEST_SEED,
@@ -208,7 +211,7 @@ def _scores(task: Task, subject: Subject, rows: npt.NDArray[np.floating] | None)
         grid = np.arange(len(task.records.traces)).reshape(task.models, -1)[:, : task.prompts]
         responses = [task.records.traces[row].response for row in grid.ravel()]
         return {"match": match_rates(responses, task.models, MATCHERS[subject.method])}
-    if subject.method == METHOD:
+    if subject.method == READER_PAPER:
         return aligned_cosines(rows)
     return {"distance": distances(dna_vectors(rows))}
 
@@ -233,7 +236,7 @@ def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -
     with recorded(
         connection,
         stage="relate",
-        command=_common.command_line(),
+        command=command_line(),
         data_hash=release.manifest_hash,
         seed=TEST_SEED,
         details=details,

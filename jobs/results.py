@@ -14,21 +14,21 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
+from backend.evaluations.stages import STAGES
+from backend.reference.marks import MARKED, changed_marks, fill
+from backend.reference.results_audit import audit_sections
+from backend.reference.results_blocks import block_section
+from backend.reference.results_book import Book, Uncited
+from backend.reference.results_comparisons import comparisons
+from backend.reference.results_costs import cost_sections
+from backend.reference.results_excerpts import Excerpts
+from backend.reference.results_findings import findings
+from backend.reference.results_readouts import readout_sections
+from backend.reference.results_tables import sections
+from backend.reference.results_without import without_results
 from backend.reference.tables import TABLES
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import open_reading, summary_rows
-from jobs._results.audit import audit_sections
-from jobs._results.blocks import block_section
-from jobs._results.book import Book, Uncited
-from jobs._results.comparisons import comparisons
-from jobs._results.costs import cost_sections
-from jobs._results.excerpts import Excerpts
-from jobs._results.findings import findings
-from jobs._results.marks import MARKED, changed_marks, fill
-from jobs._results.readouts import readout_sections
-from jobs._results.tables import sections
-from jobs._results.without import without_results
-from jobs._stages import STAGES
 
 INTRODUCTION = """# Results
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from backend.errors import AtlasError
-from jobs._started import chromium, served
+from jobs.server_process import chromium, served
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver

@@ -14,29 +14,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from backend.audit.enrollable import WORDED
+from backend.corpus.release import BENCHMARKS, Release, default_release
+from backend.corpus.roster_rows import slice_of
 from backend.errors import AtlasError
+from backend.evaluations.stages import STAGES
 from backend.fingerprints import FingerprintStore, StoreKey
+from backend.methods.registry import BASELINES, CONTROLS, WORDED
+from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY
-from backend.release import BENCHMARKS, Release, default_release
 from backend.store.continuation import served
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import holdings, made_rows, open_reading
 from backend.traces import VIEWS
-from jobs import _common
-from jobs._common import METHOD
-from jobs._stages import STAGES
+from jobs import options
 
 STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
 MAPPED = ("ngram-word", "ngram-char", "dna")
-CONTROLS = (
-    *("reader-dc", "reader-ac", "temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final"),
-    *("temporal-mean-max", "temporal-final-max", "dct-q2", "dct-q4", "dct-q8", "mixture-1", "mixture-2"),
-    *("positions-16", "positions-32", "positions-64", "positions-stride4", "positions-stride4-32"),
-    *("positions-fisher", "positions-fisher25", "pca-64", "pca-64-unscaled"),
-    *("centroid-svd", "centroid-svd-unscaled"),
-)
-BASELINES = ("random", "ngram-word", "ngram-char", "dna", "llmmap")
 PROTOCOLS = ("pair", "model", "family")
 VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")
 """Parts of the audit's validation."""
@@ -103,8 +96,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default="smollm2-135m", help="proxies, comma separated")
     parser.add_argument("--roster", default=ROSTERS, help="rosters, comma separated")
     parser.add_argument("--to", type=Path, default=None, help="data folder (default: ATLAS_DATA or data)")
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -112,8 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     proxies = [name.strip() for name in arguments.proxy.split(",") if name.strip()]
     if not proxies:
         raise AtlasError("--proxy names no proxy", "Give one, such as smollm2-135m")
-    rosters = _common.rosters_of(arguments.roster)
-    work, data = _common.work_path(arguments), arguments.to or default_data_folder()
+    rosters = options.rosters_of(arguments.roster)
+    work, data = options.work_path(arguments), arguments.to or default_data_folder()
     begins = served(data) if arguments.work is None and not work.exists() else None
     record = recorded_in(begins[1] if begins else work)
     release = Release(arguments.release or default_release())
@@ -168,7 +161,7 @@ def extracted(proxies: list[str], rosters: list[str], release: Release) -> Itera
                 made = datetime.fromtimestamp(journal.stat().st_mtime, UTC) if journal.exists() else None
                 wanted: set[str] | None = None
                 if release.manifest_path.exists():
-                    wanted = {s.name for s in _common.slice_of(release, benchmark, proxy, view, longest).shards}
+                    wanted = {s.name for s in slice_of(release, benchmark, proxy, view, longest).shards}
                 yield _shards(store, wanted, what, command, made.replace(tzinfo=None) if made else None)
 
 
@@ -186,7 +179,7 @@ def _shards(store: FingerprintStore, wanted: set[str] | None, what: str, command
 def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
     """Everything that evaluate, relate and map make."""
     for proxy in proxies:
-        reader = {view: f"{METHOD}/{proxy}/{view}" for view in VIEWS}
+        reader = {view: f"{READER_PAPER}/{proxy}/{view}" for view in VIEWS}
         evaluate = f"python -m jobs evaluate --proxy {proxy} --stage"
         for roster in rosters:
             for view in VIEWS:
@@ -223,7 +216,7 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         clean = [key[1] for key in record.held if (key[0], *key[2:]) == ("attribution", roster, "agent500 clean")]
         command = f"python -m jobs evaluate --stage cost --view ur,r --roster {roster}"
         yield record.item("evaluate cost", roster, command, [("cost", name, roster, "") for name in clean or [""]])
-        compared = [name for name in clean if name.partition("/")[0] in (METHOD, *BASELINES)]
+        compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *BASELINES)]
         wanted = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
         yield record.item("evaluate statistics", roster, command, wanted)
@@ -260,7 +253,7 @@ def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[I
     for proxy in proxies:
         for roster in rosters:
             wanted[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
-            for method, view in ((WORDED, "ur"), *((METHOD, view) for view in VIEWS)):
+            for method, view in ((WORDED, "ur"), *((READER_PAPER, view) for view in VIEWS)):
                 command = f"{wanted[f'{roster}-{proxy}-ur']} --readout {method} --view {view}"
                 wanted[f"{roster}-{method}-{proxy}-{view}"] = command
     for name, command in wanted.items():

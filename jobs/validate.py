@@ -22,30 +22,33 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.audit.attributor import Attributor
-from backend.audit.enrollable import LIVE, PAPER, WORDED, reader_id
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
-from backend.audit.fitted import measured_attachments, prompt_attachments
-from backend.audit.matched import CLEAN, validation_arrays, validation_of
-from backend.audit.transfer import PART, LabelledScores, held_out_prompts, pooled, transfer_frame
-from backend.corpus.data import Corpus, cuts_of, read_corpus
+from backend.attribution.scoring import Attributor
+from backend.attribution.transfer import PART, LabelledScores, held_out_prompts, pooled, transfer_frame
+from backend.corpus.release import BENCHMARKS, Benchmark, Release
+from backend.corpus.roster_rows import slice_of
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
+from backend.enrolment.statistics import measured_attachments, prompt_attachments
+from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readout_members import LENGTHS
+from backend.evaluations.stages.readout_live import live_blocks
+from backend.inference.validation import validation_arrays
+from backend.methods.registry import LIVE, WORDED, reader_id
+from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_hash, tokenizer_of
 from backend.proxies.stored import StoredReader
-from backend.release import BENCHMARKS, Benchmark, Release
-from backend.store.builds import recorded
+from backend.store.builds import command_line, recorded
 from backend.store.database import default_data_folder
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import Trace
-from jobs import _common
-from jobs._enrolments import enrolment_of_traces
-from jobs._stages.readout_live import live_blocks
+from jobs import options
 
 Ints = npt.NDArray[np.intp]
-REFITTED = (PAPER, LIVE, WORDED)
+REFITTED = (READER_PAPER, LIVE, WORDED)
 """Methods that are refitted to a part of the release."""
 PLACE = 20
 """Modal block of the paper's probe of the default proxy, where traces are placed."""
@@ -70,8 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only the first prompts: 100, or agent500:100,math100:50; the build says how many",
     )
-    _common.add_release(parser)
-    _common.add_work(parser)
+    options.add_release(parser)
+    options.add_work(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.prompts = limits_of(arguments.prompts)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
-    release = _common.release_of(arguments)
-    with contextlib.closing(_common.work_of(arguments)) as connection:
+    release = options.release_of(arguments)
+    with contextlib.closing(options.work_of(arguments)) as connection:
         if arguments.refit:
             return _refit(arguments, release, connection)
         return _served(arguments, release, connection)
@@ -115,7 +118,7 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
             f"'{unknown[0]}' is not refitted to a part of the release", f"Choose from {', '.join(REFITTED)}"
         )
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
-    for roster in _common.rosters_of(arguments.roster):
+    for roster in options.rosters_of(arguments.roster):
         parts = {name: Part.of(release, name, proxy, roster, arguments.prompts.get(name)) for name in BENCHMARKS}
         for method in methods:
             reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
@@ -163,7 +166,7 @@ class Part:
     @classmethod
     def of(cls, release: Release, benchmark: Benchmark, proxy: str, roster: str, limit: int | None) -> Part:
         """All responses of a roster, of the first prompts where a limit says so."""
-        rows = _common.slice_of(release, benchmark, proxy, "ur", roster, limit)
+        rows = slice_of(release, benchmark, proxy, "ur", roster, limit)
         identity, records = rows.store.identity(), release.records(benchmark)
         width, layers = len(records.prompt_ids), sorted({*live_blocks(proxy), PLACE})
         arrays = {(layer, v): rows.load(layer, v) for layer in layers for v in ("full", "t128", "t64", "t32")}
@@ -200,7 +203,7 @@ class Part:
     def enrol(self, method: str) -> Enrolment:
         """Enrolment of all of them; says how long it takes."""
         started, corpus = time.perf_counter(), self.corpus
-        conditions = (CLEAN, *(() if method == PAPER else cuts_of(corpus.tokens)))
+        conditions = (CLEAN, *(() if method == READER_PAPER else cuts_of(corpus.tokens)))
         enrolment = enrolment_of_traces(
             self.traces,
             [self.sources[label] for label in self.labels],
@@ -315,7 +318,7 @@ def _write(
     with recorded(
         connection,
         stage="validate",
-        command=_common.command_line(),
+        command=command_line(),
         data_hash=release.manifest_hash,
         proxy_hash=weights,
         details={"prompts": dict(limit) or "all", "scenario": scenario},

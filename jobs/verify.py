@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.audit.ecosystems import find_enrolment
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import enrolments, load_enrolment
-from backend.audit.files import opened
-from backend.audit.inquiry import Inquiry, audit
-from backend.audit.intake import COMMAND_LINE, inspect
-from backend.audit.loaded import Models
-from backend.audit.second_run import fitting, selection_for, settings_of
-from backend.audit.verification import alterations, compared, read_report
+from backend.attribution.models import Models
+from backend.attribution.recompute import fitting, selection_for, settings_of
+from backend.attribution.run import Inquiry, audit
+from backend.attribution.verify import alterations, compared, read_report
+from backend.enrolment.catalogue import find_enrolment
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
-from jobs._audit import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
+from backend.intake import COMMAND_LINE, inspect
+from backend.intake.files import opened
+from jobs.trace_options import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 

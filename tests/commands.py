@@ -6,11 +6,11 @@ import argparse
 import importlib
 import shlex
 
-from jobs import _common, evaluate, relate
+from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
+from backend.evaluations.stages.controls import wanted_groups
+from jobs import evaluate, options, relate
 from jobs import map as maps
 from jobs.__main__ import verbs
-from jobs._stages.baseline_methods import METHODS as BASELINES
-from jobs._stages.controls import wanted_groups
 
 PROGRAM = ["python", "-m", "jobs"]
 
@@ -29,9 +29,9 @@ def check(command: str) -> None:
         assert left.code == 0, f"the jobs do not take: {command}"  # --help leaves as well
         return
     if words[3] in ("evaluate", "map", "status", "all"):
-        _common.rosters_of(asked.roster)
+        options.rosters_of(asked.roster)
     if words[3] in ("evaluate", "map", "extract", "relate"):
-        _common.views_of(asked.view)
+        options.views_of(asked.view)
     if words[3] == "relate":
         relate.methods_of(asked.method)
     if words[3] == "map":

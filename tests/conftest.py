@@ -10,12 +10,12 @@ import pytest
 from dash import Dash
 
 from atlas.data import Questions
-from backend.audit.enrolment import Enrolment
+from backend.corpus.release import Release
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.fit import Sample, sample_enrolment
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
-from backend.release import Release
-from jobs._enrolments import Sample, sample_enrolment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

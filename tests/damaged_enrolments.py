@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.errors import AtlasError
 
 

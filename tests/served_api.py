@@ -11,10 +11,10 @@ from flask_caching import Cache
 
 from atlas import api
 from atlas.data import Questions
-from backend.audit.enrolment import Enrolment
-from backend.audit.service import Service
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.proxies.reader import Reader
-from jobs._enrolments import enrolment_of_traces
+from backend.service.service import Service
 from tests.test_audit_attributor import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 

@@ -10,10 +10,22 @@ import duckdb
 import numpy as np
 import pytest
 
-import jobs._enrolments
-from backend.audit.beside import models_beside
-from backend.audit.ecosystems import Ecosystems
-from backend.audit.enrollable import (
+import backend.enrolment.fit
+from backend.attribution.models import Models
+from backend.attribution.token_evidence import token_evidence
+from backend.attribution.windows import standardised
+from backend.corpus.release import Release
+from backend.enrolment.auxiliary_models import models_beside
+from backend.enrolment.catalogue import Ecosystems
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import evaluation, kept_folder
+from backend.evaluations.stages import readout_members, readouts
+from backend.evaluations.stages.readout_tuned import tuned_settings
+from backend.fingerprints import cache_folder
+from backend.methods.network import NetworkSettings
+from backend.methods.registry import (
     ENCODED,
     ENCODER,
     ENROLLABLE,
@@ -22,21 +34,9 @@ from backend.audit.enrollable import (
     reads_text,
     why_not,
 )
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import load_enrolment
-from backend.audit.loaded import Models
-from backend.audit.tokens import token_evidence
-from backend.audit.windows import standardised
-from backend.errors import AtlasError
-from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
-from backend.readouts.network import NetworkSettings
-from backend.release import Release
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._stages import readout_members, readouts
-from jobs._stages.kept import evaluation, kept_folder
-from jobs._stages.readout_tuned import tuned_settings
 from tests.commands import check
 from tests.fake_release import fake_release
 from tests.test_baselines import save_tokenizer
@@ -63,7 +63,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, R
         patch.setenv("ATLAS_CACHE", str(root / "cache"))
         patch.setenv("ATLAS_DATA", str(root / "data"))
         patch.setenv("ATLAS_COMPILE", "0")
-        patch.setattr(jobs._enrolments, "PLACED", ("tiny", "ur"))
+        patch.setattr(backend.enrolment.fit, "PLACED", ("tiny", "ur"))
         patch.setattr(readouts, "NetworkSettings", lambda: NetworkSettings(hidden=8, epochs=4, batch=16, rate=0.02))
         patch.setattr(readout_members, "tuned_settings", lambda: TUNED)
         shared = ["--release", str(release), "--roster", "165-way"]

@@ -15,16 +15,16 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 import atlas.api.attribution
-import backend.audit.loaded
+import backend.attribution.models
 from atlas.api import authorised
 from atlas.api.openapi import document
 from atlas.api.sites import ADDRESS
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import save_enrolment
-from backend.audit.service import Service
-from backend.audit.verification import alterations, differences
+from backend.attribution.verify import alterations, differences
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
+from backend.service.service import Service
 from jobs.__main__ import main
 from tests.invented_atlas import publish_invented
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
@@ -86,8 +86,8 @@ def test_json_gives_what_the_command_line_gives(
     (tmp_path / "prior.json").write_text(json.dumps(body["prior"]))
     (tmp_path / "traces.jsonl").write_bytes(lines_of("shout", 40))
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: HASH)
     page = tmp_path / "out.html"
     asked = ["attribute", str(tmp_path / "traces.jsonl"), "--claimed", "shout", "--prior", str(tmp_path / "prior.json")]
     assert main([*asked, "--orders", "20", "--report", str(page)]) == 0
@@ -250,8 +250,8 @@ def test_drift_is_what_the_command_line_says(
     assert problem(server.test_client().get(f"/api/drift/{told['job']}"), 404)["remedy"]
 
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: HASH)
     paths = []
     for name, style in (("before", "plain"), ("after", "shout")):
         paths.append(tmp_path / f"{name}.jsonl")
@@ -445,14 +445,14 @@ def test_too_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _limits(size: int) -> Any:
-    from backend.audit.intake import Limits
+    from backend.intake import Limits
 
     return Limits(bytes=size)
 
 
 def test_busy(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service: Service = client.application.extensions["attribution"]
-    monkeypatch.setattr("backend.audit.sessions.LIVE_JOBS", 0)
+    monkeypatch.setattr("backend.service.sessions.LIVE_JOBS", 0)
     answer = client.post("/api/attribute", json={"traces": traces_of("plain", 2)})
     problem(answer, 429)
     assert int(answer.headers["Retry-After"]) > 0

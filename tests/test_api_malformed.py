@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from flask import Flask
 
-from backend.audit.enrolment_files import save_enrolment
-from backend.audit.service import Service
-from backend.audit.settings import Settings
+from backend.attribution.settings import Settings
+from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError
+from backend.service.service import Service
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
 
 ANN, EVE = "session-of-ann-0001", "session-of-eve-0003"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from atlas.api.problems import RefusedError
 from atlas.api.requests import Form, Traces, checked, received
-from backend.audit.intake import receive
+from backend.intake import receive
 
 
 def sent(raw: bytes) -> bytes:

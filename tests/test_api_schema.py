@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from atlas.api.openapi import document
-from backend.audit.enrolment_files import save_enrolment
+from backend.enrolment.files import save_enrolment
 from tests.invented_atlas import publish_invented
 from tests.served_api import HASH, serve, tiny_enrolment, tiny_reader
 

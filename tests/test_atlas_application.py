@@ -34,10 +34,10 @@ from atlas.pages import (
     source,
 )
 from atlas.state import View
+from backend.geometry.map_views import METHODS as MAP_METHODS
 from backend.store import queries
 from backend.store.database import open_work, publish
 from backend.store.relationships import relationship_pairs
-from jobs._map.views import METHODS as MAP_METHODS
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 from tests.invented_relationships import publish_related
 

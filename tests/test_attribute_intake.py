@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atlas.pages.attribute.intake import NONE, ROLES, given, offered
-from backend.audit.intake import Columns
+from backend.intake import Columns
 
 RECOGNISED = {"response": "response", "prompt": "prompt", "time": None, "label": "source", "name": None}
 

@@ -17,9 +17,9 @@ import jobs.enroll
 from atlas.application import create_application
 from atlas.data import Questions
 from atlas.pages.attribute import question, result
-from backend.audit.companions import Brought
-from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import ENROLLABLE, reader_id
+from backend.attribution.fitted_statistics import Brought
+from backend.enrolment.catalogue import Ecosystem
+from backend.methods.registry import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
 from backend.store.queries import readers
 from tests.commands import check

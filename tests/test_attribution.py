@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from backend.evaluations.attribution import attribution_frames, out_of_fold
-from backend.probe import fit_probe
+from backend.methods.probe import fit_probe
 from backend.protocol import fold_of_prompts
 from tests.twins import decisions
 

@@ -13,31 +13,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-import backend.audit.loaded
-from backend.audit import landing
-from backend.audit.attributor import BATCHES, Attributor, Progress, cells_of_traces
-from backend.audit.case import find
-from backend.audit.chain import START, Chain, broken_step, digest
-from backend.audit.companions import attached, companions_of
-from backend.audit.domains import fit_domain
-from backend.audit.ecosystems import Ecosystems, find_enrolment
-from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.enrolment_files import enrolments, load_enrolment, save_enrolment
-from backend.audit.page import write_html
-from backend.audit.report import encoded, log_posteriors_of, write_csv, write_json
-from backend.audit.sequential import StopRule
-from backend.audit.splits import split_log_odds
-from backend.audit.tokens import token_evidence
-from backend.audit.verification import alterations, differences, read_report
-from backend.audit.windows import compare, standardised
+import backend.attribution.models
+from backend.attribution import nearest_sources as landing
+from backend.attribution.audit_log import START, Chain, broken_step, digest
+from backend.attribution.decision import find
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
+from backend.attribution.report_html import write_html
+from backend.attribution.scoring import BATCHES, Attributor, Progress, cells_of_traces
+from backend.attribution.token_evidence import token_evidence
+from backend.attribution.token_splits import split_log_odds
+from backend.attribution.verify import alterations, differences, read_report
+from backend.attribution.windows import compare, standardised
+from backend.enrolment.catalogue import Ecosystems, find_enrolment
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
+from backend.enrolment.fit import Sample, enrolment_of_traces, sample_enrolment
+from backend.enrolment.statistics import attached
 from backend.errors import AtlasError
-from backend.probe import LinearProbe
+from backend.inference.domain_shift import fit_domain
+from backend.inference.sequential_stop import StopRule
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.spectral import dct_weights
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._enrolments import Sample, enrolment_of_traces, sample_enrolment
 from tests.damaged_enrolments import refuses_damage
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
@@ -406,8 +408,8 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
-    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
     return tmp_path
 
 

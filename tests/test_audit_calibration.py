@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize_scalar
 
-from backend.audit.calibration import (
+from backend.evidence import accumulate
+from backend.inference.calibration import (
     Calibration,
     Groups,
     bias_budget,
@@ -17,7 +18,7 @@ from backend.audit.calibration import (
     held_out_groups,
     normalised,
 )
-from backend.audit.likelihood import (
+from backend.inference.evidence_bounds import (
     cllr,
     cllr_claim,
     cllr_multiclass,
@@ -25,8 +26,7 @@ from backend.audit.likelihood import (
     log_likelihood_ratios,
     weighed_log_ratio,
 )
-from backend.audit.validation import calibration_error_floor, calibration_frame, cross_calibrated
-from backend.evidence import accumulate
+from backend.inference.validation import calibration_error_floor, calibration_frame, cross_calibrated
 from backend.metrics import negative_log_likelihood
 
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from atlas.pages.attribute import verdict as page
-from backend.audit.attributor import Scored
-from backend.audit.calibration import Calibration
-from backend.audit.case import find
-from backend.audit.companions import attached, companions_of
-from backend.audit.domains import fit_domain
-from backend.audit.enrolment import Enrolment
-from backend.audit.prompts import Traffic
-from backend.audit.sequential import StopRule
+from backend.attribution.decision import find
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.scoring import Scored
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.statistics import attached
+from backend.inference.calibration import Calibration
+from backend.inference.domain_shift import fit_domain
+from backend.inference.prompt_novelty import Traffic
+from backend.inference.sequential_stop import StopRule
 
 SOURCES, FAMILIES = tuple("abcdefgh"), tuple("xxyyyyyy")
 CALIBRATION = Calibration(np.array([1, 5, 10]), np.ones(3), np.zeros((3, 8)), np.array([400, 80, 40]))

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import backend.audit.loaded
-from backend.audit.ecosystems import Ecosystem, Ecosystems, find_enrolment, named, offer
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import save_enrolment
+import backend.attribution.models
+from backend.enrolment.catalogue import Ecosystem, Ecosystems, find_enrolment, named, offer
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from jobs.__main__ import main
-from jobs._enrolments import enrolment_of_traces
 from tests.test_audit_attributor import labelled, trace_file
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
@@ -39,8 +39,8 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
-    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
     return tmp_path
 
 

@@ -9,24 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.fitted import shortened
-from backend.audit.held_out import answered, cases, grouping
-from backend.audit.held_out_files import load_answers
-from backend.audit.matched import accuracy_of_one
-from backend.audit.windows import standardised
-from backend.baselines.texts import cut_responses
+from backend.attribution.windows import standardised
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import slice_of
+from backend.corpus.stored import write_release_sources
+from backend.enrolment import heads as _heads
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of
+from backend.enrolment.held_out_answers import answered, cases, grouping
+from backend.enrolment.held_out_files import load_answers
+from backend.enrolment.statistics import shortened
+from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
-from backend.protocol import fold_of_prompts
-from backend.readouts.stack import cells_of
-from backend.release import Release
-from backend.store.audit_queries import validation
-from backend.store.database import open_work
-from backend.store.queries import metric_curve
-from jobs import _common, _heads
-from jobs.__main__ import main
-from jobs._enrolments import enrolment_of
-from jobs._stages import (
+from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.stages import (
     Asked,
     attribution,
     audit,
@@ -36,7 +32,13 @@ from jobs._stages import (
     readout_members,
     readouts,
 )
-from jobs._stages.kept import kept_folder
+from backend.methods.stack import cells_of
+from backend.protocol import fold_of_prompts
+from backend.proxies.truncation import cut_responses
+from backend.store.audit_queries import validation
+from backend.store.database import open_work
+from backend.store.queries import metric_curve
+from jobs.__main__ import main
 from tests.fake_release import fake_release
 from tests.test_readouts_stage import tokenizer
 from tests.test_stress import write_store
@@ -49,7 +51,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     write_store(release, "agent500", {"full": 2.0, "t128": 1.9, "t64": 1.6, "t32": 1.2})
     write_store(release, "math100", {"full": 1.5})
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
         with pytest.raises(AtlasError, match="jobs evaluate --proxy invented --view ur --roster 165-way"):
             enrolment_of(release, "invented", "ur", "165-way", method="reader-paper")
         attribution.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
@@ -61,7 +63,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
         enrolment_of(world, "invented", "ur", "165-way", method="reader-paper"), tmp_path / "made.npz"
     )
     made = load_enrolment(tmp_path / "made.npz")
-    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    rows = slice_of(world, "agent500", "invented", "ur", "165-way")
     assert list(made.sources) == rows.sources
     assert list(made.families) == rows.families
     assert made.facts["data_hash"] == world.manifest_hash
@@ -130,7 +132,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     made = load_enrolment(tmp_path / "made.npz")
     assert (made.reader, made.landing in (1, 2), made.heads[0].layers) == ("lda-live/invented/ur", True, (1, 2))
     assert (made.name, made.place_reader) == ("165-way-invented-ur", "reader-paper/invented/ur")
-    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    rows = slice_of(world, "agent500", "invented", "ur", "165-way")
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     with np.load(next((tmp_path / "cache").rglob("tokens.clean.npz"))) as held:
         tokens = held["tokens"]
@@ -172,7 +174,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
     assert (made.name, made.reader) == (f"165-way-{method}-invented-ur", f"{method}/invented/ur")
     assert (made.place_reader, made.landing) == ("reader-paper/invented/ur", made.place)
     assert made.block == {"reader-dc": "dc", "reader-ac": "ac"}.get(method, "dc-ac")
-    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    rows = slice_of(world, "agent500", "invented", "ur", "165-way")
     folder = kept_folder(method, "invented", "ur", "165-way", 25)
     kept = np.load(folder / "log_posteriors.npy")
     for head in made.heads:
@@ -198,7 +200,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     with pytest.raises(AtlasError, match=command):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, world)
+        write_release_sources(connection, world)
         baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         audit.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         parts = set(validation(connection, "ngram-word", "165-way")["part"])
@@ -208,7 +210,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     assert (made.name, made.reader, made.block) == ("165-way-ngram-word-invented-ur", "ngram-word", "text")
     assert (made.layers, made.hidden_size) == ([made.landing], 3)
     assert accuracy_of_one(made) is not None
-    rows = _common.slice_of(world, "agent500", "invented", "ur", "165-way")
+    rows = slice_of(world, "agent500", "invented", "ur", "165-way")
     folder = kept_folder("ngram-word", None, None, "165-way", 25)
     kept, traces = np.load(folder / "log_posteriors.npy"), world.records("agent500").traces
     counts = made.counts([trace.response for trace in traces[: len(kept)]])
@@ -219,7 +221,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     with pytest.raises(AtlasError, match=f"n-grams of fold 3 are missing .* {command}"):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, world)
+        write_release_sources(connection, world)
         baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
     assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256
 

@@ -9,21 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit.attributor import Scored
-from backend.audit.calibration import Calibration
-from backend.audit.companions import attached, companions_of
-from backend.audit.enrolment import Enrolment
-from backend.audit.matched import (
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.scoring import Scored
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.statistics import attached
+from backend.enrolment.validation_lookup import (
     condition_of,
     conditions_of,
     expected_power,
     matched_validation,
-    validation_arrays,
     validation_of,
     whole_tokens,
 )
-from backend.audit.sequential import StopRule, stop_arrays
 from backend.errors import AtlasError
+from backend.inference.calibration import Calibration
+from backend.inference.sequential_stop import StopRule, stop_arrays
+from backend.inference.validation import validation_arrays
 
 CUTS = ("clean", "t128", "t64", "t32")
 ROWS = pd.DataFrame(

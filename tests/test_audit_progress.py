@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from atlas.api.openapi import document
-from backend.audit.progress import POINTS, Job, Point, Running
-from backend.audit.scores import log10_against_others
-from backend.audit.settings import Settings
+from backend.attribution.settings import Settings
+from backend.inference.likelihood_ratios import log10_against_others
+from backend.service.job import POINTS, Job, Point, Running
 
 SOURCES = ("a", "b", "c")
 EVEN = np.log(np.full(3, 1 / 3))

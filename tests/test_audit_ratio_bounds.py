@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from backend.audit.calibration import Calibration, fit_calibration, held_out_groups, normalised
-from backend.audit.likelihood import (
+from backend.inference.calibration import Calibration, fit_calibration, held_out_groups, normalised
+from backend.inference.evidence_bounds import (
     LN10,
     claim_trials,
     cllr,
@@ -22,7 +22,7 @@ from backend.audit.likelihood import (
     log_likelihood_ratios,
     pool_adjacent_violators,
 )
-from backend.audit.validation import CURVES, calibration_frame, fold_calibrations, ratio_curves
+from backend.inference.validation import CURVES, calibration_frame, fold_calibrations, ratio_curves
 
 FAMILY = np.array([0, 0, 1, 1, 2, 3])
 RATIOS = st.one_of(

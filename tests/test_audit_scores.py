@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.attributor import Scored
-from backend.audit.calibration import Calibration
-from backend.audit.case import Companions, find, stated_prior
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.outcome import results_of
-from backend.audit.prompts import UNCHECKED, Traffic
-from backend.audit.scores import (
+from backend.attribution.decision import Companions, find, stated_prior
+from backend.attribution.report_results import results_of
+from backend.attribution.scoring import Scored
+from backend.enrolment.enrolment import Enrolment
+from backend.errors import AtlasError
+from backend.evidence import accumulate
+from backend.inference.calibration import Calibration
+from backend.inference.likelihood_ratios import (
     family_answer,
     leave_one_out,
     log10_against_others,
@@ -28,10 +29,10 @@ from backend.audit.scores import (
     printed_budgets,
     running_scores,
 )
-from backend.audit.verdict import Rule
-from backend.errors import AtlasError
-from backend.evidence import accumulate
-from backend.probe import LinearProbe
+from backend.inference.prompt_novelty import UNCHECKED, Traffic
+from backend.inference.verdict import Rule
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 
 PRIOR = np.log(np.array([0.5, 0.2, 0.2, 0.1]))
 
@@ -127,7 +128,7 @@ def test_orders_by_a_plain_loop() -> None:
 
 
 def test_many_traces_take_fewer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.audit.scores.WORK", 400_000)
+    monkeypatch.setattr("backend.inference.likelihood_ratios.WORK", 400_000)
     spread = order_spread(np.zeros((2_000, 4), np.float32), PRIOR, 0, PRIOR, orders=200)
     assert spread.orders == 50
     assert len(spread.budgets) <= 60

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from backend.audit.calibration import Calibration, normalised
-from backend.audit.likelihood import log_likelihood_ratios
-from backend.audit.sequential import (
+from backend.evidence import accumulate
+from backend.inference.calibration import Calibration, normalised
+from backend.inference.evidence_bounds import log_likelihood_ratios
+from backend.inference.sequential_stop import (
     CLAIM_THRESHOLDS,
     THRESHOLDS,
     Sessions,
@@ -22,8 +23,7 @@ from backend.audit.sequential import (
     stop_arrays,
     upper_bound,
 )
-from backend.audit.validation import fold_sessions, pooled, stop_frame
-from backend.evidence import accumulate
+from backend.inference.validation import fold_sessions, pooled, stop_frame
 
 
 def repeated(sources: int, traces: int, copies: int, seed: int) -> np.ndarray:

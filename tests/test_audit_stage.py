@@ -6,20 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit.calibration import fit_calibration, held_out_groups, normalised
-from backend.audit.fitted import WITH_BIAS, fit_attachments
-from backend.audit.sequential import StopRule, fit_stop_rule, nearest_sources, running_ratios
-from backend.audit.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
+from backend.corpus.release import Release
+from backend.corpus.stored import write_release_sources
+from backend.enrolment.statistics import fit_attachments
 from backend.errors import AtlasError
-from backend.readouts.estimators import ShrinkageDiscriminant
-from backend.release import Release
+from backend.evaluations.artifacts import keep, kept_folder
+from backend.evaluations.refits import Rediscriminated
+from backend.evaluations.stages import Asked, audit
+from backend.inference.calibration import WITH_BIAS, fit_calibration, held_out_groups, normalised
+from backend.inference.sequential_stop import StopRule, fit_stop_rule, nearest_sources, running_ratios
+from backend.inference.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
+from backend.methods.estimators import ShrinkageDiscriminant
 from backend.store.audit_queries import validated, validation
 from backend.store.database import open_work
 from backend.store.writers import write_reader
-from jobs import _common
-from jobs._stages import Asked, audit
-from jobs._stages.kept import keep, kept_folder
-from jobs._stages.refits import Rediscriminated
 from tests.fake_release import fake_release
 
 PROMPTS, SOURCES = 30, 12
@@ -40,7 +40,7 @@ def prepared(tmp_path, monkeypatch):
     keep(folder / "log_posteriors.npy", invented(0))
     keep(folder / "log_posteriors.t32.npy", invented(1))
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
         write_reader(connection, method="reader-paper", name="invented", proxy="invented", view="ur")
         yield connection, release, folder
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.audit.calibration import normalised
-from backend.audit.open_set import LeftOut, unknown_frame, unknown_p_values
-from backend.audit.unknown import (
+from backend.inference.calibration import normalised
+from backend.inference.open_set import LeftOut, unknown_frame, unknown_p_values
+from backend.inference.unknown_source import (
     UnknownReference,
     auroc,
     choose_ridge,

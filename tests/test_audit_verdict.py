@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from backend.audit.calibration import Calibration, normalised
-from backend.audit.verdict import (
+from backend.inference.calibration import Calibration, normalised
+from backend.inference.verdict import (
     OTHER_TRAFFIC,
     SHORT,
     UNCALIBRATED,

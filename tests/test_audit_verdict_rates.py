@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.audit.calibration import normalised
-from backend.audit.fitted import WITH_BIAS
-from backend.audit.validation import calibration_frame
-from backend.audit.verdict_rates import METRICS, verdict_rates
+from backend.inference.calibration import WITH_BIAS, normalised
+from backend.inference.validation import calibration_frame
+from backend.inference.verdict_rates import METRICS, verdict_rates
 
 FAMILY = np.array([0, 0, 1, 2])
 NEAREST = np.array([1, 0, 0, 0])

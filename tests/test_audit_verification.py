@@ -18,28 +18,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import backend.audit.inquiry
-from backend.audit import differences
-from backend.audit.attributor import Scored
-from backend.audit.calibration import Calibration
-from backend.audit.chain import Chain, digest
-from backend.audit.companions import attached
-from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.inquiry import Inquiry, audit
-from backend.audit.intake import COMMAND_LINE, Columns, Limits, inspect
-from backend.audit.matched import validation_arrays
-from backend.audit.prompts import Traffic
-from backend.audit.report import encoded, log_posteriors_of, write_csv, write_json
-from backend.audit.second_run import fitting, selection_for, settings_of
-from backend.audit.selection import Selection
-from backend.audit.sequential import StopRule
-from backend.audit.settings import Settings
-from backend.audit.splits import Split
-from backend.audit.steps import steps_of
-from backend.audit.tokens import TokenEvidence
-from backend.audit.verification import Comparison, alterations, compared, read_report
+import backend.attribution.run
+from backend.attribution import differences
+from backend.attribution.audit_log import Chain, digest
+from backend.attribution.audit_log_check import steps_of
+from backend.attribution.recompute import fitting, selection_for, settings_of
+from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
+from backend.attribution.run import Inquiry, audit
+from backend.attribution.scoring import Scored
+from backend.attribution.selection import Selection
+from backend.attribution.settings import Settings
+from backend.attribution.token_evidence import TokenEvidence
+from backend.attribution.token_splits import Split
+from backend.attribution.verify import Comparison, alterations, compared, read_report
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.statistics import attached
 from backend.errors import AtlasError
-from backend.probe import LinearProbe
+from backend.inference.calibration import Calibration
+from backend.inference.prompt_novelty import Traffic
+from backend.inference.sequential_stop import StopRule
+from backend.inference.validation import validation_arrays
+from backend.intake import COMMAND_LINE, Columns, Limits, inspect
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 from backend.traces import Trace
 
 Report = dict[str, Any]
@@ -127,7 +128,7 @@ def _token_evidence() -> Any:
         return TokenEvidence(*names, trace.response, (0, half), (half, end), split, 0.75, 0.75, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend.audit.inquiry, "token_evidence", evidence)
+        patch.setattr(backend.attribution.run, "token_evidence", evidence)
         yield
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jobs._bars
+import backend.progress
 from backend.extraction import Shard, characters_of, extract, grid_shards, list_shards
 from backend.fingerprints import FingerprintStore, StoreKey
+from backend.progress import ReadingBar, TimeLeft, stage_bar
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
 from backend.traces import Trace, View
-from jobs._bars import ReadingBar, TimeLeft, stage_bar
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 LENGTHS = (1, 60, 4, 2, 30, 90, 1, 15, 45, 8)
@@ -145,7 +145,7 @@ def test_the_bar_counts_records_and_shows_the_time_of_the_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(jobs._bars, "TimeLeft", lambda work: TimeLeft(work, clock))
+    monkeypatch.setattr(backend.progress, "TimeLeft", lambda work: TimeLeft(work, clock))
     with ReadingBar(100, 1000.0, "traces") as bar:
         assert "<?," in str(bar)
         clock.now += 60.0

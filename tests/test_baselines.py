@@ -11,13 +11,13 @@ import pytest
 import torch
 import transformers
 
-from backend.baselines.random import random_guess
+from backend.evaluations.artifacts import kept_folder
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.baselines import CLEAN, assemble, score_fold
+from backend.evaluations.stages import baseline_methods, baselines
+from backend.methods.random import random_guess
 from backend.protocol import FOLDS, fold_of_prompts
 from jobs.__main__ import main
-from jobs._stages import baseline_methods, baselines
-from jobs._stages.kept import kept_folder
 from tests.fake_release import fake_release
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.readouts.bank import make_bank
-from backend.readouts.coded_grams import BITS, KIND, LENGTHS, coded, counts_of
-from backend.readouts.discriminant import fit_discriminant
-from backend.readouts.grams import count_grams, gram_spans
-from backend.readouts.moments import moments_of
-from backend.readouts.softmax import SoftmaxSettings, fit_grams
-from backend.readouts.stack import CELLS, Stack
-from backend.readouts.worded import WordedBank
+from backend.methods.discriminant import fit_discriminant
+from backend.methods.discriminant_bank import make_bank
+from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.moments import moments_of
+from backend.methods.ngram_counts import count_grams, gram_spans
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.quantised_ngrams import BITS, KIND, LENGTHS, coded, counts_of
+from backend.methods.stack import CELLS, Stack
 
 WORDS = ("alpha", "beta", "gamma", "delta", "…", "\n\n", "\U0001f600", "née", "it's")
 

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import backend.collection as collection
-from backend.collection import (
+import backend.corpus.collection as collection
+from backend.corpus.collection import (
     SAMPLES,
     Collected,
     Hearer,
@@ -34,9 +34,7 @@ from backend.collection import (
     read_prompts,
     sample_records,
 )
-from backend.errors import AtlasError
-from backend.proxies.registry import describe, locate
-from backend.sources import (
+from backend.corpus.endpoints import (
     Manners,
     Pace,
     Sampling,
@@ -47,6 +45,8 @@ from backend.sources import (
     read_sources,
     retry_after,
 )
+from backend.errors import AtlasError
+from backend.proxies.registry import describe, locate
 from jobs.__main__ import main
 
 KEY = "sk-test-0123456789"

@@ -25,8 +25,8 @@ from atlas.pages import (
     compare_readouts,
 )
 from atlas.state import View
+from backend.reference.results_readouts import GOALS
 from backend.store import queries
-from jobs._results.readouts import GOALS
 from tests.invented_atlas import publish_invented
 from tests.invented_comparisons import MEMBERS, publish_compared
 

@@ -8,7 +8,7 @@ import pytest
 from backend.evaluations.attribution import out_of_fold
 from backend.evaluations.components import BLOCKS, block_columns, components
 from backend.evaluations.matched import fixed, matched_evidence
-from backend.probe import fit_probe
+from backend.methods.probe import fit_probe
 from backend.protocol import fold_of_prompts
 
 SOURCES, PROMPTS, D = 5, 40, 6

@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from backend.evaluations.compression import UNSCALED, centroid_axes, collapsed, compressions, principal_axes
 from backend.evaluations.matched import matched_evidence, matched_probe
-from backend.probe import ProbeSettings, descend, fit_probe
+from backend.methods.probe import ProbeSettings, descend, fit_probe
 
 
 @pytest.fixture(scope="module")

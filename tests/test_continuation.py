@@ -16,7 +16,7 @@ from backend.store.builds import recorded
 from backend.store.continuation import begin_work, taken_out
 from backend.store.database import POINTER, WORK_FILE, Generation, open_work, publish, read_pointer
 from backend.store.writers import replace_rows, write_reader, write_sources
-from jobs import _common
+from jobs import options
 from jobs.__main__ import main
 
 
@@ -54,7 +54,7 @@ def asked(work: Path | None = None, **more: int | None) -> argparse.Namespace:
 
 
 def test_the_work_database_begins_with_what_is_served(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with contextlib.closing(_common.work_of(asked())) as connection:
+    with contextlib.closing(options.work_of(asked())) as connection:
         assert measured(connection) == [("shipped/r", "2-way")]
     name = read_pointer(place / "data")[0]
     assert f"begins with what is served, generation {name}" in capsys.readouterr().out
@@ -63,18 +63,18 @@ def test_the_work_database_begins_with_what_is_served(place: Path, capsys: pytes
     assert main(["publish", "--prune"]) == 0
     with contextlib.closing(Generation.open(place / "data").cursor()) as cursor:
         assert measured(cursor) == [("mine/r", "acme"), ("shipped/r", "2-way")]
-    with contextlib.closing(_common.work_of(asked())) as connection:
+    with contextlib.closing(options.work_of(asked())) as connection:
         assert len(measured(connection)) == 2
     assert "begins with" not in capsys.readouterr().out, "it begins once"
 
 
 def test_a_named_database_a_look_and_an_empty_data_folder_begin_with_nothing(place: Path) -> None:
     for arguments in (asked(place / "own.duckdb"), asked(limit=20)):
-        with contextlib.closing(_common.work_of(arguments)) as connection:
+        with contextlib.closing(options.work_of(arguments)) as connection:
             assert measured(connection) == []
-    assert _common.work_path(asked(limit=20)).parent == place / "cache" / "look"
-    assert _common.data_of(asked(limit=20)) == place / "cache" / "look" / "data"
-    assert _common.data_of(asked(limit=None)) == place / "data"
+    assert options.work_path(asked(limit=20)).parent == place / "cache" / "look"
+    assert options.data_of(asked(limit=20)) == place / "cache" / "look" / "data"
+    assert options.data_of(asked(limit=None)) == place / "data"
     assert not (place / "cache" / WORK_FILE).exists()
     assert begin_work(place / "new.duckdb", place / "nothing") is None
     assert not (place / "new.duckdb").exists()

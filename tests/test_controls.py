@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from backend.errors import AtlasError
+from backend.evaluations.stages.controls import GROUPS, NAMES, STEPS, wanted_groups
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.store.queries import selected_layers
 from jobs.__main__ import main
-from jobs._stages.controls import GROUPS, NAMES, STEPS, wanted_groups
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny
 

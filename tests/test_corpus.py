@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.attributor import Attributor
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.matched import validation_of
-from backend.audit.tokens import token_evidence
-from backend.corpus.choice import AUTO, STEPS, choose, fit_chosen, inner_scores, passes_of
-from backend.corpus.data import Corpus, read_corpus
-from backend.corpus.heads import AS_ROSTERS, METHODS, Fits, fit_heads, heads_of
+from backend.attribution.scoring import Attributor
+from backend.attribution.token_evidence import token_evidence
+from backend.enrolment.choice import AUTO, STEPS, choose, fit_chosen, inner_scores, passes_of
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of_traces, reading_of
+from backend.enrolment.head_fits import AS_ROSTERS, METHODS, Fits, fit_heads, heads_of
+from backend.enrolment.validation_lookup import validation_of
+from backend.evaluations.corpus import Corpus, read_corpus
 from backend.evaluations.readout_members import scores_shape
+from backend.methods.ensemble import Ensemble
+from backend.methods.quantised_ngrams import counts_of
 from backend.protocol import FOLDS, balance_rows
 from backend.proxies.reader import Reader
-from backend.readouts.coded_grams import counts_of
-from backend.readouts.ensemble import Ensemble
 from backend.traces import Trace
-from jobs._enrolments import enrolment_of_traces, reading_of
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 

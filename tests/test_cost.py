@@ -15,22 +15,25 @@ import pytest
 import torch
 import transformers
 
+from backend.corpus.release import Release
+from backend.corpus.stored import write_release_sources
+from backend.costs import fits as cost_fits
+from backend.costs import paths as audit_paths
+from backend.costs import stage as cost
+from backend.costs.paths import AuditPath, measure
 from backend.errors import AtlasError
 from backend.evaluations import cost as cost_module
+from backend.evaluations.artifacts import keep, kept_folder
 from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
 from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
-from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.network import NetworkSettings
-from backend.release import Release
+from backend.evaluations.stages import Asked, attribution
+from backend.evaluations.stages.readers import KeptReader
+from backend.evaluations.stages.readout_members import Plan, fit_seconds, member_folder
+from backend.methods.network import NetworkSettings
+from backend.methods.ngram_kinds import GRAMS
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import Trace
-from jobs import _common
-from jobs._stages import Asked, attribution, audit_paths, cost, cost_fits
-from jobs._stages.audit_paths import AuditPath, measure
-from jobs._stages.kept import keep, kept_folder
-from jobs._stages.readers import KeptReader
-from jobs._stages.readout_members import Plan, fit_seconds, member_folder
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
 from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder, tiny_tokenizer
@@ -219,7 +222,7 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
     write_store(release, "agent500", {"full": 2.0})
     asked = Asked("invented", ["ur"], ["165-way"])
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
         attribution.run(connection, release, asked)
         folder = kept_folder("ngram-word", None, None, "165-way", 25)
         keep(folder / "log_posteriors.npy", np.zeros((150, 6), dtype=np.float32))

@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers
 
+from backend.corpus.release import read_jsonl_gz
 from backend.errors import AtlasError
 from backend.proxies.decoder import LlamaDecoder
 from backend.proxies.gemma import GemmaDecoder
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import describe, installed, load_model, load_reader
-from backend.release import read_jsonl_gz
 from backend.spectral import dct_weights
 from backend.traces import Trace
 from tests.tiny_models import tiny_config, tiny_decoder

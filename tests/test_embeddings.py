@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from backend.baselines.embeddings import EmbeddingCache, EmbeddingKey, Recipe, SentenceEncoder, pool, recipe_of
-from backend.baselines.texts import cut_responses, whole_text
 from backend.errors import AtlasError
+from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, Recipe, SentenceEncoder, pool, recipe_of
 from backend.proxies.encoding import encode
 from backend.proxies.registry import describe, locate
+from backend.proxies.truncation import cut_responses, whole_text
 from backend.traces import Trace, view_text
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 

@@ -16,16 +16,17 @@ import pytest
 
 import jobs.enroll
 import jobs.publish
-from backend.audit.attributor import Attributor
-from backend.audit.case import find
-from backend.audit.companions import companions_of
-from backend.audit.enrolment_files import load_enrolment
-from backend.audit.intake.model import Received, trace_hash
-from backend.audit.labelled import Labelled, labelled
-from backend.audit.matched import matched_validation, validation_of
-from backend.collection import SAMPLES
+from backend.attribution.decision import find
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.scoring import Attributor
+from backend.corpus.collection import SAMPLES
+from backend.corpus.labelled import Labelled, labelled
+from backend.enrolment.files import load_enrolment
+from backend.enrolment.own_traces import slug
+from backend.enrolment.validation_lookup import matched_validation, validation_of
 from backend.errors import AtlasError
-from backend.probe import fit_probe
+from backend.intake.traces import Received, trace_hash
+from backend.methods.probe import fit_probe
 from backend.protocol import balance_rows, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
@@ -34,7 +35,6 @@ from backend.store.audit_queries import validation
 from backend.store.database import Generation, open_work, publish
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._labelled import slug
 from tests.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 

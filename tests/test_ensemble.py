@@ -9,26 +9,27 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.audit.attributor import Attributor
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.forms import FORMS, STORED
-from backend.audit.tokens import token_evidence
-from backend.baselines.embedded import PAIR, beginning, embed, reads_of
-from backend.baselines.llmmap import LLMmapSettings, fit_llmmap
+from backend.attribution.scoring import Attributor
+from backend.attribution.token_evidence import token_evidence
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.probe import LinearProbe, fit_probe
+from backend.methods.discriminant import LinearReadout
+from backend.methods.embedded import PAIR, beginning, embed, reads_of
+from backend.methods.ensemble import Ensemble, Member
+from backend.methods.estimators import ShrinkageDiscriminant
+from backend.methods.head import Head
+from backend.methods.llmmap import LLMmapSettings, fit_llmmap
+from backend.methods.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.probe import LinearProbe, fit_probe
+from backend.methods.representations import FORMS, STORED
+from backend.methods.stack import CELLS
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
-from backend.readouts.discriminant import LinearReadout
-from backend.readouts.ensemble import Ensemble, Member
-from backend.readouts.estimators import ShrinkageDiscriminant
-from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
-from backend.readouts.softmax import SoftmaxSettings, fit_grams
-from backend.readouts.stack import CELLS
 from backend.traces import Trace
-from jobs._enrolments import enrolment_of_traces
 from tests.damaged_enrolments import refuses_damage
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer

@@ -18,6 +18,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import release_records
 from backend.errors import AtlasError
 from backend.extraction import (
     Extraction,
@@ -30,12 +32,10 @@ from backend.extraction import (
 )
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.registry import describe, installed
-from backend.release import Release
+from backend.proxies.registry import blocks_of, describe, installed
 from backend.traces import Trace
-from jobs import _common
 from jobs.__main__ import main
-from jobs.extract import blocks_of, lengths_of, ranges
+from jobs.extract import lengths_of, ranges
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny, tiny_decoder, tiny_tokenizer
 
@@ -265,7 +265,7 @@ def test_job_refuses_fingerprints_of_something_else_also_when_all_are_there(job,
         assert "something else (records differ)" in capsys.readouterr().err
         store = FingerprintStore(StoreKey(benchmark, "tiny", "ur"))
         with pytest.raises(AtlasError, match=rf"other records than those of {benchmark} in {other}"):
-            store.check_records(_common.release_records(Release(other), benchmark), other)
+            store.check_records(release_records(Release(other), benchmark), other)
     assert job("--roster", "50-way", "--layers", "1") == 0
     assert "everything is on disk already" in capsys.readouterr().out
 

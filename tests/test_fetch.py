@@ -23,10 +23,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-import backend.retrieval as retrieval
+import backend.corpus.download as retrieval
+from backend.corpus.download import MANIFEST, Listener, fetch
+from backend.corpus.release import Release
 from backend.errors import AtlasError
-from backend.release import Release
-from backend.retrieval import MANIFEST, Listener, fetch
 from jobs.__main__ import main
 from tests.fake_release import fake_release, rewrite_manifest
 
@@ -146,7 +146,7 @@ def test_an_interrupted_copy_is_no_release_and_is_continued(
 def test_kill_leaves_no_half_file_in_place(fake: Path, target: Path) -> None:
     """kill -9 in the middle of writing: what stands under its own name is whole, and the next fetch finishes."""
     code = (
-        "import sys, time, backend.retrieval as r\n"
+        "import sys, time, backend.corpus.download as r\n"
         "from pathlib import Path\n"
         "inner = r.check_file\n"
         "def slow(path, *rest):\n"

@@ -17,19 +17,20 @@ from atlas.pages.attribute import frames, heat, question, result, validated, ver
 from atlas.pages.attribute.result import grouped
 from atlas.state import View
 from atlas.theme import TOKENS, family_marks
-from backend.audit.attributor import Scored
-from backend.audit.case import Companions, find, stated_prior
-from backend.audit.chain import Chain
-from backend.audit.drift import drift_test
-from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.intake.model import Columns, Layout, Problem, trace_hash
-from backend.audit.matched import sentence
-from backend.audit.prompts import UNCHECKED, Traffic
-from backend.audit.report import Question, Seen, build_report, session_of
-from backend.audit.windows import compare, side_by_side, standardised, thinned
+from backend.attribution.audit_log import Chain
+from backend.attribution.decision import Companions, find, stated_prior
+from backend.attribution.report import Question, Seen, build_report, session_of
+from backend.attribution.scoring import Scored
+from backend.attribution.windows import compare, side_by_side, standardised, thinned
+from backend.enrolment.catalogue import Ecosystem
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.validation_lookup import sentence
 from backend.errors import AtlasError
-from backend.probe import LinearProbe
+from backend.inference.drift import drift_test
+from backend.inference.prompt_novelty import UNCHECKED, Traffic
+from backend.intake.traces import Columns, Layout, Problem, trace_hash
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 
 SOURCES = ("a-one", "<b>two</b>", "c=three", "d four")
 FAMILIES = ("A", "A", "C", "<i>D</i>")

@@ -14,10 +14,11 @@ from atlas.pages.attribute import TABLES
 from atlas.pages.attribute.result import redrawn
 from atlas.pages.attribute.validated import ratio_figures, validated
 from atlas.theme import THEMES, TOKENS, Theme
-from backend.audit.calibration import normalised
-from backend.audit.enrolment import Enrolment
-from backend.audit.matched import CLEAN, matched_validation, validation_arrays
-from backend.audit.validation import calibration_frame
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.validation_lookup import matched_validation
+from backend.inference.calibration import normalised
+from backend.inference.validation import calibration_frame, validation_arrays
+from backend.protocol import CLEAN
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.audit.files import opened
-from backend.audit.labelled import read_labelled
+from backend import output_files as _files
+from backend.corpus.labelled import read_labelled
 from backend.errors import AtlasError
-from jobs import _files
+from backend.intake.files import opened
 
 
 def pipe_of(folder: Path, content: bytes) -> Path:

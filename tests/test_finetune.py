@@ -12,7 +12,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from backend.baselines.finetune import (
+from backend.errors import AtlasError
+from backend.methods.fine_tuning import (
     CLASSIFIER,
     ENCODER,
     FinetuneSettings,
@@ -22,7 +23,6 @@ from backend.baselines.finetune import (
     load_classifier,
     rate_share,
 )
-from backend.errors import AtlasError
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 
 TEXTS = [f"{a} the {b}" for a in ("Certainly!", "def value():") for b in ("queue", "backup", "index", "sensor log")] * 2

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.corpus.release import Release
 from backend.geometry.candidates import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
+from backend.geometry.map_comparison import candidate_rules, published_ranks
 from backend.geometry.signatures import cosine_similarity
-from backend.release import Release
-from jobs._map.compare import candidate_rules, published_ranks
 
 NAMES = [f"s{i}" for i in range(14)]
 

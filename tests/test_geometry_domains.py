@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from backend.corpus.release import Release
 from backend.geometry.domains import (
     centre,
     cross_domain,
@@ -15,7 +16,6 @@ from backend.geometry.domains import (
     retrieval_summary,
 )
 from backend.geometry.signatures import cosine_similarity, signatures
-from backend.release import Release
 
 
 def two_domains(n: int = 20, offset: float = 3.0) -> tuple[np.ndarray, np.ndarray]:

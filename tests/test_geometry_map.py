@@ -13,21 +13,21 @@ import pytest
 from fake_release import fake_release
 from scipy.stats import spearmanr
 
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import release_records, slice_of
 from backend.fingerprints import StoreIdentity
+from backend.geometry import map_views as views
 from backend.geometry import projections
 from backend.geometry.domains import cross_domain
 from backend.geometry.signatures import signatures
 from backend.geometry.text import TextSpace
-from backend.release import Release
 from backend.statistics import holm
 from backend.store import queries
 from backend.store.builds import recorded
 from backend.store.database import check, open_work
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from backend.traces import View
-from jobs import _common
 from jobs.__main__ import main
-from jobs._map import views
 
 SOURCES, PROMPTS, D, LAYER = 24, 12, 4, 7
 TABLES = (
@@ -65,14 +65,14 @@ def fill(
 ) -> np.ndarray:
     """Put invented fingerprints of all sources into the store; relatives resemble each other."""
     release = Release(folder)
-    rows = _common.slice_of(release, benchmark, proxy, view, "165-way")  # type: ignore[arg-type]
+    rows = slice_of(release, benchmark, proxy, view, "165-way")  # type: ignore[arg-type]
     rng = np.random.default_rng(0)
     centres = {family: 4 * rng.normal(size=2 * D) for family in rows.families}
     own = np.stack([centres[family] for family in rows.families]) + rng.normal(size=(SOURCES, 2 * D))
     rng = np.random.default_rng(seed)
     array = np.repeat(own, rows.all_prompts, axis=0) + 0.5 * rng.normal(size=(SOURCES * rows.all_prompts, 2 * D))
     features = array.astype(np.float16)
-    hashed = _common.release_records(release, benchmark)
+    hashed = release_records(release, benchmark)
     identity = StoreIdentity(len(features), D, hashed, "weights", "invented", 1024, "offsets")
     with rows.store.writing(identity):
         for shard in rows.shards[: len(rows.shards) - leave_out]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from backend.corpus.release import Release
 from backend.geometry.neighborhoods import (
     directed_ranks,
     distance_spearman,
@@ -20,7 +21,6 @@ from backend.geometry.neighborhoods import (
 )
 from backend.geometry.signatures import cosine_similarity
 from backend.protocol import fold_of_prompts
-from backend.release import Release
 
 
 def geometry(seed: int = 0, n: int = 12, noise: float = 0.0) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.corpus.release import Release
 from backend.geometry.neighborhoods import neighbor_order
 from backend.geometry.purity import (
     PuritySettings,
@@ -21,7 +22,6 @@ from backend.geometry.purity import (
     random_expectation,
     source_purity,
 )
-from backend.release import Release
 from backend.statistics import holm
 from tests.twins import family_hits, permuted_family_hits
 

@@ -8,14 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.audit.enrolment import Enrolment, Head, prompt_table
-from backend.audit.held_out import OTHER_ENGINE, Answers, Grouping, answered, attributed, cases, drawn, grouping
-from backend.audit.held_out_files import answers_file, load_answers, save_answers
+from backend.corpus.release import Records
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.held_out_answers import (
+    OTHER_ENGINE,
+    Answers,
+    Grouping,
+    answered,
+    attributed,
+    cases,
+    drawn,
+    grouping,
+)
+from backend.enrolment.held_out_files import answers_file, load_answers, save_answers
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
-from backend.probe import LinearProbe
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 from backend.protocol import GROUPING_SEEDS, fold_of_prompts
-from backend.release import Records
 from backend.traces import Trace
 
 SOURCES, PROMPTS, K = ("a", "b", "c"), 25, 2

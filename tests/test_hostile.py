@@ -31,15 +31,15 @@ from atlas import answers, listener, logs, shell
 from atlas.api import access, admission, bodies, sites
 from atlas.application import create_application
 from atlas.pages.attribute import visitor
-from backend.audit import sessions, uploads
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import save_enrolment
-from backend.audit.service import Service
-from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, FullError, LostError, MissingError, ServerError, Turns, Uploads
+from backend.attribution.settings import Settings
 from backend.cells import plain_cell
-from backend.errors import AtlasError
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
+from backend.errors import AtlasError, ServerError
 from backend.proxies.reader import Reader
+from backend.service import sessions, uploads
+from backend.service.service import Service
+from backend.service.uploads import LIFETIME, BusyError, FullError, LostError, MissingError, Turns, Uploads
 from tests.invented_atlas import publish_invented
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
 

@@ -12,29 +12,29 @@ import numpy as np
 import pytest
 import torch
 
-from backend.audit.enrolment import BANK_PARTS, WORD_PARTS
-from backend.audit.uploads import Upload
-from backend.baselines.coded_ngrams import counted
-from backend.baselines.embeddings import CARDS, EmbeddingCache, EmbeddingKey, Recipe
-from backend.baselines.finetune import CLASSIFIER, ENCODER
-from backend.baselines.llmmap import LLMmapSettings
-from backend.baselines.ngram import CHARACTERS, WORDS
-from backend.collection import Collected
+from backend.corpus.collection import Collected
+from backend.enrolment.fit import _selected
 from backend.errors import AtlasError
+from backend.evaluations.stages.baseline_methods import method_of
+from backend.evaluations.stages.readout_members import Plan, Scorer
+from backend.evaluations.stages.readout_tuned import TUNED
+from backend.evaluations.stages.readout_words import SETTINGS as SERVED
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.probe import LinearProbe, ProbeSettings
+from backend.methods.discriminant import LinearReadout
+from backend.methods.discriminant_bank import DiscriminantBank
+from backend.methods.ensemble import model_arrays
+from backend.methods.fine_tuning import CLASSIFIER, ENCODER
+from backend.methods.head import BANK_PARTS, WORD_PARTS
+from backend.methods.llmmap import LLMmapSettings
+from backend.methods.network import NetworkSettings
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngram_storage import counted
+from backend.methods.ngrams import CHARACTERS, WORDS
+from backend.methods.probe import LinearProbe, ProbeSettings
+from backend.methods.quantised_ngrams import CodedGrams
+from backend.methods.sentence_encoder import CARDS, EmbeddingCache, EmbeddingKey, Recipe
 from backend.proxies.registry import proxy_hash
-from backend.readouts.bank import DiscriminantBank
-from backend.readouts.coded_grams import CodedGrams
-from backend.readouts.discriminant import LinearReadout
-from backend.readouts.ensemble import model_arrays
-from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.network import NetworkSettings
-from jobs._enrolments import _selected
-from jobs._stages.baseline_methods import method_of
-from jobs._stages.readout_members import Plan, Scorer
-from jobs._stages.readout_tuned import TUNED
-from jobs._stages.readout_words import SETTINGS as SERVED
+from backend.service.uploads import Upload
 
 IDENTITY = StoreIdentity(82500, 576, "bfb7", "b179", "fused-compiled-bfloat16-cpu", 1024, "offsets")
 STORE = (

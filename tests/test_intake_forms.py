@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.intake import Columns, Intake, Limits, Received, receive
-from backend.audit.intake.forms import FORMS, form_of
-from backend.audit.intake.model import whole
-from backend.audit.preview import preview
 from backend.errors import AtlasError
+from backend.intake import Columns, Intake, Limits, Received, receive
+from backend.intake.log_formats import FORMS, form_of
+from backend.intake.preview import preview
+from backend.intake.traces import whole
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORD = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)

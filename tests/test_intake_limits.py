@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.intake import COMMAND_LINE, Limits, Problem, inspect, receive, walk
-from backend.audit.intake.clock import Clock
-from backend.audit.intake.json_text import TooManyValuesError, parse_json
-from backend.audit.intake.lines import PIECE, filled_lines, table_lines
-from backend.audit.labelled import labelled, read_labelled
-from backend.audit.preview import preview
+from backend.corpus.labelled import labelled, read_labelled
 from backend.errors import AtlasError
+from backend.intake import COMMAND_LINE, Limits, Problem, inspect, receive, walk
+from backend.intake.deadline import Clock
+from backend.intake.json_text import TooManyValuesError, parse_json
+from backend.intake.lines import PIECE, filled_lines, table_lines
+from backend.intake.preview import preview
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 M = 1_000_000
@@ -107,7 +107,7 @@ def test_attacks_take_little_memory(tmp_path: Path) -> None:
     code = (
         "import io, resource, sys, pyarrow.parquet\n"
         "from pathlib import Path\n"
-        "from backend.audit.preview import preview\n"
+        "from backend.intake.preview import preview\n"
         "most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = most()\n"
         "for path in sys.argv[1:]:\n"

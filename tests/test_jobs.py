@@ -13,6 +13,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from backend.costs import stage as cost
+from backend.costs.paths import measure
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.store.database import WORK_FILE, Generation
@@ -20,8 +22,6 @@ from backend.store.queries import metric_curve, neighbors, projection, sources
 from jobs import all as everything
 from jobs import enroll
 from jobs.__main__ import main
-from jobs._stages import cost
-from jobs._stages.audit_paths import measure
 from tests.commands import check
 from tests.fake_release import fake_release
 

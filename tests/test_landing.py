@@ -14,7 +14,7 @@ from atlas.data import Questions
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, landing
 from atlas.state import View
-from backend.audit.landing import cosines_to, sentence
+from backend.attribution.nearest_sources import cosines_to, sentence
 
 HOSTILE = "<b>one</b>"
 SOURCES = (HOSTILE, "two", "three", "four", "five")

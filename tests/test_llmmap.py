@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from backend.baselines.llmmap import LLMmapHead, LLMmapSettings, fit_llmmap
+from backend.methods.llmmap import LLMmapHead, LLMmapSettings, fit_llmmap
 
 SMALL = LLMmapSettings(width=16, blocks=2, heads=2, epochs=30, batch=20, learning_rate=3e-3)
 

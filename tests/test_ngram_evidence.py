@@ -11,24 +11,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import backend.audit.loaded
-from backend.audit.attributor import Attributor
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.report import heat_map
-from backend.audit.splits import split_log_odds
-from backend.audit.tokens import token_evidence
-from backend.audit.verification import alterations, read_report
-from backend.audit.windows import standardised
-from backend.baselines.coded_ngrams import CodedNgrams, code_ngrams, counted, keep_ngrams, read_ngrams
-from backend.baselines.ngram import SETTINGS, NgramModel, count, fit_ngrams
-from backend.baselines.ngram_spans import character_odds, occurrences
+import backend.attribution.models
+from backend.attribution.report import heat_map
+from backend.attribution.scoring import Attributor
+from backend.attribution.token_evidence import token_evidence
+from backend.attribution.token_splits import split_log_odds
+from backend.attribution.verify import alterations, read_report
+from backend.attribution.windows import standardised
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import Sample, enrolment_of_traces
 from backend.errors import AtlasError
+from backend.methods.head import Head
+from backend.methods.ngram_spans import character_odds, occurrences
+from backend.methods.ngram_storage import CodedNgrams, code_ngrams, counted, keep_ngrams, read_ngrams
+from backend.methods.ngrams import SETTINGS, NgramModel, count, fit_ngrams
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs._enrolments import Sample, enrolment_of_traces
 from tests.damaged_enrolments import refuses_damage
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
@@ -266,8 +267,8 @@ def test_attribute_and_verify_by_n_grams(
 ) -> None:
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "texts.npz")
-    monkeypatch.setattr(backend.audit.loaded, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.audit.loaded, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
     traces, page = tmp_path / "t.jsonl", tmp_path / "out.html"
     lines = [json.dumps({"prompt": f"New {i}?", "response": STYLES["shout"].format(i=i)}) for i in range(12)]
     traces.write_text("\n".join(lines), "utf-8")
@@ -286,7 +287,7 @@ def test_attribute_and_verify_by_n_grams(
 @pytest.mark.slow
 def test_samples_are_told_apart_by_their_n_grams(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
     made, rest = sample
-    from backend.collection import sample_records
+    from backend.corpus.collection import sample_records
 
     records = sample_records()
     held = {row.trace for row in rest}

@@ -11,7 +11,7 @@ from sklearn.feature_selection import f_classif
 
 from backend.evaluations.matched import matched_evidence
 from backend.evaluations.pooling import fisher_weights, poolings
-from backend.probe import fit_probe
+from backend.methods.probe import fit_probe
 from backend.proxies.reader import Reader, Readout
 from backend.spectral import POSITIONS, position_weights, stride_positions, uniform_positions
 from backend.traces import Trace

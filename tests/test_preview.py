@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atlas.pages.attribute import intake as page
-from backend.audit.intake import Columns, Limits, receive
-from backend.audit.preview import ROWS, SHOWN, preview
-from backend.audit.service import Service
 from backend.errors import AtlasError
+from backend.intake import Columns, Limits, receive
+from backend.intake.preview import ROWS, SHOWN, preview
+from backend.service.service import Service
 from jobs.__main__ import main
 from tests.served_api import serve
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backend.probe import STD_FLOOR, ProbeSettings, fit_probe, standardiser
+from backend.methods.probe import STD_FLOOR, ProbeSettings, fit_probe, standardiser
 from tests.twins import probe_by_autograd
 
 

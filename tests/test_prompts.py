@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit import prompts as kinds
-from backend.audit.companions import attached
-from backend.audit.fitted import prompt_attachments
-from backend.audit.prompts import (
+from backend.corpus.collection import SAMPLES
+from backend.corpus.release import Release
+from backend.enrolment.statistics import attached, prompt_attachments
+from backend.inference import prompt_novelty as kinds
+from backend.inference.prompt_novelty import (
     FEWEST,
     LEVEL,
     PART,
@@ -25,8 +26,6 @@ from backend.audit.prompts import (
     fit_prompt_reference,
     reference_of,
 )
-from backend.collection import SAMPLES
-from backend.release import Release
 
 TOPICS = {
     "storage": "archive backup bucket cluster database index partition query replica shard snapshot table volume",

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.corpus.release import read_jsonl_gz
 from backend.proxies import reader as reader_module
 from backend.proxies.decoder import FusedDecoder
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import HALF_LIMIT, Reader, Readout, _batches, _common_prefix
 from backend.proxies.registry import describe, load_model
-from backend.release import read_jsonl_gz
 from backend.traces import Trace
 from tests.tiny_models import KINDS, tiny_decoder, tiny_encoder, tiny_tokenizer
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from backend.readouts.discriminant import fit_discriminant
-from backend.readouts.estimators import GramClassifier, NetworkClassifier, ShrinkageDiscriminant, StackClassifier
-from backend.readouts.grams import count_grams
-from backend.readouts.moments import merged, moments_of, within_scatter
-from backend.readouts.network import NetworkSettings
-from backend.readouts.softmax import SoftmaxSettings, fit_grams, weighed
-from backend.readouts.stack import cells_of, fit_stack, fit_weights
+from backend.methods.discriminant import fit_discriminant
+from backend.methods.estimators import GramClassifier, NetworkClassifier, ShrinkageDiscriminant, StackClassifier
+from backend.methods.moments import merged, moments_of, within_scatter
+from backend.methods.network import NetworkSettings
+from backend.methods.ngram_counts import count_grams
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams, weighed
+from backend.methods.stack import cells_of, fit_stack, fit_weights
 
 
 def clouds(seed: int = 0, n: int = 240, width: int = 7, classes: int = 4, far: float = 2.0):

@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import sqrtm
 
 from backend.evaluations.readout_alignment import aligned_load
+from backend.methods.alignment import fit_alignments
+from backend.methods.moments import Moments, moments_of
 from backend.protocol import FOLDS
-from backend.readouts.alignment import fit_alignments
-from backend.readouts.moments import Moments, moments_of
 
 
 def moments(rows: np.ndarray) -> Moments:

@@ -7,11 +7,11 @@ import pytest
 from scipy.special import log_softmax
 
 from backend.evaluations.readout_bank import bank_posteriors, serve_banks
+from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.discriminant_bank import make_bank
+from backend.methods.moments import moments_of
+from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
-from backend.readouts.bank import make_bank
-from backend.readouts.discriminant import LinearReadout, fit_discriminant
-from backend.readouts.moments import moments_of
-from backend.readouts.stack import CELLS, Stack
 
 CLASSES, PROMPTS, WIDTH = 6, 60, 40
 LABELS = np.repeat(np.arange(CLASSES), PROMPTS)

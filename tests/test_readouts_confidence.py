@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from backend.methods.confidence import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
-from backend.readouts.confidence import Confidence, fit_confidence
 
 
 def drawn(n: int, classes: int, scale: float, misread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -17,14 +17,14 @@ from backend.evaluations.readout_members import (
     scores_shape,
 )
 from backend.evaluations.readouts import MODELS, fuse, models_of, training_folds, transfer, validation
+from backend.evaluations.stages.readout_calibration import Calibrator
+from backend.methods.domain_adaptation import balanced, balancing_bias
+from backend.methods.family_experts import fit_experts
+from backend.methods.logistic import fit_regression
+from backend.methods.network import NetworkSettings, fit_network
+from backend.methods.ngram_counts import count_grams
+from backend.methods.ngram_softmax import SoftmaxSettings
 from backend.protocol import FOLDS
-from backend.readouts.domain import balanced, balancing_bias
-from backend.readouts.experts import fit_experts
-from backend.readouts.grams import count_grams
-from backend.readouts.network import NetworkSettings, fit_network
-from backend.readouts.regression import fit_regression
-from backend.readouts.softmax import SoftmaxSettings
-from jobs._stages.readout_calibration import Calibrator
 
 CLASSES, PROMPTS, WIDTH = 6, 40, 10
 LABELS = np.repeat(np.arange(CLASSES), PROMPTS)

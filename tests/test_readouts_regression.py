@@ -8,11 +8,11 @@ from scipy.optimize import check_grad
 from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-from backend.probe import fit_probe, standardiser
-from backend.readouts import regression
-from backend.readouts.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
-from backend.readouts.experts import fit_experts, within_families
-from backend.readouts.regression import fit_regression, minimum
+from backend.methods import logistic as regression
+from backend.methods.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
+from backend.methods.family_experts import fit_experts, within_families
+from backend.methods.logistic import fit_regression, minimum
+from backend.methods.probe import fit_probe, standardiser
 
 CLASSES, WIDTH = 6, 9
 FAMILIES = np.array([0, 0, 0, 1, 1, 2])

@@ -13,27 +13,29 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit.enrollable import LIVE, WORDED
-from backend.audit.enrolment import KINDS
-from backend.corpus.data import Corpus
-from backend.corpus.heads import fit_heads
+from backend.corpus.release import Release
+from backend.corpus.stored import describe_proxy, write_release_sources
+from backend.costs import fits as cost_fits
+from backend.costs import stage as cost
+from backend.enrolment.head_fits import fit_heads
 from backend.errors import AtlasError
+from backend.evaluations.artifacts import keep, kept_folder, kept_log_posteriors
+from backend.evaluations.corpus import Corpus
 from backend.evaluations.readout_members import LENGTHS
+from backend.evaluations.stages import Asked, attribution, baselines, readout_members, readouts, stress
+from backend.evaluations.stages.readout_live import evaluate_live, kept_banks, kept_worded, live_blocks
+from backend.evaluations.stages.readout_members import Plan, scorer_of
+from backend.evaluations.stages.readouts import plan_of, stacks_of
 from backend.fingerprints import cache_folder
+from backend.methods.head import KINDS
+from backend.methods.network import NetworkSettings, fit_network
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.registry import LIVE, WORDED
 from backend.protocol import FOLDS
-from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.network import NetworkSettings, fit_network
-from backend.release import Release
 from backend.statistics import holm
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
-from jobs import _common
-from jobs._stages import Asked, attribution, baselines, cost, cost_fits, readout_members, readouts, stress
-from jobs._stages.kept import keep, kept_folder, kept_log_posteriors
-from jobs._stages.readout_live import evaluate_live, kept_banks, kept_worded, live_blocks
-from jobs._stages.readout_members import Plan, scorer_of
-from jobs._stages.readouts import plan_of, stacks_of
 from tests.fake_release import fake_release
 from tests.test_stress import write_store
 
@@ -54,7 +56,7 @@ def world(tmp_path, monkeypatch):
     write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6})
     write_store(release, "math100", {"full": 0.8})
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
         yield connection, release
 
 
@@ -320,8 +322,8 @@ def measure(connection, *readers):
         scores = np.random.default_rng(number).normal(size=(6 * 25, 6)).astype(np.float32)
         keep(kept_folder(method, proxy, view, "165-way", 25) / "log_posteriors.npy", scores)
         for part in proxy.split("+") if proxy else ():
-            _common.describe_proxy(connection, part)
-        _common.describe_proxy(connection, proxy or "a")
+            describe_proxy(connection, part)
+        describe_proxy(connection, proxy or "a")
         write_reader(connection, method=method, name=reader, proxy=proxy, view=view)
         key = {"reader": reader, "roster": "165-way", "benchmark": "agent500", "condition": "clean"}
         row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.baselines.embeddings import SentenceEncoder
+from backend.enrolment.heads import stacked_heads
 from backend.errors import AtlasError
+from backend.evaluations.model_artifacts import KeptMember, keep_stacks, kept_models, model_file
 from backend.evaluations.readouts import validation
+from backend.evaluations.stages import readout_tuned
+from backend.evaluations.stages.readout_tuned import TUNED, complete_tuned
+from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.stack import CELLS, Stack
+from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.protocol import FOLDS
-from backend.readouts.stack import CELLS, Stack
-from backend.readouts.tuned import Texts, TunedEncoder
-from jobs._heads import stacked_heads
-from jobs._stages import readout_tuned
-from jobs._stages.kept_models import KeptMember, keep_stacks, kept_models, model_file
-from jobs._stages.readout_tuned import TUNED, complete_tuned
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 
 WORDS = ("Certainly!", "def value():")

@@ -24,26 +24,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from backend.audit.calibration import fit_calibration, fit_scale, held_out_groups
-from backend.audit.domains import fit_domain
-from backend.audit.drift import drift_test
-from backend.audit.likelihood import log_likelihood_ratios
-from backend.audit.open_set import LeftOut, unknown_frame, unknown_p_values
-from backend.audit.power import drift_frame
-from backend.audit.sequential import (
-    CLAIM_THRESHOLDS,
-    THRESHOLDS,
-    fit_stop_rule,
-    nearest_sources,
-    ordered_sessions,
-    running_ratios,
-)
-from backend.audit.unknown import RIDGES, choose_ridge, fit_discriminant, fit_unknown, without_columns
-from backend.audit.validation import calibration_frame
-from backend.baselines.dna import distances, dna_vectors
-from backend.baselines.matching import MATCHERS, match_rates
-from backend.baselines.ngram import WORDS, count, fit_ngrams
-from backend.baselines.texts import cut_responses
+from backend.corpus.release import Release, read_jsonl_gz
 from backend.evaluations.attribution import attribution_frames, out_of_fold
 from backend.evaluations.baselines import CLEAN, assemble, score_fold
 from backend.evaluations.components import components
@@ -71,7 +52,6 @@ from backend.evaluations.stress import (
     transfer_frames,
     transferred_posteriors,
 )
-from backend.evaluations.temporal import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
 from backend.evaluations.variance import variance_ratios
 from backend.geometry.candidates import pair_ranks, passing_pairs
 from backend.geometry.domains import cross_domain
@@ -84,16 +64,36 @@ from backend.geometry.regions import bandwidth, density_grid, level_of_mass
 from backend.geometry.signatures import cosine_similarity, signatures, source_means, unit_rows
 from backend.geometry.text import TextSettings, TextSpace
 from backend.geometry.tree import dendrogram, dendrogram_frame
-from backend.probe import ProbeSettings, descend, fit_probe
+from backend.inference.calibration import fit_calibration, fit_scale, held_out_groups
+from backend.inference.domain_shift import fit_domain
+from backend.inference.drift import drift_test
+from backend.inference.drift_power import drift_frame
+from backend.inference.evidence_bounds import log_likelihood_ratios
+from backend.inference.open_set import LeftOut, unknown_frame, unknown_p_values
+from backend.inference.sequential_stop import (
+    CLAIM_THRESHOLDS,
+    THRESHOLDS,
+    fit_stop_rule,
+    nearest_sources,
+    ordered_sessions,
+    running_ratios,
+)
+from backend.inference.unknown_source import RIDGES, choose_ridge, fit_discriminant, fit_unknown, without_columns
+from backend.inference.validation import calibration_frame
+from backend.methods.confidence import Confidence, fit_confidence
+from backend.methods.dna import distances, dna_vectors
+from backend.methods.domain_adaptation import balanced
+from backend.methods.matching import MATCHERS, match_rates
+from backend.methods.ngram_counts import count_grams
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.ngrams import WORDS, count, fit_ngrams
+from backend.methods.probe import ProbeSettings, descend, fit_probe
+from backend.methods.stack import CELLS, EDGES, ENDINGS, cells_of
+from backend.methods.temporal import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import fold_of_prompts
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
-from backend.readouts.confidence import Confidence, fit_confidence
-from backend.readouts.domain import balanced
-from backend.readouts.grams import count_grams
-from backend.readouts.softmax import SoftmaxSettings, fit_grams
-from backend.readouts.stack import CELLS, EDGES, ENDINGS, cells_of
-from backend.release import Release, read_jsonl_gz
+from backend.proxies.truncation import cut_responses
 from backend.spectral import dct_weights
 from backend.traces import Trace, view_text
 from tests import twins

@@ -7,12 +7,12 @@ import shutil
 import pandas as pd
 import pytest
 
+from backend.methods.registry import CONTROLS
 from backend.store.builds import recorded
 from backend.store.database import check, open_work
 from backend.store.result_queries import count_rows, open_reading, summary_rows
 from backend.store.writers import replace_rows, write_reader
 from jobs import __main__ as verbs
-from jobs.status import CONTROLS
 from tests.conftest import release_folder
 from tests.fake_release import fake_release
 
@@ -131,7 +131,7 @@ def test_variance_is_that_of_the_selected_block(tmp_path):
 
 
 def test_status_asks_for_every_control():
-    controls = pytest.importorskip("jobs._stages.controls")
+    controls = pytest.importorskip("backend.evaluations.stages.controls")
     assert set(CONTROLS) == {name for names in controls.GROUPS.values() for name in names}
 
 

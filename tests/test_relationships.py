@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
-from backend.baselines.matching import MATCHERS, match_rates
+from backend.evaluations.bench_protocol import task_of
 from backend.evaluations.relationships import (
     READER_READOUTS,
     PairSplit,
@@ -24,10 +24,10 @@ from backend.evaluations.relationships import (
 )
 from backend.extraction import BENCH_A
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.methods.matching import MATCHERS, match_rates
 from backend.proxies.reader import Readout
 from backend.statistics import holm
 from jobs.__main__ import main as run_job
-from jobs._bench import task_of
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny
 from tests.twins import cosine_table

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import AtlasError
-from backend.release import (
+from backend.corpus.release import (
     ROSTERS,
     SPLIT_PAIRS,
     ListedFile,
@@ -23,6 +22,7 @@ from backend.release import (
     parse_manifest,
     read_jsonl_gz,
 )
+from backend.errors import AtlasError
 from tests.fake_release import fake_release, rewrite_manifest
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from backend.evaluations.cost import cost_frame
 from backend.reference.paper import printed
+from backend.reference.results_book import Number, as_printed, like, plain
+from backend.reference.results_findings import Claim, holds
+from backend.reference.results_simple import pooled
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.result_queries import open_reading
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
-from jobs._results.book import Number, as_printed, like, plain
-from jobs._results.findings import Claim, holds
-from jobs._results.simple import pooled
 from jobs.results import report
 from tests.fake_release import fake_release
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import AtlasError
+from backend.reference.marks import MARKED, changed_marks, fill, unmarked_tables
+from backend.reference.results_book import Uncited
+from backend.reference.results_excerpts import DECLARED, Excerpts, Value
 from backend.store.database import open_work, read_pointer
 from backend.store.result_queries import matching_rows, open_reading
 from jobs import __main__ as verbs
-from jobs._results.book import Uncited
-from jobs._results.excerpts import DECLARED, Excerpts, Value
-from jobs._results.marks import MARKED, changed_marks, fill, unmarked_tables
 from jobs.results import all_texts, differences
 from tests.commands import check
 from tests.conftest import REPOSITORY

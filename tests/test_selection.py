@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 from backend.evaluations.selection import inner_accuracies, scan_layers, select_layers
-from backend.probe import fit_probe
+from backend.methods.probe import fit_probe
 
 
 def problem(n=500, d=16, classes=5, seed=0):

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from backend import __version__
-from backend.audit.enrolment_files import load_enrolment
-from backend.audit.samples import sample_file
-from backend.audit.sessions import STOP_SECONDS
+from backend.enrolment.files import load_enrolment
+from backend.enrolment.samples import sample_file
 from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
+from backend.service.sessions import STOP_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ENROLMENT = REPOSITORY / "data" / "enrolments" / f"samples-{DEFAULT_PROXY}-ur.npz"

@@ -16,25 +16,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit import sessions, uploads
-from backend.audit.case import stated_prior
-from backend.audit.chain import digest
-from backend.audit.ecosystems import Ecosystems
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import save_enrolment
-from backend.audit.intake import Columns
-from backend.audit.matched import validation_arrays
-from backend.audit.report import log_posteriors_of
-from backend.audit.scores import log10_against_others, log_likelihoods, running_scores
-from backend.audit.service import Service
-from backend.audit.sessions import LIVE_JOBS, SESSION_JOBS
-from backend.audit.settings import Settings
-from backend.audit.uploads import LIFETIME, BusyError, MissingError, TooLargeError
-from backend.audit.verification import alterations
+from backend.attribution.audit_log import digest
+from backend.attribution.decision import stated_prior
+from backend.attribution.report import log_posteriors_of
+from backend.attribution.settings import Settings
+from backend.attribution.verify import alterations
+from backend.enrolment.catalogue import Ecosystems
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.probe import LinearProbe
+from backend.inference.likelihood_ratios import log10_against_others, log_likelihoods, running_scores
+from backend.inference.validation import validation_arrays
+from backend.intake import Columns
+from backend.methods.probe import LinearProbe
 from backend.proxies.reader import Reader
-from jobs._enrolments import enrolment_of_traces
+from backend.service import sessions, uploads
+from backend.service.service import Service
+from backend.service.sessions import LIVE_JOBS, SESSION_JOBS
+from backend.service.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from tests.test_audit_attributor import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 

@@ -14,19 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.audit.attributor import Scored
-from backend.audit.calibration import Calibration
-from backend.audit.case import Companions, Findings, find, stated_prior
-from backend.audit.chain import Chain
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.intake.model import Columns, Layout, trace_hash
-from backend.audit.outcome import results_of
-from backend.audit.page import write_html
-from backend.audit.prompts import UNCHECKED, Kind, Traffic
-from backend.audit.report import Question, Seen, build_report, session_of
-from backend.audit.statements import Passing, Statements, reconcile
-from backend.audit.verdict import OTHER_TRAFFIC, SCALE, Evidence, Flag, Verdict, decide
-from backend.probe import LinearProbe
+from backend.attribution.audit_log import Chain
+from backend.attribution.decision import Companions, Findings, find, stated_prior
+from backend.attribution.report import Question, Seen, build_report, session_of
+from backend.attribution.report_html import write_html
+from backend.attribution.report_results import results_of
+from backend.attribution.scoring import Scored
+from backend.enrolment.enrolment import Enrolment
+from backend.inference.calibration import Calibration
+from backend.inference.prompt_novelty import UNCHECKED, Kind, Traffic
+from backend.inference.statements import Passing, Statements, reconcile
+from backend.inference.verdict import OTHER_TRAFFIC, SCALE, Evidence, Flag, Verdict, decide
+from backend.intake.traces import Columns, Layout, trace_hash
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 
 SOURCES, FAMILIES = ("a-one", "a-two", "b-one", "c-one"), ("A", "A", "B", "C")
 KINDS: tuple[Kind, ...] = ("like", *OTHER_TRAFFIC)

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.corpus.release import Release
+from backend.corpus.stored import write_release_sources
+from backend.evaluations.artifacts import keep, kept_folder
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
+from backend.evaluations.stages import Asked, statistics
+from backend.evaluations.stages.readers import KeptReader
 from backend.protocol import fold_of_prompts
-from backend.release import Release
 from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
-from jobs import _common
-from jobs._stages import Asked, statistics
-from jobs._stages.kept import keep, kept_folder
-from jobs._stages.readers import KeptReader
 from tests.fake_release import fake_release
 from tests.twins import bootstrap, clusters, sign_flips
 
@@ -257,7 +257,7 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
     release = Release(fake_release(tmp_path / "release", sources=12, prompts=PROMPTS))
     scores = {"invented": leaning(0.5, 1), "other": leaning(2.0, 2), "gone": None}
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
 
         def enter(proxy, value, origin):
             reader = write_reader(connection, method="reader-paper", name=proxy, proxy=proxy, view="ur", origin=origin)

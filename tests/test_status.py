@@ -12,18 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from backend.corpus.release import Release
+from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
+from backend.evaluations.stages.audit import PARTS
+from backend.evaluations.stages.controls import NAMES
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.release import Release
+from backend.methods.registry import CONTROLS
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
-from jobs import _common
-from jobs._common import write_release_sources
-from jobs._stages.audit import PARTS
-from jobs._stages.controls import NAMES
-from jobs.status import CONTROLS, VALIDATED, Item, span, table
+from jobs import options
+from jobs.status import VALIDATED, Item, span, table
 from tests.commands import check
 from tests.fake_release import fake_release
 
@@ -195,20 +196,20 @@ def test_a_database_that_a_job_holds_is_a_sentence(place, capsys):
 def test_a_job_waits_until_another_lets_go_of_the_work_database(place, capsys, monkeypatch):
     work = place / "work.duckdb"
     open_work(work).close()
-    monkeypatch.setattr(_common, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(options, "LOOK_AGAIN", 0.05)
     code = [sys.executable, "-c", HOLD, str(work)]
     with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         threading.Timer(0.4, holder.stdin.close).start()
-        with contextlib.closing(_common.work_of(argparse.Namespace(work=work))) as connection:
+        with contextlib.closing(options.work_of(argparse.Namespace(work=work))) as connection:
             assert connection.execute("SELECT count(*) FROM sources").fetchone() == (0,)
     told = capsys.readouterr().out
     assert told.count("in use by process") == told.count("Waiting for it") == 1
-    monkeypatch.setattr(_common, "PATIENCE", 0.0)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
     with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(AtlasError, match="in use by process"):
-            _common.work_of(argparse.Namespace(work=work))
+            options.work_of(argparse.Namespace(work=work))
         holder.stdin.close()
 
 

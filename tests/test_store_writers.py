@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.corpus.release import Release
 from backend.errors import AtlasError
-from backend.release import Release
 from backend.store.builds import recorded
 from backend.store.database import Generation, open_work, publish
 from backend.store.writers import access, replace_rows, write_proxies, write_reader, write_sources

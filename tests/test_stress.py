@@ -9,8 +9,15 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import release_records, slice_of
+from backend.corpus.stored import write_release_sources
+from backend.enrolment.fit import enrolment_of
 from backend.errors import AtlasError
+from backend.evaluations.artifacts import keep, kept_folder
 from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.stages import Asked, attribution, controls, stress
+from backend.evaluations.stages.readers import measured_readers
 from backend.evaluations.stress import (
     excluded_posteriors,
     global_frames,
@@ -19,17 +26,11 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.probe import LinearProbe, fit_probe
+from backend.geometry.map_views import Texts, chart_of
+from backend.methods.probe import LinearProbe, fit_probe
 from backend.protocol import fold_of_prompts
-from backend.release import Release
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
-from jobs import _common
-from jobs._enrolments import enrolment_of
-from jobs._map.views import Texts, chart_of
-from jobs._stages import Asked, attribution, controls, stress
-from jobs._stages.kept import keep, kept_folder
-from jobs._stages.readers import measured_readers
 from tests.fake_release import fake_release
 from tests.twins import decisions, posterior_of
 
@@ -172,8 +173,8 @@ def write_store(release, benchmark, signal, *, proxy="invented", view="ur", span
     labels = np.repeat(np.arange(len(records.sources)), len(records.prompt_ids))
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).normal(size=(len(records.sources), 6))
-    shards = _common.slice_of(release, benchmark, proxy, view, "165-way").shards
-    hashed = _common.release_records(release, benchmark)
+    shards = slice_of(release, benchmark, proxy, view, "165-way").shards
+    hashed = release_records(release, benchmark)
     with store.writing(StoreIdentity(len(labels), 3, hashed, "weights", "invented", 1024, span)):
         for layer in (1, 2):
             for variant, share in signal.items():
@@ -189,7 +190,7 @@ def world(tmp_path, monkeypatch):
     write_store(release, "agent500", {"full": 2.0, "t128": 1.5, "t64": 0.8, "t32": 0.1})
     write_store(release, "math100", {"full": 1.0})
     with open_work(tmp_path / "work.duckdb") as connection:
-        _common.write_release_sources(connection, release)
+        write_release_sources(connection, release)
         yield connection, release
 
 
@@ -258,7 +259,7 @@ def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(w
     wanted = ("reader-dc", "reader-ac", "pca-64")
     controls.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
     stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
-    rows, other = (_common.slice_of(release, name, "invented", "ur", "165-way") for name in ("agent500", "math100"))
+    rows, other = (slice_of(release, name, "invented", "ur", "165-way") for name in ("agent500", "math100"))
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     layers = stress.fold_layers(connection, "reader-dc/invented/ur", "165-way", "again")
     folder = kept_folder("reader-dc", "invented", "ur", "165-way", 25)
@@ -364,7 +365,7 @@ def test_fingerprints_of_another_release_are_refused_and_a_part_of_this_one_is_n
     refused = rf"{store.path} were read from other records than those of agent500 in {other.root}.*jobs extract"
     with pytest.raises(AtlasError, match=refused):
         attribution.run(connection, other, Asked("invented", ["ur"], ["165-way"]))
-    rows = _common.slice_of(other, "agent500", "invented", "ur", "50-way")
+    rows = slice_of(other, "agent500", "invented", "ur", "50-way")
     with pytest.raises(AtlasError, match=refused):
         rows.load(1)
     with pytest.raises(AtlasError, match=refused):
@@ -375,8 +376,8 @@ def test_fingerprints_of_another_release_are_refused_and_a_part_of_this_one_is_n
 
 def test_the_release_is_hashed_once_a_process(world, monkeypatch):
     _, release = world
-    rows = _common.slice_of(release, "agent500", "invented", "ur", "165-way")
+    rows = slice_of(release, "agent500", "invented", "ur", "165-way")
     rows.load(1)
     monkeypatch.setattr(Release, "records", None)
     rows.load(2)
-    _common.slice_of(Release(release.root), "agent500", "invented", "ur", "50-way").load(1)
+    slice_of(Release(release.root), "agent500", "invented", "ur", "50-way").load(1)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from backend.evaluations.attribution import out_of_fold
-from backend.evaluations.temporal import (
+from backend.methods.probe import ProbeSettings, fit_probe
+from backend.methods.temporal import (
     MIXTURES,
     MODES,
     REPRESENTATIONS,
@@ -18,7 +19,6 @@ from backend.evaluations.temporal import (
     spread,
     temporal_evidence,
 )
-from backend.probe import ProbeSettings, fit_probe
 from backend.protocol import fold_of_prompts
 from backend.proxies.reader import TEMPORAL_MODES, Reader, Readout
 from backend.traces import Trace

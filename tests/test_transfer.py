@@ -8,15 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.audit.attributor import Scored
-from backend.audit.companions import attached
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.fitted import fit_attachments, measured_attachments, prompt_attachments
-from backend.audit.matched import matched_validation, validation_arrays
-from backend.audit.transfer import CLAIMS, OUTCOMES, LabelledScores, groups_of, held_out_prompts, pooled, transfer_frame
-from backend.audit.unknown import fit_unknown
+from backend.attribution.scoring import Scored
+from backend.attribution.transfer import (
+    CLAIMS,
+    OUTCOMES,
+    LabelledScores,
+    groups_of,
+    held_out_prompts,
+    pooled,
+    transfer_frame,
+)
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.statistics import attached, fit_attachments, measured_attachments, prompt_attachments
+from backend.enrolment.validation_lookup import matched_validation
 from backend.errors import AtlasError
-from backend.probe import LinearProbe
+from backend.inference.unknown_source import fit_unknown
+from backend.inference.validation import validation_arrays
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe
 from backend.proxies.stored import StoredReader
 from backend.traces import Trace
 from jobs.validate import limits_of

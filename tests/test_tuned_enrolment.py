@@ -12,25 +12,26 @@ import pytest
 import torch
 import transformers
 
-from backend.audit.attributor import Attributor
-from backend.audit.beside import models_beside, read_beside
-from backend.audit.enrolment import Enrolment, Head
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.loaded import Models
-from backend.audit.tokens import token_evidence
-from backend.baselines.embeddings import SentenceEncoder
-from backend.baselines.finetune import ENCODER, TrainedClassifier, fine_tune
-from backend.baselines.texts import whole_text
+from backend.attribution.models import Models
+from backend.attribution.scoring import Attributor
+from backend.attribution.token_evidence import token_evidence
+from backend.enrolment.auxiliary_models import models_beside, read_beside
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.probe import fit_probe
+from backend.methods.ensemble import Ensemble, Member, model_arrays, model_of
+from backend.methods.fine_tuning import ENCODER, TrainedClassifier, fine_tune
+from backend.methods.head import Head
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.probe import fit_probe
+from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.stack import CELLS
+from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.proxies.reader import Reader
-from backend.readouts.ensemble import Ensemble, Member, model_arrays, model_of
-from backend.readouts.gram_kinds import GRAMS
-from backend.readouts.softmax import SoftmaxSettings, fit_grams
-from backend.readouts.stack import CELLS
-from backend.readouts.tuned import Texts, TunedEncoder
+from backend.proxies.truncation import whole_text
 from backend.traces import Trace
-from jobs._enrolments import enrolment_of_traces
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.audit.attributor import Attributor, cells_of_traces
-from backend.audit.enrolment import Enrolment
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.report import heat_map
-from backend.audit.tokens import token_evidence
+from backend.attribution.report import heat_map
+from backend.attribution.scoring import Attributor, cells_of_traces
+from backend.attribution.token_evidence import token_evidence
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
+from backend.methods.discriminant_bank import DiscriminantBank
+from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.quantised_ngrams import coded, counts_of
+from backend.methods.stack import CELLS
 from backend.proxies.reader import Reader
-from backend.readouts.bank import DiscriminantBank
-from backend.readouts.coded_grams import coded, counts_of
-from backend.readouts.softmax import SoftmaxSettings, fit_grams
-from backend.readouts.stack import CELLS
-from backend.readouts.worded import WordedBank
 from backend.traces import Trace
-from jobs._enrolments import enrolment_of_traces
 from tests.damaged_enrolments import refuses_damage
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer

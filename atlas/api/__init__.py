@@ -11,8 +11,8 @@ from atlas.api import access, admission, attribution, drift, health, numbers, op
 from atlas.api.access import authorised
 from atlas.api.bodies import LARGE
 from atlas.data import Questions
-from backend.audit.service import Service
-from backend.audit.uploads import release_memory
+from backend.service.service import Service
+from backend.service.uploads import release_memory
 
 __all__ = ["authorised", "install"]
 

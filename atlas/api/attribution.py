@@ -17,11 +17,11 @@ from flask import Blueprint, Response, jsonify, request
 from atlas.api.problems import PREFIX, RefusedError, document, refused
 from atlas.api.requests import received
 from atlas.api.sites import BARE
-from backend.audit.progress import ENDED, Snapshot
-from backend.audit.service import Service
-from backend.audit.sessions import SHORT
-from backend.audit.uploads import BusyError
 from backend.errors import AtlasError
+from backend.service.job import ENDED, Snapshot
+from backend.service.service import Service
+from backend.service.sessions import SHORT
+from backend.service.uploads import BusyError
 
 STREAM = "application/x-ndjson"
 SECONDS = 60.0

@@ -18,9 +18,9 @@ import numpy as np
 from flask import Request
 
 from atlas.api.problems import RefusedError
-from backend.audit.intake.json_text import BREAK, outside_strings
-from backend.audit.intake.model import whole
-from backend.audit.uploads import Turns
+from backend.intake.json_text import BREAK, outside_strings
+from backend.intake.traces import whole
+from backend.service.uploads import Turns
 
 JSON = "application/json"
 SMALL = 64 * 2**10
@@ -94,7 +94,7 @@ def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
 def measure(raw: bytes) -> tuple[int, int]:
     """Commas, colons and opening brackets of a JSON text outside its strings, and the depth of its nesting.
 
-    Counted a block at a time, see :func:`backend.audit.intake.json_text.outside_strings`.
+    Counted a block at a time, see :func:`backend.intake.json_text.outside_strings`.
     """
     count = depth = deepest = 0
     for codes in outside_strings(raw[start : start + BLOCK] for start in range(0, len(raw), BLOCK)):

@@ -15,11 +15,11 @@ from flask import Blueprint, Response, jsonify, request
 from atlas.api.attribution import SECONDS, accepted, failure, unless_ready
 from atlas.api.problems import RefusedError, document, refused
 from atlas.api.requests import received_windows
-from backend.audit.progress import ENDED, Snapshot
-from backend.audit.service import Service
-from backend.audit.sessions import SHORT
-from backend.audit.uploads import BusyError, MissingError, StoppedError
-from backend.errors import AtlasError
+from backend.errors import AtlasError, StoppedError
+from backend.service.job import ENDED, Snapshot
+from backend.service.service import Service
+from backend.service.sessions import SHORT
+from backend.service.uploads import BusyError, MissingError
 
 
 def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:

@@ -10,7 +10,7 @@ from flask import Flask, Response, jsonify
 
 from atlas.data import Questions
 from backend import __version__
-from backend.audit.service import Service
+from backend.service.service import Service
 
 
 def add_health(server: Flask, asked: Questions, service: Service) -> None:

@@ -12,8 +12,8 @@ from flask import Blueprint, Response, jsonify, request
 from atlas.api.problems import RefusedError
 from atlas.data import Questions
 from atlas.state import LONGEST_NAME, View
-from backend.audit.service import Service
 from backend.errors import AtlasError
+from backend.service.service import Service
 from backend.store import api_queries, queries
 
 MOST_ROWS = 10_000

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from flask import Blueprint, Response, jsonify, request
 
 from atlas.api.requests import received
-from backend.audit.service import Service
+from backend.service.service import Service
 
 
 def add(routes: Blueprint, service: Service) -> None:

@@ -12,15 +12,8 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from backend.audit.uploads import (
-    BusyError,
-    FullError,
-    MissingError,
-    ServerError,
-    StoppedError,
-    TooLargeError,
-)
-from backend.errors import AtlasError
+from backend.errors import AtlasError, ServerError, StoppedError
+from backend.service.uploads import BusyError, FullError, MissingError, TooLargeError
 
 PREFIX = "/api"
 CONTENT = "application/problem+json"

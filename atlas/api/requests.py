@@ -21,9 +21,9 @@ from pydantic import (
 
 from atlas.api.bodies import JSON, no_number, read_json, turn
 from atlas.api.problems import RefusedError
-from backend.audit.intake import Columns
-from backend.audit.intake.model import short, whole
-from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings, of_windows
+from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings, of_windows
+from backend.intake import Columns
+from backend.intake.traces import short, whole
 
 FORM = "multipart/form-data"
 MOST_WEIGHTS = 1_000

@@ -13,7 +13,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, VIEW_NAMES, Questions, method_group, questions
+from atlas.data import DOMAIN_NAMES, VIEW_NAMES, Questions, method_group, questions
 from atlas.drawing import Drawn
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
@@ -22,6 +22,7 @@ from atlas.pages.compare_chosen import names_of
 from atlas.pages.compare_readouts import readouts
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
+from backend.protocol import READER_PAPER
 from backend.store import queries
 
 QUESTIONS = {
@@ -314,8 +315,8 @@ def _others(asked: Questions, view: View) -> pd.DataFrame:
     reader = asked.attribution_reader(view)
     readers = asked.ask(queries.readers)
     reads = asked.reader_row(reader)["view"]
-    alike = readers["method"].eq(PAPER_METHOD) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
-    ours = readers["reader"].isin(readouts(asked, view)["reader"]) & ~readers["method"].eq(PAPER_METHOD)
+    alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
+    ours = readers["reader"].isin(readouts(asked, view)["reader"]) & ~readers["method"].eq(READER_PAPER)
     baseline = readers["method"].map(method_group).eq("Baselines") & ~readers["method"].str.endswith("random")
     others = readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"]
     shown = list(others) if view.others == "on" else []
@@ -417,7 +418,7 @@ def _layers(asked: Questions, view: View) -> Drawn:
     reader = asked.attribution_reader(view)
     curve = asked.ask(queries.layer_curve, reader, view.roster)
     selected = asked.ask(queries.selected_layers, reader, view.roster)
-    if curve.empty and reader and asked.reader_row(reader)["method"] != PAPER_METHOD:
+    if curve.empty and reader and asked.reader_row(reader)["method"] != READER_PAPER:
         usual = asked.usual(view)
         return drawing.nothing(
             view,

@@ -11,13 +11,14 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.data import DOMAIN_NAMES, Questions
 from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
 from atlas.pages import intervals, related_pairs, relationships
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
+from backend.protocol import READER_PAPER
 from backend.store import queries
 
 WIDTH = 672
@@ -113,7 +114,7 @@ def _curves(asked: Questions, view: View) -> pd.DataFrame:
     reader = asked.attribution_reader(view)
     readers = asked.ask(queries.readers)
     alike = (
-        (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(reader)["view"]) if reader else []
+        (readers["method"] == READER_PAPER) & (readers["view"] == asked.reader_row(reader)["view"]) if reader else []
     )
     named = [name for name in readers["reader"][alike] if name != reader] if reader else []
     frame = intervals.curves(asked, view, [reader, *named], "accuracy")

@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, PAPER_METHOD, Questions
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
@@ -20,6 +20,7 @@ from atlas.figures.neighbourhoods import p_text
 from atlas.pages import intervals
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
+from backend.protocol import READER_PAPER
 from backend.store import queries
 
 PATH = "/compare"
@@ -73,7 +74,7 @@ def chosen(asked: Questions, view: View) -> list[str]:
         reader
         for reader in dict.fromkeys(top["reader"])
         if reader != first
-        and readers.at[reader, "method"] == PAPER_METHOD
+        and readers.at[reader, "method"] == READER_PAPER
         and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
     ]
     # The fused readout is what this atlas adds, so it stands beside the paper's from the start.
@@ -95,7 +96,7 @@ def names_of(asked: Questions, readers: Sequence[str]) -> dict[str, str]:
     names = asked.short_names(readers)
     methods = [str(asked.reader_row(reader)["method"]) for reader in readers]
     for reader, method in zip(readers, methods, strict=True):
-        if method != PAPER_METHOD and method in METHOD_NAMES and methods.count(method) == 1:
+        if method != READER_PAPER and method in METHOD_NAMES and methods.count(method) == 1:
             names[reader] = METHOD_NAMES[method]
     return names
 

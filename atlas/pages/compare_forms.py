@@ -8,22 +8,23 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from atlas import drawing, shell
-from atlas.data import METHOD_NAMES, PAPER_METHOD, Questions
+from atlas.data import METHOD_NAMES, Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import compare, dots
 from atlas.figures.dots import Level, Series
 from atlas.pages import intervals
 from atlas.pages.compare_chosen import PATH, accuracies, chosen, lines
 from atlas.state import View
+from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
 PARTS: Mapping[str, Series] = {
-    PAPER_METHOD: Series("both (DC–AC)", "circle", 1, 0),
+    READER_PAPER: Series("both (DC–AC)", "circle", 1, 0),
     "reader-ac": Series("drift (first AC)", "diamond", 0, 1),
     "reader-dc": Series("mean (DC)", "square", -1, 2),
 }
 BLOCKS: Mapping[str, Series] = {
-    "dc-ac": PARTS[PAPER_METHOD],
+    "dc-ac": PARTS[READER_PAPER],
     "ac": PARTS["reader-ac"],
     "dc": PARTS["reader-dc"],
 }
@@ -94,7 +95,7 @@ def parts(asked: Questions, view: View) -> Drawn:
 
 def view_rows(asked: Questions, view: View) -> pd.DataFrame:
     """Accuracy with and without the prompt, by proxy."""
-    frame = _at_k(asked, view, [PAPER_METHOD])
+    frame = _at_k(asked, view, [READER_PAPER])
     frame = frame[frame["view"].isin(list(VIEWS))]
     frame = frame.assign(series=frame["view"], row=frame["proxy"], name=frame["proxy_name"])
     several = frame.groupby("row")["series"].transform("nunique") > 1

@@ -8,14 +8,15 @@ import pandas as pd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import PAPER_METHOD, Questions, method_group
+from atlas.data import Questions, method_group
 from atlas.drawing import Drawn, traces
 from atlas.figures import proxies
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
-from backend.audit.enrollable import LIVE, STATES, WORDED
+from backend.methods.registry import LIVE, STATES, WORDED
+from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
 COST = "python -m jobs evaluate --stage cost"
@@ -28,13 +29,13 @@ MEASURES = (
     "peak_memory_gb",
 )
 READS = "ur"
-PARTS = frozenset(STATES) - {PAPER_METHOD, LIVE, WORDED}
+PARTS = frozenset(STATES) - {READER_PAPER, LIVE, WORDED}
 """Methods that change the form or the part that READER's probe reads: they cost what it costs."""
 
 
 def _readers(asked: Questions) -> list[str]:
     readers = asked.ask(queries.readers)
-    return list(readers.loc[(readers["method"] == PAPER_METHOD) & (readers["view"] == READS), "reader"])
+    return list(readers.loc[(readers["method"] == READER_PAPER) & (readers["view"] == READS), "reader"])
 
 
 def capability_rows(asked: Questions, view: View) -> pd.DataFrame:
@@ -109,7 +110,7 @@ def cost(asked: Questions, view: View) -> Drawn:
             view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
         )
     names = asked.short_names(list(frame["reader"]))
-    frame = frame.sort_values("method", key=lambda methods: methods != PAPER_METHOD, kind="stable")
+    frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [asked.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
         name=[names[row["reader"]] for row in readers],
@@ -136,7 +137,7 @@ def _label(row: pd.Series, names: Mapping[str, str]) -> str:
     """A reader beside its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
     if not isinstance(row["proxy_name"], str):
         return names[str(row["reader"])]
-    usual = (row["method"], row["view"]) == (PAPER_METHOD, READS)
+    usual = (row["method"], row["view"]) == (READER_PAPER, READS)
     return str(row["proxy_name"]) if usual else f"{row['method']} · {row['proxy_name']}"
 
 

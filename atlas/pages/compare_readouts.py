@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from atlas import drawing, shell
-from atlas.data import PAPER_METHOD, Questions
+from atlas.data import Questions
 from atlas.drawing import Drawn, traces
 from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
@@ -20,6 +20,7 @@ from atlas.pages import intervals
 from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
 from atlas.pages.compare_elsewhere import settled
 from atlas.state import View
+from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
 WORDS, TUNED = "ngram-word", "fused-tuned"
@@ -40,7 +41,7 @@ MEMBERS: Mapping[str, str] = {
     "ngram-char-lengths": "Character n-grams, every length",
     "encoder-lengths": "Fine-tuned encoder, every length",
     WORDS: "Word n-grams, whole responses",
-    PAPER_METHOD: "READER: a probe at one block",
+    READER_PAPER: "READER: a probe at one block",
 }
 """Readouts and what they are, the whole before its parts, then what it is compared with."""
 LENGTHS: Mapping[str, Series] = {
@@ -143,7 +144,7 @@ def goal_frame(asked: Questions, view: View) -> pd.DataFrame:
     fused = fused_reader(asked, view)
     who = {
         "readout": [fused] if fused else [],
-        "reader": list(held.loc[held["method"] == PAPER_METHOD, "reader"]),
+        "reader": list(held.loc[held["method"] == READER_PAPER, "reader"]),
         "words": list(held.loc[held["method"] == WORDS, "reader"]),
     }
     everyone = [reader for readers in who.values() for reader in readers]

@@ -9,11 +9,12 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import DOMAIN_NAMES, PAPER_METHOD, Questions
+from atlas.data import DOMAIN_NAMES, Questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.state import View
 from atlas.theme import Mark, Theme
+from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.map_queries import neighbor_votes
 
@@ -65,7 +66,7 @@ def voters(asked: Questions, view: View) -> list[str]:
     if not shown:
         return []
     readers = asked.ask(queries.readers)
-    alike = (readers["method"] == PAPER_METHOD) & (readers["view"] == asked.reader_row(shown)["view"])
+    alike = (readers["method"] == READER_PAPER) & (readers["view"] == asked.reader_row(shown)["view"])
     return [
         str(row.reader)
         for row in readers[alike].itertuples(index=False)

@@ -8,12 +8,13 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import PAPER_METHOD, Questions
+from atlas.data import Questions
 from atlas.drawing import Drawn
 from atlas.figures import pairs
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import signed
 from atlas.state import PROTOCOLS, View
+from backend.protocol import READER_PAPER
 from backend.store import relationships as store
 
 SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
@@ -32,7 +33,7 @@ MAKERS = {
     "microsoft": "Phi",
 }
 """Family of the atlas for the organisation that a parent model is published by."""
-METHODS = {PAPER_METHOD: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
+METHODS = {READER_PAPER: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
 COUNT_MISTAKEN = 40
 
 
@@ -44,7 +45,7 @@ def reader_names(asked: Questions) -> dict[str, str]:
         name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
         if name and isinstance(row.proxy_name, str) and row.proxy_name:
             name += f" · {row.proxy_name}"
-            name += " · response" if row.view == "r" and method == PAPER_METHOD else ""
+            name += " · response" if row.view == "r" and method == READER_PAPER else ""
         names[row.reader] = name or str(row.name)
     return names
 

@@ -10,7 +10,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import PAPER_METHOD, Questions
+from atlas.data import Questions
 from atlas.drawing import Drawn
 from atlas.figures import relationships
 from atlas.figures.attribution import rate_text
@@ -18,6 +18,7 @@ from atlas.figures.dots import dots_height, signed
 from atlas.figures.relationships import READOUTS
 from atlas.pages import related_pairs
 from atlas.state import MEASURES, PROTOCOLS, View
+from backend.protocol import READER_PAPER
 from backend.store import relationships as store
 
 QUESTIONS = {
@@ -174,7 +175,7 @@ def summaries(asked: Questions, view: View) -> pd.DataFrame:
     frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
     readers = asked.ask(store.relationship_readers).set_index("reader")
     method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
-    aside = (frame["origin"] == "published") & (method == PAPER_METHOD) & (reads == "r")
+    aside = (frame["origin"] == "published") & (method == READER_PAPER) & (reads == "r")
     return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.evidence import accumulate, posterior
+from backend.methods.probe import LinearProbe, ProbeSettings, fit_probe
 from backend.metrics import (
     accuracy,
     confusion_counts,
@@ -22,7 +23,6 @@ from backend.metrics import (
     macro_f1,
     negative_log_likelihood,
 )
-from backend.probe import LinearProbe, ProbeSettings, fit_probe
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]

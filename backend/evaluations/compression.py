@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.matched import Encode, Floats, Represent, Rows
-from backend.probe import LinearProbe, standardiser
+from backend.methods.probe import LinearProbe, standardiser
 
 DIMENSIONS = 64
 UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.probe import LinearProbe, ProbeSettings, descend, fit_probe
+from backend.methods.probe import LinearProbe, ProbeSettings, descend, fit_probe
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.floating]

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.readout_members import Load, fold_moments
+from backend.methods.alignment import fit_alignments
+from backend.methods.moments import Moments, merged
 from backend.protocol import FOLDS
-from backend.readouts.alignment import fit_alignments
-from backend.readouts.moments import Moments, merged
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]

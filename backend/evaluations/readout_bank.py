@@ -23,11 +23,11 @@ from backend.evaluations.readout_members import (
     scores_shape,
 )
 from backend.evaluations.readouts import MODELS, fuse, training_folds
+from backend.methods.discriminant import LinearReadout
+from backend.methods.discriminant_bank import DiscriminantBank, make_bank
+from backend.methods.moments import Moments, merged
+from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
-from backend.readouts.bank import DiscriminantBank, make_bank
-from backend.readouts.discriminant import LinearReadout
-from backend.readouts.moments import Moments, merged
-from backend.readouts.stack import CELLS, Stack
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

@@ -16,14 +16,14 @@ import numpy.typing as npt
 from scipy import sparse
 
 from backend.evaluations.readouts import MODELS, SLOTS, models_of, training_folds
+from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.family_experts import FamilyReadout
+from backend.methods.moments import Moments, merged, moments_of
+from backend.methods.network import NetworkReadout
+from backend.methods.ngram_softmax import GramReadout, SoftmaxSettings, fit_grams
+from backend.methods.quantised_ngrams import CodedGrams
 from backend.protocol import FOLDS, balance_rows
 from backend.proxies.encoding import MAX_TOKENS
-from backend.readouts.coded_grams import CodedGrams
-from backend.readouts.discriminant import LinearReadout, fit_discriminant
-from backend.readouts.experts import FamilyReadout
-from backend.readouts.moments import Moments, merged, moments_of
-from backend.readouts.network import NetworkReadout
-from backend.readouts.softmax import GramReadout, SoftmaxSettings, fit_grams
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]

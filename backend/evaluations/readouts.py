@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from backend.methods.stack import Stack, fit_stack
 from backend.protocol import FOLDS
-from backend.readouts.stack import Stack, fit_stack
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from backend.probe import STD_FLOOR, ProbeSettings, descend
+from backend.methods.probe import STD_FLOOR, ProbeSettings, descend
 from backend.protocol import FOLDS, held_out_pairs
 
 Half = npt.NDArray[np.float16]

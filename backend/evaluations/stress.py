@@ -33,8 +33,8 @@ from backend.evaluations.attribution import (
     source_accuracy,
 )
 from backend.evidence import accumulate
+from backend.methods.probe import LinearProbe
 from backend.metrics import confusion_counts
-from backend.probe import LinearProbe
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.evaluations.components import BLOCKS, block_columns
-from backend.probe import standardiser
+from backend.methods.probe import standardiser
 
 Doubles = npt.NDArray[np.float64]
 

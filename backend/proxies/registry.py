@@ -676,3 +676,30 @@ def _quiet_transformers() -> Iterator[Any]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def proxies_key(text: str) -> str:
+    """Short name of a proxy, or of several that read together and are joined by '+'."""
+    return "+".join(proxy_key(part) for part in text.split("+"))
+
+
+def blocks_of(text: str, depth: int) -> list[int]:
+    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
+
+    Raises
+    ------
+    AtlasError
+        If it is none of these, or names a block that the proxy lacks.
+    """
+    if text == "all":
+        return list(range(1, depth + 1))
+    blocks: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if found is None:
+            raise AtlasError(f"'{text}' does not name blocks", "Write all, 15, 3,9,15 or 1-12")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if low < 1 or high > depth or low > high:
+            raise AtlasError(f"There are no blocks {part} in this proxy", f"Its blocks are 1-{depth}")
+        blocks |= set(range(low, high + 1))
+    return sorted(blocks)

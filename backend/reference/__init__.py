@@ -18,10 +18,11 @@ from pathlib import Path
 import pandas as pd
 
 from backend.errors import AtlasError
+from backend.protocol import READER_PAPER
 from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
 from backend.reference.files import AGAIN, Ledger, Results
 from backend.reference.left import LEFT, UNREAD
-from backend.reference.rows import READER, Collected, PublishedReader
+from backend.reference.rows import Collected, PublishedReader
 from backend.traces import View
 
 __all__ = [
@@ -131,7 +132,7 @@ def published_attribution(root: Path) -> Iterator[PublishedAttribution]:
     attribution.read_clean(Results(root), into)
     frame = into.frame("attribution_metrics")
     for reader in into.readers.values():
-        if reader.method != READER or reader.proxy is None or reader.view is None:
+        if reader.method != READER_PAPER or reader.proxy is None or reader.view is None:
             continue
         mine = frame[(frame["reader"] == reader.reader) & (frame["benchmark"] == "agent500")]
         metrics = mine[["k", "reduction", "metric", "seed", "fold", "value", "std", "n"]].reset_index(drop=True)

@@ -9,15 +9,16 @@ stored as the fold's own inner fold.
 from __future__ import annotations
 
 from backend.errors import AtlasError
+from backend.protocol import READER_PAPER
 from backend.reference.files import Node, Results
-from backend.reference.rows import READER, ROSTER, Collected, add_budgets, add_ensemble, add_folds
+from backend.reference.rows import ROSTER, Collected, add_budgets, add_ensemble, add_folds
 from backend.traces import VIEWS, View
 
 FINGERPRINT = "dct_dc_ac_fullrank"
-COMPONENTS = {FINGERPRINT: READER, "dct_dc_fullrank": "reader-dc", "dct_ac_fullrank": "reader-ac"}
+COMPONENTS = {FINGERPRINT: READER_PAPER, "dct_dc_fullrank": "reader-dc", "dct_ac_fullrank": "reader-ac"}
 """Configurations of the files as methods."""
 SCANS = {
-    "dct_q2_linear_probe": READER,
+    "dct_q2_linear_probe": READER_PAPER,
     "dct_dc_linear_probe": "reader-dc",
     "dct_ac_linear_probe": "reader-ac",
     "last_token_linear_probe": "temporal-final",
@@ -109,7 +110,7 @@ def _components(held: Node, into: Collected, proxy: str, view: str) -> None:
 
 
 def _end_points(held: Node, into: Collected, proxy: str) -> None:
-    reader = into.reader(READER, proxy, "ur")
+    reader = into.reader(READER_PAPER, proxy, "ur")
     add_folds(into, reader, held["agent500"], benchmark="agent500")
     if "math100" in held:
         add_folds(into, reader, held["math100"], benchmark="math100")

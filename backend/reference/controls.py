@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from backend.protocol import READER_PAPER
 from backend.reference.attribution import COMPONENTS, named
 from backend.reference.files import Node, Results
-from backend.reference.rows import READER, ROSTER, Collected, add_budgets
+from backend.reference.rows import ROSTER, Collected, add_budgets
 
 TEMPORAL = {
     "mean_pool": "temporal-mean",
@@ -26,7 +27,7 @@ TEMPORAL = {
     "learned_temporal_h2": "mixture-2",
 }
 """Temporal representations as methods."""
-BLOCKS = {READER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
+BLOCKS = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
 AVERAGE = "mean4"
 """Stands for the proxy where the release compares means over the four main ones."""
 
@@ -67,7 +68,7 @@ def read_variance(results: Results, into: Collected) -> None:
         if layer is None:
             raise held["source"].broken("does not name a block")
         for config, method in COMPONENTS.items():
-            reader = into.reader(READER, proxy, view)
+            reader = into.reader(READER_PAPER, proxy, view)
             about = {"reader": reader, "roster": ROSTER, "layer": int(layer[1]), "block": BLOCKS[method]}
             for fold in held["folds"].parts():
                 part = fold["metrics"][config]

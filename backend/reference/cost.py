@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from backend.protocol import READER_PAPER
 from backend.reference.baselines import DEBERTA, FROZEN, LLMMAP
 from backend.reference.files import Node, Results
-from backend.reference.rows import READER, ROSTER, Collected
+from backend.reference.rows import ROSTER, Collected
 
 MEASURES = {
     "trainable_parameters": ("trainable_parameters", "parameters"),
@@ -54,7 +55,7 @@ def read_costs(results: Results, into: Collected) -> None:
 def _reader(held: Node, into: Collected) -> str:
     method, tag = held.text("method"), held.text("tag")
     if method == "reader":
-        return into.reader(READER, tag, "ur")
+        return into.reader(READER_PAPER, tag, "ur")
     if method == "llm_dna_dynamic":
         return into.reader(FROZEN, tag, "r")
     return into.reader({"llmmap_dynamic": LLMMAP, "finetuned_deberta": DEBERTA}[method])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from backend.protocol import READER_PAPER
 from backend.reference.layout import Row, attribution, reader
-from backend.reference.rows import MAIN, READER
+from backend.reference.rows import MAIN
 
-OURS = f"{READER}/{{proxy}}/ur"
+OURS = f"{READER_PAPER}/{{proxy}}/ur"
 LONG = {
     "llama31_8b_instruct": "Llama-3.1-8B-Instruct",
     "gemma4_12b": "Gemma-4-12B",
@@ -106,4 +107,8 @@ TEMPORAL_ROWS = {
     "DCT q=4": "dct-q4",
     "DCT q=8": "dct-q8",
 }
-COMPONENT_ROWS = {"DC only": ("reader-dc", "dc"), "First AC only": ("reader-ac", "ac"), "DC–AC": (READER, "dc-ac")}
+COMPONENT_ROWS = {
+    "DC only": ("reader-dc", "dc"),
+    "First AC only": ("reader-ac", "ac"),
+    "DC–AC": (READER_PAPER, "dc-ac"),
+}

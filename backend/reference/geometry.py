@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from backend.protocol import READER_PAPER
 from backend.reference.files import Node, Results
-from backend.reference.rows import MAIN, READER, ROSTER, Collected
+from backend.reference.rows import MAIN, ROSTER, Collected
 
 FOLDER = "geometry/agent500"
 CROSS = "geometry/cross_domain"
@@ -61,7 +62,7 @@ def read_original_space(results: Results, into: Collected) -> None:
     for file in results.files(f"{FOLDER}/proxy_agreement.csv"):
         measured = {"distance_spearman": "spearman", "knn_jaccard_at_10": "jaccard_10"}
         for row in _rows(results.table(file, ("proxy_left", "proxy_right", *measured))):
-            pair = sorted(into.reader(READER, str(row[side]), "r") for side in ("proxy_left", "proxy_right"))
+            pair = sorted(into.reader(READER_PAPER, str(row[side]), "r") for side in ("proxy_left", "proxy_right"))
             for name, metric in measured.items():
                 about = {"reader": pair[0], "other": pair[1], "roster": ROSTER, "domain": "agent500"}
                 into.add("reader_agreement", file, **about, metric=metric, value=row[name])
@@ -73,7 +74,11 @@ def read_original_space(results: Results, into: Collected) -> None:
                 into.add("prompt_stability", file, **where, value=row[name])
     for file in results.files(f"{FOLDER}/validation_summary.json"):
         for proxy, part in results.json(file)["proxy_metadata"].items():
-            served: dict[str, Any] = {"reader": into.reader(READER, proxy, "r"), "roster": ROSTER, "outer_fold": None}
+            served: dict[str, Any] = {
+                "reader": into.reader(READER_PAPER, proxy, "r"),
+                "roster": ROSTER,
+                "outer_fold": None,
+            }
             into.add("layer_selection", file, **served, layer=int(part.required("layer")))
 
 
@@ -107,7 +112,7 @@ def read_projections(results: Results, into: Collected) -> None:
                 into.add("projections", file, **about, x=row["tsne_x"], y=row["tsne_y"], z=None)
     for file in results.files(f"{CROSS}/*_joint_*.csv"):
         variant = "centred" if "domain_centered" in file else "raw"
-        reader = into.reader(READER, _proxy(file, results), "r")
+        reader = into.reader(READER_PAPER, _proxy(file, results), "r")
         for row in _rows(results.table(file, ("label", "domain", "tsne_x", "tsne_y"))):
             about = {"reader": reader, "roster": ROSTER, "variant": variant, "method": "tsne", "dimensions": 2}
             place = {"domain": row["domain"], "source": row["label"], "x": row["tsne_x"], "y": row["tsne_y"]}
@@ -130,7 +135,7 @@ def read_domains(results: Results, into: Collected) -> None:
     """Agent500 signatures that look for their source among the Math100 signatures."""
     for file in results.files(f"{CROSS}/cross_domain_signature_summary.json"):
         held = results.json(file)
-        reader = into.reader(READER, "qwen35_9b", "r")
+        reader = into.reader(READER_PAPER, "qwen35_9b", "r")
         names = _labels(results)
         for name, variant in (("statistics", "raw"), ("domain_centered_statistics", "centred")):
             part = held[name]
@@ -166,7 +171,7 @@ def candidate_pairs(results: Results) -> dict[tuple[str, str], float]:
 
 
 def _at(into: Collected, proxy: str, domain: str = "agent500") -> dict[str, Any]:
-    return {"reader": into.reader(READER, proxy, "r"), "roster": ROSTER, "domain": domain}
+    return {"reader": into.reader(READER_PAPER, proxy, "r"), "roster": ROSTER, "domain": domain}
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from backend.reference.rows import READER, ROSTER
+from backend.protocol import READER_PAPER
+from backend.reference.rows import ROSTER
 
 Where = tuple[tuple[str, object], ...]
 
@@ -143,6 +144,6 @@ def cost(measure: str, scale: float = 1.0) -> Cell:
     return Cell("costs", "value", (("roster", ROSTER), ("measure", measure)), None, scale)
 
 
-def reader(proxy: str, view: str = "ur", method: str = READER) -> str:
+def reader(proxy: str, view: str = "ur", method: str = READER_PAPER) -> str:
     """Id of a reader."""
     return f"{method}/{proxy}/{view}"

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import AtlasError
+from backend.protocol import READER_PAPER
 from backend.reference.files import Results
 from backend.reference.geometry import candidate_pairs
 from backend.reference.layout import Cell, Row, Table
-from backend.reference.rows import MAIN, READER, Collected
+from backend.reference.rows import MAIN, Collected
 from backend.reference.tables import TABLES
 
 TRANSCRIPT = Path(__file__).with_name("paper.csv")
@@ -151,7 +152,7 @@ def read_paper(results: Results, into: Collected) -> None:
 def _from_difference(held: Held, cell: Cell, baseline: str) -> float | None:
     """What a baseline reached, where the files hold READER's value and the difference to the baseline only."""
     where = dict(cell.where)
-    subject = f"{READER}/{MAIN[0]}/ur"
+    subject = f"{READER_PAPER}/{MAIN[0]}/ur"
     asked: dict[str, object] = {
         "hypotheses": f"published/relationships/baselines/{where['protocol']}",
         "subject": f"{subject}:dc-ac",

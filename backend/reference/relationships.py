@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from backend.protocol import READER_PAPER
 from backend.reference.attribution import COMPONENTS
 from backend.reference.files import Node, Results
-from backend.reference.rows import ENCODERS, READER, Collected
+from backend.reference.rows import ENCODERS, Collected
 
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
-READOUTS: Mapping[str, str] = {READER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
+READOUTS: Mapping[str, str] = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
 DISTANCES = {"cosine": "", "euclidean": "-euclidean"}
 PROFILES = {"full500_best_layer": "@best", "last_layer": "@last"}
 FEATURES = {
@@ -43,7 +44,7 @@ def read_pairs(results: Results, into: Collected) -> None:
     for file in results.files("bench_a/reader/*.json"):
         held = results.json(file)
         view = "ur" if held.text("input_view") == "prompt_response" else "r"
-        reader = into.reader(READER, held.text("proxy_tag"), view)
+        reader = into.reader(READER_PAPER, held.text("proxy_tag"), view)
         for distance, ending in DISTANCES.items():
             for config, part in held["pair_metrics"][distance]["configs"].items():
                 readout = READOUTS[COMPONENTS[config]] + ending
@@ -69,7 +70,7 @@ def read_components(results: Results, into: Collected) -> None:
             for feature, part in features.items():
                 readout = FEATURES[feature] + PROFILES[profile]
                 for proxy, summary in part["by_proxy"].items():
-                    _summary(summary, into, into.reader(READER, proxy, "ur"), "pair", readout)
+                    _summary(summary, into, into.reader(READER_PAPER, proxy, "ur"), "pair", readout)
                 mean, reader = part["macro_average"], into.reader(MEAN, None, "ur")
                 for metric in METRICS:
                     about = {"reader": reader, "protocol": "pair", "readout": readout, "metric": metric}
@@ -97,7 +98,7 @@ def read_disjoint(results: Results, into: Collected) -> None:
             continue
         held = results.json(file)
         protocol = PROTOCOLS[held.text("split_type")]
-        reader = into.reader(READER, held.text("proxy_tag"), "ur")
+        reader = into.reader(READER_PAPER, held.text("proxy_tag"), "ur")
         for config, part in held["configs"].items():
             readout = READOUTS[COMPONENTS[config]]
             _summary(part["summary"], into, reader, protocol, readout, n=held.required("n_splits"))
@@ -138,7 +139,7 @@ def _tests(pair: Node, into: Collected, group: Node, hypotheses: str) -> None:
 def compared(name: str, proxy: str) -> str:
     """Reader and readout that a name in the statistics means."""
     if name in COMPONENTS:
-        return f"{READER}/{proxy}/ur:{READOUTS[COMPONENTS[name]]}"
+        return f"{READER_PAPER}/{proxy}/ur:{READOUTS[COMPONENTS[name]]}"
     if name.startswith("llm_dna_"):
         return f"dna/{ENCODERS[name.removeprefix('llm_dna_')][0]}/r:distance"
     return f"published-{name}:match"

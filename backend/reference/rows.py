@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from backend.protocol import READER_PAPER
 from backend.reference.files import Node
 
 ROSTER = "100-way"
 MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")
 """The paper's four main proxies."""
 PROXIES = (*MAIN, "olmo3_7b_instruct", "qwen3_8b", "qwen3_32b", "qwen35_27b")
-READER = "reader-paper"
 ENCODERS: Mapping[str, tuple[str, str]] = {
     "mpnet": ("mpnet", "all-mpnet-base-v2"),
     "bge": ("bge-large", "BGE-large-en-v1.5"),
@@ -108,7 +108,7 @@ class Collected:
         """Enter a reader; for an encoder by its name in the files, the proxy gets its own tag."""
         proxy, proxy_name = ENCODERS.get(proxy or "", (proxy, None))
         reader = "/".join(part for part in (method, proxy, view) if part is not None)
-        shown = "READER" if method == READER else method
+        shown = "READER" if method == READER_PAPER else method
         name = " · ".join(part for part in (shown, proxy_name or proxy, view) if part is not None)
         self.readers.setdefault(reader, PublishedReader(reader, method, name, proxy, proxy_name, view))
         return reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from backend.protocol import READER_PAPER
 from backend.reference.entries import (
     ALLK,
     BASELINES,
@@ -24,7 +25,7 @@ from backend.reference.entries import (
     TEMPORAL_ROWS,
 )
 from backend.reference.layout import Cell, Row, Table, attribution, cost, end_points, reader, relationship
-from backend.reference.rows import MAIN, READER, ROSTER
+from backend.reference.rows import MAIN, ROSTER
 
 BUDGETS = (1, 5, 10, 20, 50, 100)
 EVALUATE = "python -m jobs evaluate --roster 100-way --stage"
@@ -71,7 +72,7 @@ def _components() -> tuple[Row, ...]:
         rows.append(Row(name, MAIN_UR, OURS, where=at, ours_where=ours, only=("Pair Acc.", "Pair AUC")))
     for name, view in (("Response only (r)", "r"), ("Prompt–response (ur)", "ur")):
         everyone = tuple(reader(proxy, view) for proxy in MAIN)
-        rows.append(Row(name, everyone, f"{READER}/{{proxy}}/{view}", only=tuple(end_points("pooled"))))
+        rows.append(Row(name, everyone, f"{READER_PAPER}/{{proxy}}/{view}", only=tuple(end_points("pooled"))))
     return tuple(rows)
 
 
@@ -252,7 +253,7 @@ TABLES = (
             f"Top-{k}": Cell("family_purity", "purity", (("roster", ROSTER), ("domain", "agent500"), ("k", k)))
             for k in (1, 3, 5, 10)
         },
-        (*(Row(name, (reader(proxy, "r"),), f"{READER}/{{proxy}}/r") for proxy, name in PURITY.items()), *MAPPED),
+        (*(Row(name, (reader(proxy, "r"),), f"{READER_PAPER}/{{proxy}}/r") for proxy, name in PURITY.items()), *MAPPED),
         False,
         MAP,
     ),
@@ -261,7 +262,7 @@ TABLES = (
         "Agent500 signatures that look for their source in Math100, published by Qwen3.5-9B",
         _domains(),
         tuple(
-            Row(name, (reader("qwen35_9b", "r"),), f"{READER}/{{proxy}}/r", where={"variant": variant})
+            Row(name, (reader("qwen35_9b", "r"),), f"{READER_PAPER}/{{proxy}}/r", where={"variant": variant})
             for name, variant in (("Raw", "raw"), ("Centered", "centred"))
         ),
         True,
@@ -275,7 +276,7 @@ TABLES = (
             for name, block in (("DC", "dc"), ("First AC", "ac"), ("DC–AC", "dc-ac"))
         },
         tuple(
-            Row(f"{name} · {view}", (reader(proxy, view),), f"{READER}/{{proxy}}/{view}")
+            Row(f"{name} · {view}", (reader(proxy, view),), f"{READER_PAPER}/{{proxy}}/{view}")
             for view in ("ur", "r")
             for proxy, name in LONG.items()
         ),

@@ -10,6 +10,7 @@ import platform
 import secrets
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -147,3 +148,8 @@ def portable(command: str) -> str:
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def command_line() -> str:
+    """The command that runs now, as a person would type it."""
+    return shlex.join(["python", "-m", "jobs", *sys.argv[1:]])

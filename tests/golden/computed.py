@@ -22,14 +22,14 @@ from flask.testing import FlaskClient
 from plotly.utils import PlotlyJSONEncoder
 
 from atlas.application import PAGES, create_application
-from backend.audit.enrolment import Enrolment, arrays_of
-from backend.audit.enrolment_files import load_enrolment, save_enrolment
-from backend.audit.service import Service
+from backend.costs import stage as cost
+from backend.enrolment.enrolment import Enrolment, arrays_of
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import SAMPLES, split_prompts
 from backend.fingerprints import cache_folder
+from backend.service.service import Service
 from backend.store.database import publish
 from jobs.__main__ import main
-from jobs._enrolments import SAMPLES, split_prompts
-from jobs._stages import cost
 from tests.conftest import release_folder
 from tests.fake_release import fake_release
 from tests.golden.normal import components, digest, digests, normal

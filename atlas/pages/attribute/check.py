@@ -9,10 +9,10 @@ from dash.development.base_component import Component
 from flask import request
 
 from atlas.pages.attribute import intake, parts, visitor
-from backend.audit.checks import Check
-from backend.audit.progress import Snapshot
-from backend.audit.uploads import MissingError
 from backend.errors import AtlasError
+from backend.service.checks import Check
+from backend.service.job import Snapshot
+from backend.service.uploads import MissingError
 
 POLL_MS = 700
 FILES = {

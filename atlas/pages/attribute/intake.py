@@ -14,10 +14,10 @@ from dash.development.base_component import Component
 
 from atlas import shell, tables
 from atlas.pages.attribute import parts, visitor
-from backend.audit.intake import Columns
-from backend.audit.preview import Preview
-from backend.audit.uploads import Upload
 from backend.errors import AtlasError
+from backend.intake import Columns
+from backend.intake.preview import Preview
+from backend.service.uploads import Upload
 
 ROLES = {
     "response": ("Response", "The column that holds what the model answered"),

@@ -15,15 +15,15 @@ from atlas import shell
 from atlas.data import METHOD_NAMES, VIEW_READS, questions
 from atlas.pages.attribute import parts, visitor
 from atlas.pages.attribute.result import grouped, known_sources
-from backend.audit.ecosystems import Ecosystem
-from backend.audit.enrollable import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
-from backend.audit.intake import Columns
-from backend.audit.settings import MOST_ALSO, STOP_LEVEL, Settings
+from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
+from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
+from backend.intake import Columns
+from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
 from backend.store import queries
 
 if TYPE_CHECKING:
-    from backend.audit.companions import Brought
+    from backend.attribution.fitted_statistics import Brought
 
 VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}

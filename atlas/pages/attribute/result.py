@@ -22,7 +22,7 @@ from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validat
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
-from backend.audit.enrollable import ENCODED, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, WORDED, reads_text
+from backend.methods.registry import ENCODED, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, WORDED, reads_text
 from backend.store import queries
 
 QUESTIONS = {

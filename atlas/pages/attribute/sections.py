@@ -14,7 +14,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from backend.audit.enrollable import SEVERAL, TEXT
+from backend.methods.registry import SEVERAL, TEXT
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")

@@ -20,9 +20,9 @@ from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
 from atlas.api import access
-from backend.audit.ecosystems import Ecosystem
-from backend.audit.service import Service
+from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
+from backend.service.service import Service
 
 COOKIE = "atlas_session"
 KEY_FILE = "session-key"

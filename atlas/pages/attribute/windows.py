@@ -17,11 +17,11 @@ from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.pages.attribute import intake, parts, question, visitor
 from atlas.theme import Theme
-from backend.audit.drift_words import DIFFERENT, LEVEL, named
-from backend.audit.progress import ENDED
-from backend.audit.settings import of_windows
-from backend.audit.uploads import MissingError
+from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
+from backend.inference.drift_wording import DIFFERENT, LEVEL, named
+from backend.service.job import ENDED
+from backend.service.uploads import MissingError
 from backend.store import drift_queries
 
 POLL_MS = 700
@@ -141,7 +141,7 @@ def answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Compone
     Parameters
     ----------
     test : mapping
-        From :meth:`backend.audit.service.Service.drift`.
+        From :meth:`backend.service.service.Service.drift`.
     rows : DataFrame
         From :func:`power`.
     theme : {'dark', 'light'}

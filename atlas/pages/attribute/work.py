@@ -16,9 +16,9 @@ from atlas.figures.evidence import running_evidence
 from atlas.pages.attribute import intake, landing, parts, question, result, verdict, visitor
 from atlas.state import View
 from atlas.theme import Theme
-from backend.audit.progress import Snapshot
-from backend.audit.uploads import LostError, MissingError
 from backend.errors import AtlasError
+from backend.service.job import Snapshot
+from backend.service.uploads import LostError, MissingError
 
 POLL_MS = 600
 WARM_MS = 2_000

@@ -1,0 +1,318 @@
+"""One audit from a file to its report: the road that the page, REST and the command line share.
+
+A file is walked through once, a trace at a time; what is left out is listed with its reason; the scores, the answer and
+the report follow (paper, Stage 1 and Stage 2).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.attribution.audit_log import Chain, digest
+from backend.attribution.decision import Companions, Findings, find, source_number, stated_prior
+from backend.attribution.fitted_statistics import brought_by, companions_of
+from backend.attribution.report import Question, build_report, encoded, session_of
+from backend.attribution.report_results import reader_row
+from backend.attribution.scoring import Attributor, Progress, Scored
+from backend.attribution.selection import Selection, notes_on, selection_of
+from backend.attribution.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
+from backend.attribution.token_evidence import token_evidence
+from backend.enrolment.enrolment import Enrolment
+from backend.errors import AtlasError
+from backend.inference.likelihood_ratios import ORDERS, SEED
+from backend.intake import COMMAND_LINE, Layout, Limits
+from backend.store.builds import code_version
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What an audit found.
+
+    Attributes
+    ----------
+    report : dict
+        See :func:`backend.attribution.report.build_report`.
+    scored : Scored
+    findings : Findings
+    """
+
+    report: dict[str, Any]
+    scored: Scored
+    findings: Findings
+
+
+def audit(
+    stream: BinaryIO,
+    layout: Layout,
+    attributor: Attributor,
+    settings: Settings,
+    selection: Selection | None = None,
+    *,
+    companions: Companions | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    limits: Limits = COMMAND_LINE,
+    total: int | None = None,
+    command: str | None = None,
+    version: str | None = None,
+    keep_fingerprints: bool = False,
+    others: Sequence[Attributor] = (),
+    beside: Callable[[Progress], None] | None = None,
+    earlier: Sequence[str] = (),
+) -> Inquiry:
+    """Score a file and report.
+
+    Parameters
+    ----------
+    stream, layout
+        The file, and what :func:`backend.intake.inspect` found it to be.
+    attributor : Attributor
+    settings : Settings
+    selection : Selection, optional
+        Filled on return. By default what the settings say.
+    companions : Companions, optional
+        By default what is attached to the enrolment.
+    progress, cancelled, keep_fingerprints
+        See :meth:`backend.attribution.scoring.Attributor.score`.
+    limits : Limits
+    total : int, optional
+        Traces that will be scored, for the progress.
+    command : str, optional
+        Written into the report; by default the one that would give it again.
+    version : str, optional
+        Of the code, by default looked up.
+    others : sequence of Attributor
+        Further readers of the same traces; what they find stands beside the answer and does not change it.
+    beside : callable, optional
+        Receives their progress.
+    earlier : sequence of str
+        Hashes of the last steps of what was asked before in the same session, in that order: the report says how many
+        there are, so that the one that is shown is not taken for the only one.
+
+    Returns
+    -------
+    Inquiry
+
+    Raises
+    ------
+    AtlasError
+        If the settings name a source that is not enrolled, or no trace was scored.
+    """
+    enrolment = attributor.enrolment
+    selection = selection or selection_of(settings, limits)
+    prior, rival = checked(enrolment, settings)
+    session = session_of(earlier)
+    file = {"sha256": layout.sha256, "size": layout.size, "columns": asdict(layout.columns)}
+    chain = Chain().append("file", file | {"session": session})
+    chain = chain.append(
+        "question",
+        {
+            "case": settings.case,
+            "question": settings.asked,
+            "claimed": settings.claimed,
+            "prior": [float(value) for value in np.exp(prior)],
+        },
+    )
+    chain = chain.append("enrolment", {"name": enrolment.name, "sha256": enrolment.sha256})
+    scored = attributor.score(
+        selection.traces(stream, layout, limits),
+        total=total,
+        progress=progress,
+        cancelled=cancelled,
+        keep_fingerprints=keep_fingerprints,
+    )
+    if not selection.seen:
+        first = selection.problems[0] if selection.problems else None
+        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+        raise AtlasError(
+            f"No trace of {layout.name} was scored{where}", "Check the file and the mapping of its columns"
+        )
+    chain = chain.append(
+        "traces", {"sha256": [seen.sha256 for seen in selection.seen], "excluded": len(selection.exclusions)}
+    )
+    chain = chain.append(
+        "scores",
+        {
+            "engine": scored.engine,
+            "complete": scored.complete,
+            "seconds": round(scored.seconds, 3),
+            "log_posteriors": digest(encoded(scored.log_posteriors)),
+        },
+    )
+    findings = weighed(scored, enrolment, settings, prior, companions)
+    readers = []
+    for other in others:
+        found = _read_again(stream, layout, other, settings, selection, limits, beside, cancelled)
+        if found is None:
+            break
+        row, again = found
+        readers.append(row)
+        chain = chain.append(
+            "scores",
+            {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)},
+        )
+    maps = []
+    for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
+        trace, against = selection.texts[row], findings.rival if rival is None else rival
+        evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against, attributor.others)
+        maps.append((int(row) + 1, trace.prompt, evidence))
+    report = build_report(
+        Question(settings.case, settings.asked, settings.stated),
+        layout,
+        selection.problems,
+        notes_on(selection),
+        selection.seen,
+        selection.exclusions,
+        enrolment,
+        scored,
+        findings,
+        [float(value) for value in prior],
+        chain,
+        code_version=version or code_version(),
+        command=command or command_of(layout, enrolment, settings),
+        heat_maps=maps,
+        readers=readers,
+        selection={"keep_duplicates": selection.keep_duplicates, "characters": selection.most(limits)},
+        session=session,
+    )
+    return Inquiry(report, scored, findings)
+
+
+def weighed(
+    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: Companions | None = None
+) -> Findings:
+    """The answer to the question of the settings.
+
+    Parameters
+    ----------
+    scored : Scored
+    enrolment : Enrolment
+    settings : Settings
+    prior : ndarray of shape (C,)
+        Log of the stated prior, from :func:`checked`.
+    companions : Companions, optional
+        By default what is attached to the enrolment.
+    """
+    return find(
+        scored,
+        enrolment,
+        settings.claimed,
+        prior=prior,
+        companions=companions or companions_of(enrolment, stop_level=settings.stop_level),
+        orders=settings.orders,
+        seed=settings.seed,
+    )
+
+
+def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
+    """Log of the stated prior and the number of the rival; a wrong name speaks before anything runs.
+
+    Raises
+    ------
+    AtlasError
+        If a source is named that is not enrolled, or a number makes no sense.
+    """
+    if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
+        raise AtlasError(
+            f"The number of orders must be at least 1 and at most {MOST_ORDERS:,}, that of traces with text and the "
+            "seed at least 0",
+            "Change the number",
+        )
+    levels = brought_by(enrolment).stop_levels
+    if settings.stop_level not in (levels or (settings.stop_level,)):
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {settings.stop_level:g}",
+            f"Choose from {', '.join(f'{level:g}' for level in levels)}",
+        )
+    if settings.claimed is not None:
+        source_number(enrolment, settings.claimed)
+    rival = None if settings.against is None else source_number(enrolment, settings.against)
+    return stated_prior(enrolment, settings.prior), rival
+
+
+def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
+    """Enrolments of the further readers.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+        Of the audit itself.
+    settings : Settings
+    known : callable
+        Name to an enrolment; raises where there is none.
+
+    Raises
+    ------
+    AtlasError
+        If they are too many, or one is named twice.
+    """
+    excess = AtlasError(
+        f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"
+    )
+    if len(settings.also) > MOST_ALSO or len({enrolment.name, *settings.also}) <= len(settings.also):
+        raise excess
+    found = tuple(known(name) for name in settings.also)
+    if len({enrolment.name, *(one.name for one in found)}) <= len(found):  # one may be written in two ways
+        raise excess
+    return found
+
+
+def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
+    """The command line that gives the same answer on a machine with the same enrolment.
+
+    A stated prior is taken from the report itself, which holds it.
+    """
+    told: list[tuple[str, Any]] = [
+        ("--enrolment", enrolment.name),
+        ("--claimed", settings.claimed),
+        ("--case", settings.case),
+        ("--question", settings.question),
+        ("--prior", "report.json" if settings.prior else None),
+        ("--prior-statement", settings.prior_statement),
+        *((f"--{role}-column", column) for role, column in asdict(settings.columns).items()),
+        ("--encoding", settings.encoding),
+        ("--keep-text", settings.show or None),
+        ("--against", settings.against),
+        ("--orders", settings.orders if settings.orders != ORDERS else None),
+        ("--seed", settings.seed if settings.seed != SEED else None),
+        ("--stop-level", settings.stop_level if settings.stop_level != STOP_LEVEL else None),
+        ("--also", ",".join(settings.also) or None),
+    ]
+    words = ["python", "-m", "jobs", "attribute", layout.name]
+    for option, value in told:
+        if value is not None:
+            words += [option, str(value)]
+    return shlex.join([*words, *(["--keep-duplicates"] if settings.keep_duplicates else [])])
+
+
+def _read_again(
+    stream: BinaryIO,
+    layout: Layout,
+    other: Attributor,
+    settings: Settings,
+    selection: Selection,
+    limits: Limits,
+    beside: Callable[[Progress], None] | None,
+    cancelled: Callable[[], bool] | None,
+) -> tuple[dict[str, Any], Scored] | None:
+    """What another reader finds in the same traces; None where somebody cancelled."""
+    places = {(seen.place, seen.turn) for seen in selection.seen}
+    again = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
+    scored = other.score(again.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
+    if not scored.complete:
+        return None
+    enrolment = other.enrolment
+    levels = brought_by(enrolment).stop_levels
+    level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
+    claimed = settings.claimed if settings.claimed in enrolment.sources else None
+    companions = companions_of(enrolment, stop_level=level)
+    findings = find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
+    return reader_row(enrolment, scored, findings), scored

@@ -1,0 +1,303 @@
+"""Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
+
+The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
+is done when somebody cancels is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.enrolment.auxiliary_models import Others, check_others, read_beside, some_of
+from backend.enrolment.enrolment import Enrolment
+from backend.errors import AtlasError
+from backend.inference.prompt_novelty import UNCHECKED, PromptScores, Traffic
+from backend.intake.traces import whole
+from backend.methods.ngrams import Counts
+from backend.methods.stack import cells_of
+from backend.proxies.encoding import Encoded
+from backend.proxies.reader import Reader, Readout
+from backend.proxies.registry import tokenizer_of
+from backend.proxies.truncation import count_tokens
+from backend.spectral import FINGERPRINT_MODES
+from backend.traces import Trace
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+Doubles = npt.NDArray[np.float64]
+BATCHES = (8, 24, 64)
+"""Traces of the first batches, so that evidence is there early; the last number goes on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a batch brought.
+
+    Attributes
+    ----------
+    done : int
+        Traces scored so far.
+    total : int or None
+        Where it is known.
+    log_posteriors : ndarray of shape (m, C), float32
+        Of this batch, in the order of arrival.
+    seconds : float
+        Since scoring began.
+    """
+
+    done: int
+    total: int | None
+    log_posteriors: Floats
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Traces that were scored, in the order of arrival.
+
+    Attributes
+    ----------
+    log_posteriors : ndarray of shape (n, C), float32
+    tokens : ndarray of shape (n,), int
+        Response tokens that the proxy read.
+    folds : tuple of int or None, length n
+        Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
+    mean : ndarray of shape (2 d,), float64
+        Mean fingerprint at the block where the enrolment places traces.
+    fingerprints : ndarray of shape (n, 2 d), float16, or None
+        At that same block, where they were asked for.
+    complete : bool
+        False when somebody cancelled.
+    seconds : float
+    engine : str
+        How the forward pass was computed.
+    traffic : Traffic
+        Whether the prompts are of the enrolled kind.
+
+    Raises
+    ------
+    AtlasError
+        If a trace has a score that is not finite.
+    """
+
+    log_posteriors: Floats
+    tokens: npt.NDArray[np.intp]
+    folds: tuple[int | None, ...]
+    mean: Doubles
+    fingerprints: npt.NDArray[np.float16] | None
+    complete: bool
+    seconds: float
+    engine: str
+    traffic: Traffic = UNCHECKED
+
+    def __post_init__(self) -> None:
+        refuse_unscored(self.log_posteriors)
+
+    @property
+    def signature(self) -> Doubles:
+        """The mean fingerprint with DC and AC each of length 1: where the traces lie among the sources, (2 d,)."""
+        out = self.mean.copy()
+        for block in np.split(out, FINGERPRINT_MODES):
+            block /= np.linalg.norm(block) or 1.0
+        return out
+
+
+class Attributor:
+    """An enrolment and the proxy that it was made with.
+
+    Parameters
+    ----------
+    reader : Reader
+    enrolment : Enrolment
+    proxy_hash : str, optional
+        Of the weights that were loaded; compared with the enrolment's where both are known.
+    others : mapping of str to Reader or SentenceEncoder, optional
+        Further proxies and encoders that its members read with.
+
+    Raises
+    ------
+    AtlasError
+        If the proxy is another one than that of the enrolment, or a further one is missing.
+    """
+
+    def __init__(
+        self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None, others: Others | None = None
+    ) -> None:
+        expected = enrolment.facts.get("proxy_hash")
+        if reader.hidden_size != enrolment.hidden_size or reader.depth < enrolment.layers[-1]:
+            raise AtlasError(
+                f"The enrolment '{enrolment.name}' was made with {enrolment.proxy}, and another proxy is loaded",
+                f"Load {enrolment.proxy}",
+            )
+        if proxy_hash and expected and proxy_hash != expected:
+            raise AtlasError(
+                f"The weights of {enrolment.proxy} here are not those that the enrolment '{enrolment.name}' was made "
+                f"with ({proxy_hash[:12]} and {str(expected)[:12]})",
+                f"Run: python -m jobs proxies install {enrolment.proxy}, or make the enrolment again",
+            )
+        check_others(enrolment, others or {})
+        self.reader = reader
+        self.enrolment = enrolment
+        self.others: Others = others or {}
+
+    def score(
+        self,
+        traces: Iterable[Trace],
+        *,
+        total: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        keep_fingerprints: bool = False,
+        sizes: Sequence[int] = BATCHES,
+    ) -> Scored:
+        """Score traces in the order of arrival.
+
+        Parameters
+        ----------
+        traces : iterable of Trace
+            Walked through once, a batch at a time.
+        total : int, optional
+            How many there are, for the progress.
+        progress : callable, optional
+            Receives a :class:`Progress` after every batch.
+        cancelled : callable, optional
+            Asked before every batch; when it says yes, what is done is returned.
+        keep_fingerprints : bool
+            Also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
+        sizes : sequence of int
+            Traces of the first batches; the last number goes on.
+
+        Returns
+        -------
+        Scored
+
+        Raises
+        ------
+        AtlasError
+            If a trace has a score that is not finite.
+        """
+        enrolment, reader = self.enrolment, self.reader
+        started, place = time.perf_counter(), enrolment.place
+        scores: list[Floats] = []
+        kept: list[npt.NDArray[np.float16]] = []
+        tokens: list[int] = []
+        folds: list[int | None] = []
+        prompts: list[PromptScores] = []
+        reference = enrolment.prompt_reference
+        total_states: Doubles = np.zeros(2 * reader.hidden_size)
+        complete = True
+        batches = _batches(traces, sizes)
+        while True:
+            if cancelled is not None and cancelled():
+                complete = False
+                break
+            batch = next(batches, None)
+            if batch is None:
+                break
+            encoded = reader.encode(batch, enrolment.view)
+            read = reader.read(encoded, enrolment.layers, readout_of(enrolment))
+            known = enrolment.folds_of([trace.prompt for trace in batch])
+            variant = enrolment.form.variant if enrolment.form else "full"
+            by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
+            counts = enrolment.counts([whole(trace.response) for trace in batch])
+            beside = read_beside(enrolment, batch, self.others)
+            cells = cells_of_traces(batch, encoded, enrolment.cells_by)
+            scores.append(self._log_posteriors(by_layer, known, cells, counts, beside))
+            refuse_unscored(scores[-1], first=len(tokens) + 1)
+            tokens += [e.response_tokens for e in encoded]
+            folds += known
+            if reference is not None:
+                prompts.append(reference.score([trace.prompt for trace in batch]))
+            total_states += read[place, "full"].sum(0, dtype=np.float64)
+            if keep_fingerprints:
+                kept.append(read[place, "full"])
+            if progress is not None:
+                progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
+        classes, width = len(enrolment.sources), 2 * reader.hidden_size
+        return Scored(
+            log_posteriors=np.concatenate(scores) if scores else np.empty((0, classes), np.float32),
+            tokens=np.array(tokens, dtype=np.intp),
+            folds=tuple(folds),
+            mean=total_states / max(len(tokens), 1),
+            fingerprints=np.concatenate([np.empty((0, width), np.float16), *kept]) if keep_fingerprints else None,
+            complete=complete,
+            seconds=time.perf_counter() - started,
+            engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
+            traffic=UNCHECKED if reference is None else reference.judge(PromptScores.joined(prompts)),
+        )
+
+    def _log_posteriors(
+        self,
+        by_layer: dict[int, npt.NDArray[np.float16]],
+        folds: list[int | None],
+        cells: Ints,
+        counts: Counts,
+        beside: dict[str, Any],
+    ) -> Floats:
+        out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
+        numbers = np.array([-1 if fold is None else fold for fold in folds])
+        for number in np.unique(numbers):
+            rows = numbers == number
+            here = {layer: fingerprints[rows] for layer, fingerprints in by_layer.items()}
+            texts = None if counts is None else counts[np.flatnonzero(rows)]
+            more = some_of(beside, rows)
+            heads = self.enrolment.heads_for(None if number < 0 else int(number))
+            parts = [
+                head.log_posterior(self.enrolment.coordinates(head, here, texts, more), cells[rows]) for head in heads
+            ]
+            out[rows] = np.mean(parts, axis=0)
+        return out
+
+
+def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
+    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival.
+
+    Raises
+    ------
+    AtlasError
+        With the number of the first such trace.
+    """
+    failed = ~np.isfinite(log_posteriors).all(axis=1)
+    if failed.any():
+        raise AtlasError(
+            f"The score of trace {first + int(failed.argmax()):,} is not a finite number",
+            "Leave that trace out, or make the enrolment again if all others fail too",
+        )
+
+
+def readout_of(enrolment: Enrolment) -> Readout:
+    """What the pass has to keep of every trajectory for the heads."""
+    layers = tuple(sorted({layer for head in enrolment.heads for layer in head.layers}))
+    variant = enrolment.form.variant if enrolment.form else "full"
+    return Readout(temporal=layers if variant == "temporal" else (), positions=layers if variant == "positions" else ())
+
+
+def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
+    """Cell of every trace (n,), by its response tokens and how the response ends.
+
+    Parameters
+    ----------
+    traces : sequence of Trace, length n
+    encoded : sequence of Encoded, length n
+        As the proxy reads them.
+    by : str, optional
+        Registered proxy whose tokens are counted in place of those.
+    """
+    read = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])
+
+
+def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
+    iterator = iter(traces)
+    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
+        batch = list(itertools.islice(iterator, size))
+        if not batch:
+            return
+        yield batch

@@ -1,0 +1,185 @@
+"""What verdicts are worth on traffic of another kind: the rule itself answers on labelled traces.
+
+
+A verdict is right where it was validated. Here groups of K traces of enrolled sources are asked as an auditor asks:
+with the true source as the claim, with the nearest other one, and without a claim. Every answer is counted, and so is
+what the unknown-source test alone would have said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.attribution.decision import weigh
+from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.scoring import Scored
+from backend.enrolment.enrolment import Enrolment
+from backend.inference.prompt_novelty import PromptReference, PromptScores, fit_prompt_reference
+from backend.inference.sequential_stop import nearest_sources
+from backend.inference.verdict import Rule
+from backend.protocol import BUDGETS, GROUPING_SEEDS
+
+Ints = npt.NDArray[np.intp]
+PART = "transfer"
+OUTCOMES = ("SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE")
+CLAIMS = ("true", "nearest", "none")
+MOST_GROUPS = 1_000
+"""Groups of a budget that are asked, evenly drawn over the sources: a share of 5 % is known to 0.7 points then."""
+
+
+@dataclass(frozen=True)
+class LabelledScores:
+    """Scored traces whose source is known.
+
+    Attributes
+    ----------
+    scored : Scored
+        With the fingerprints of every trace.
+    labels : ndarray of shape (n,)
+        Column of the true source in the enrolment.
+    prompts : PromptScores
+        By the enrolment's reference, or by one that has not seen these prompts.
+    """
+
+    scored: Scored
+    labels: Ints
+    prompts: PromptScores
+
+
+def transfer_frame(
+    enrolment: Enrolment,
+    rows: LabelledScores,
+    scenario: str,
+    budgets: Sequence[int] = BUDGETS,
+    seed: int = GROUPING_SEEDS[0],
+    reference: PromptReference | None = None,
+) -> pd.DataFrame:
+    """Shares of every answer on groups of one source each.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    rows : LabelledScores
+    scenario : str
+        What the traces are to the enrolment: 'math100', 'category', 'same'.
+    budgets : sequence of int
+        Those above the number of traces of every source are left out.
+    seed : int
+    reference : PromptReference, optional
+        Judges the prompts in place of the enrolment's own, where that has seen them.
+
+    Returns
+    -------
+    DataFrame
+        Columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`, ``flagged``
+        (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level, whatever the
+        prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or for a family,
+        that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match is
+        right).
+    """
+    companions = companions_of(enrolment)
+    nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
+    own = reference or enrolment.prompt_reference
+    family = np.unique(np.array(enrolment.families), return_inverse=True)[1]
+    out: list[dict[str, object]] = []
+    for k in budgets:
+        tally, n = Counter[str](), 0
+        groups = groups_of(rows.labels, k, seed)
+        some = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), MOST_GROUPS)).astype(np.intp))
+        for group, source in (groups[i] for i in some):
+            scored = _some(rows, group, own)
+            weighed = weigh(scored, enrolment, (companions.matched and companions.matched(scored)) or companions)
+            leader = int(weighed.even.argmax())
+            n += 1
+            tally["flagged"] += weighed.traffic.kind != "like"
+            tally["rejected"] += weighed.p is not None and weighed.p <= Rule.unknown_level
+            tally["leader"] += leader == source
+            tally["leading_family"] += bool(family[leader] == family[source])
+            for claim in CLAIMS:
+                asked = {"true": source, "nearest": int(nearest[source]), "none": None}[claim]
+                verdict = weighed.decide(asked)
+                tally[f"{claim}_{verdict.outcome}"] += 1
+                subject = leader if asked is None else asked
+                right = subject == source if verdict.level == "source" else family[subject] == family[source]
+                tally["wrong"] += (verdict.outcome == "SUPPORTS" and not right) or (
+                    verdict.outcome == "AGAINST" and bool(right)
+                )
+        if not n:
+            continue
+        tally["false_unknown"] = tally["none_UNKNOWN"]
+        names = ["flagged", "rejected", "false_unknown", "leader", "leading_family", "wrong"]
+        names += [f"{claim}_{outcome}" for claim in CLAIMS for outcome in OUTCOMES]
+        for name in names:
+            of = n * len(CLAIMS) if name == "wrong" else n
+            out.append({"k": k, "metric": name, "scenario": scenario, "value": tally[name] / of, "n": of})
+    return pd.DataFrame(out, columns=["k", "metric", "scenario", "value", "n"])
+
+
+def groups_of(labels: Ints, k: int, seed: int) -> list[tuple[Ints, int]]:
+    """Groups of K rows of one source each, as many as fill; the remainder is dropped."""
+    rng = np.random.default_rng(seed + 100 + 7919 * k)
+    out = []
+    for source in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == source))
+        out += [(rows[low : low + k], int(source)) for low in range(0, len(rows) - k + 1, k)]
+    return out
+
+
+def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> tuple[PromptScores, PromptReference]:
+    """Prompts as references see them that have not seen their fold, and the reference that judges them.
+
+    Parameters
+    ----------
+    prompts : sequence of str, length P
+        Distinct ones.
+    folds : ndarray of shape (P,)
+
+    Raises
+    ------
+    ValueError
+        If there are too few prompts for a reference.
+    """
+    parts: list[PromptScores | None] = [None] * len(prompts)
+    whole = None
+    for fold in np.unique(folds):
+        inside = np.flatnonzero(folds == fold)
+        rest = np.flatnonzero(folds != fold)
+        whole = fit_prompt_reference([prompts[i] for i in rest.tolist()], folds[rest])
+        if whole is None:
+            raise ValueError("there are too few prompts for a reference")
+        scores = whole.score([prompts[i] for i in inside.tolist()])
+        for place, i in enumerate(inside):
+            parts[i] = scores.take(np.array([place]))
+    assert whole is not None
+    return PromptScores.joined([part for part in parts if part is not None]), whole
+
+
+def _some(rows: LabelledScores, group: Ints, reference: PromptReference | None) -> Scored:
+    held = rows.scored
+    assert held.fingerprints is not None
+    prompts = rows.prompts.take(group)
+    return Scored(
+        log_posteriors=held.log_posteriors[group],
+        tokens=held.tokens[group],
+        folds=tuple(held.folds[i] for i in group),
+        mean=held.fingerprints[group].mean(0, dtype=np.float64),
+        fingerprints=None,
+        complete=True,
+        seconds=0.0,
+        engine=held.engine,
+        **({} if reference is None else {"traffic": reference.judge(prompts)}),
+    )
+
+
+def pooled(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of several runs of one scenario as those of all their groups together."""
+    rows = pd.concat(frames, ignore_index=True)
+    rows["value"] *= rows["n"]
+    sums = rows.groupby(["k", "metric", "scenario"], as_index=False)[["value", "n"]].sum()
+    return sums.assign(value=sums["value"] / sums["n"])[["k", "metric", "scenario", "value", "n"]]

@@ -1,1 +1,0 @@
-"""Evidence about unlabelled traces that an auditor can defend."""

@@ -1,0 +1,560 @@
+"""Collect responses of sources to prompts: our own small ecosystems (paper, "Dynamic Provenance Setting").
+
+One JSONL line a response, with everything that is needed to know where it came from. The file only grows: what is in
+it is not asked again, a line that a killed process left half written is taken away, and a source that changed its
+settings is refused instead of mixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gzip
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import backend
+from backend.corpus.endpoints import (
+    Answer,
+    AskError,
+    Endpoint,
+    LocalModel,
+    Manners,
+    Source,
+    endpoint_host,
+    endpoint_key,
+    exposes_key,
+)
+from backend.corpus.release import Records
+from backend.errors import AtlasError
+from backend.traces import Trace
+
+SAMPLES = Path(__file__).parents[2] / "data" / "samples"
+_FAILURES_IN_A_ROW = 5
+_BEGINNING = b'{"source": "'
+"""Of every line that is written here."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt with its id."""
+
+    sample_id: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One line of a collection.
+
+    Attributes
+    ----------
+    source, sample_id, prompt, response : str
+    model : str
+        What was asked: registry name, hub id or folder name; at an endpoint the name that was sent.
+    weights_sha256 : str or None
+        Of a local model.
+    endpoint : str or None
+        Host of an endpoint; never more of its address, and never its key.
+    system, template : str or None
+    settings : dict
+        temperature, top_p, top_k, max_new_tokens.
+    seed : int or None
+    finish_reason : str or None
+    prompt_tokens, response_tokens : int or None
+    engine : dict
+        Local: dtype, device, batch and batch_size. Endpoint: the model that it says it is.
+    timestamp : str
+        UTC, ISO 8601.
+    software : dict
+        Versions.
+    """
+
+    source: str
+    sample_id: str
+    prompt: str
+    response: str
+    model: str
+    weights_sha256: str | None
+    endpoint: str | None
+    system: str | None
+    template: str | None
+    settings: dict[str, Any]
+    seed: int | None
+    finish_reason: str | None
+    prompt_tokens: int | None
+    response_tokens: int | None
+    engine: dict[str, Any]
+    timestamp: str
+    software: dict[str, str]
+
+    def identity(self) -> dict[str, Any]:
+        """What makes the source the source that it is."""
+        names = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Hearer:
+    """Who hears what happens.
+
+    Attributes
+    ----------
+    say : callable
+        Gets one sentence a step.
+    progress : callable
+        Gets (source, responses done, responses wanted).
+    """
+
+    say: Callable[[str], None] = field(default=lambda _: None)
+    progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a collection did: responses collected now, responses that were there, and reasons for what is missing."""
+
+    collected: int
+    present: int
+    missing: dict[tuple[str, str], str]
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Read prompts.
+
+    Parameters
+    ----------
+    path : Path
+        ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``; any other file holds one prompt a line. Empty lines
+        are left out; a prompt without id gets one from its line.
+
+    Raises
+    ------
+    AtlasError
+        Names the line that cannot be read, or an id that stands there twice.
+    """
+    out: list[Prompt] = []
+    lines: dict[str, int] = {}
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check its name and permissions") from error
+    except UnicodeDecodeError as error:
+        raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Save it as UTF-8") from error
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if not line.strip():
+            continue
+        row = _row(path, number, line) if path.suffix == ".jsonl" else {"prompt": line.strip()}
+        prompt, sample_id = row.get("prompt"), row.get("sample_id", f"line-{number:06d}")
+        if not _is_text(prompt):
+            raise AtlasError(f"{path}, line {number}, has no text 'prompt'", "Add it")
+        if not _is_text(sample_id) or "/" in sample_id:
+            raise AtlasError(f"{path}, line {number}, has a sample_id that is no text without /", "Change it")
+        if sample_id in lines:
+            raise AtlasError(
+                f"{path} has the sample_id '{sample_id}' on lines {lines[sample_id]} and {number}", "Change one of them"
+            )
+        lines[sample_id] = number
+        out.append(Prompt(sample_id, prompt))
+    if not out:
+        raise AtlasError(f"{path} holds no prompt", "Write one a line")
+    return out
+
+
+def read_collected(path: Path) -> list[Collected]:
+    """Read a collection.
+
+    Parameters
+    ----------
+    path : Path
+        ``.jsonl`` or ``.jsonl.gz``.
+
+    Raises
+    ------
+    AtlasError
+        Names the line that cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+        whole = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except OSError as error:
+        raise AtlasError(
+            f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
+        ) from error
+    except (EOFError, zlib.error) as error:
+        raise AtlasError(f"{path} is a truncated or corrupt gzip file", "Compress the collection again") from error
+    return _parsed(path, whole)
+
+
+def collected_records(path: Path, name: str) -> Records:
+    """A collection in which every source answered every prompt, as records.
+
+    Parameters
+    ----------
+    path : Path
+        See :func:`read_collected`.
+    name : str
+        Stands as benchmark in the keys.
+
+    Returns
+    -------
+    Records
+        Sources in the order of their first line, prompts ascending.
+
+    Raises
+    ------
+    AtlasError
+        If a response is missing or stands there twice, or two sources had different prompts under one id.
+    """
+    found: dict[tuple[str, str], Trace] = {}
+    prompts: dict[str, str] = {}
+    for line in read_collected(path):
+        key = (line.source, line.sample_id)
+        if key in found:
+            raise AtlasError(f"{path} holds '{line.sample_id}' of '{line.source}' twice", "Remove one of the lines")
+        if prompts.setdefault(line.sample_id, line.prompt) != line.prompt:
+            raise AtlasError(f"{path} holds two prompts with the id '{line.sample_id}'", "Give them different ids")
+        found[key] = Trace(prompts[line.sample_id], line.response)
+    sources, ids = list(dict.fromkeys(source for source, _ in found)), sorted(prompts)
+    if missing := [(source, i) for source in sources for i in ids if (source, i) not in found]:
+        raise AtlasError(
+            f"{path} lacks {len(missing)} responses, the first is '{missing[0][1]}' of '{missing[0][0]}'",
+            "Run the same collect command again",
+        )
+    traces = [found[source, i] for source in sources for i in ids]
+    return Records(name, sources, ids, traces, [f"{name}/{source}/{i}" for source in sources for i in ids])
+
+
+def sample_records() -> Records:
+    """The shipped sample: our own prompts, answered by small models that the project can serve.
+
+    Returns
+    -------
+    Records
+        Of benchmark 'samples': at least 6 sources times 60 prompts.
+    """
+    return collected_records(SAMPLES / "responses.jsonl", "samples")
+
+
+def collect(
+    sources: Sequence[Source],
+    prompts: Sequence[Prompt],
+    path: Path,
+    *,
+    batch_size: int = 16,
+    device: str = "auto",
+    manners: Manners | None = None,
+    hearer: Hearer | None = None,
+) -> Summary:
+    """Ask every source every prompt that it has not answered yet.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        Asked one after another; a local model that several of them share is loaded once.
+    prompts : sequence of Prompt
+    path : Path
+        JSONL file that grows.
+    batch_size : int
+        Prompts that a local model answers at once.
+    device : str
+        Of local models.
+    manners : Manners, optional
+        How endpoints are treated.
+    hearer : Hearer, optional
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    AtlasError
+        If the file cannot be written, belongs to another process, or holds a source with other settings or prompts;
+        if a model is missing; if an endpoint refuses altogether. What was collected before stays.
+    """
+    hearer, manners = hearer or Hearer(), manners or Manners()
+    if batch_size < 1:
+        raise AtlasError(f"batch is {batch_size}", "Give at least 1")
+    if twice := [s.name for i, s in enumerate(sources) if s.name in {t.name for t in sources[:i]}]:
+        raise AtlasError(f"The source '{twice[0]}' is named twice", "Give every source a name of its own")
+    collected, present = 0, 0
+    missing: dict[tuple[str, str], str] = {}
+    model: LocalModel | None = None
+    with _Sheet(path, hearer) as sheet:
+        for source in sources:
+            if source.kind == "local":
+                if model is None or model.asked_for != source.model:
+                    model = None  # the last model leaves memory before the next one comes
+                    model = LocalModel(source.model, device)
+                blank = _blank(source, model.name, model.weights_sha256, None)
+            else:
+                if exposes_key(source):
+                    hearer.say(f"Warning: the key of '{source.name}' travels unencrypted (http).")
+                endpoint_key(source)  # a missing key speaks before the file is touched
+                blank = _blank(source, source.model, None, endpoint_host(source))
+            todo = sheet.open_of(source.name, blank, prompts)
+            present += len(prompts) - len(todo)
+            hearer.say(
+                f"{source.name}: {len(todo)} of {len(prompts)} responses to collect"
+                + (f" from {blank['endpoint']}." if blank["endpoint"] else ".")
+            )
+            if source.kind == "local":
+                assert model is not None
+                answers = _generate(model, source, prompts, todo, batch_size)
+            else:
+                answers = _ask(source, todo, manners, missing)
+            done = len(prompts) - len(todo)
+            for prompt, answer in answers:
+                sheet.add(_line(source, prompt, answer, blank))
+                collected, done = collected + 1, done + 1
+                hearer.progress(source.name, done, len(prompts))
+    return Summary(collected, present, missing)
+
+
+def _generate(
+    model: LocalModel, source: Source, prompts: Sequence[Prompt], todo: Sequence[Prompt], batch_size: int
+) -> Iterator[tuple[Prompt, Answer]]:
+    """Batches are cut from all prompts, so that a continued collection draws what an uninterrupted one would."""
+    wanted = {p.sample_id for p in todo}
+    for number, low in enumerate(range(0, len(prompts), batch_size)):
+        batch = prompts[low : low + batch_size]
+        if not any(p.sample_id in wanted for p in batch):
+            continue
+        answers = model.generate([p.prompt for p in batch], source, number)
+        for prompt, answer in zip(batch, answers, strict=True):
+            if prompt.sample_id in wanted:
+                yield prompt, replace(answer, engine={**answer.engine, "batch": number, "batch_size": batch_size})
+
+
+def _ask(
+    source: Source, todo: Sequence[Prompt], manners: Manners, missing: dict[tuple[str, str], str]
+) -> Iterator[tuple[Prompt, Answer]]:
+    """Answers in the order in which they arrive; reasons for prompts without one go to ``missing``."""
+    stop = threading.Event()
+    endpoint = Endpoint(source, manners, stop)
+    in_a_row = 0
+    with contextlib.closing(endpoint), ThreadPoolExecutor(manners.concurrency) as workers:
+        futures = {workers.submit(endpoint.ask, prompt.prompt): prompt for prompt in todo}
+        try:
+            for future in as_completed(futures):
+                prompt = futures[future]
+                try:
+                    answer = future.result()
+                except AskError as error:
+                    missing[source.name, prompt.sample_id] = str(error)
+                    in_a_row += 1
+                    if in_a_row >= max(_FAILURES_IN_A_ROW, manners.concurrency):
+                        raise AtlasError(
+                            f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}",
+                            "Look after the endpoint, then run the same command again; what was collected is kept",
+                        ) from error
+                else:
+                    in_a_row = 0
+                    yield prompt, answer
+        finally:
+            stop.set()
+            for future in futures:
+                future.cancel()
+
+
+class _Sheet:
+    """The file that grows: held by one process, whole lines only."""
+
+    def __init__(self, path: Path, hearer: Hearer) -> None:
+        if path.suffix == ".gz":
+            raise AtlasError(f"{path} is a gzip file, to which nothing can be added", "Collect into a .jsonl file")
+        self.path = path
+        self._hearer = hearer
+        self._handle = -1
+        self._lines: dict[tuple[str, str], Collected] = {}
+
+    def __enter__(self) -> _Sheet:
+        with _writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AtlasError(
+                    f"Another process is collecting into {self.path}",
+                    "Wait until it has finished, or name another file",
+                ) from error
+            for line in self._healed():
+                self._lines[line.source, line.sample_id] = line
+        except BaseException:
+            os.close(self._handle)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.fsync(self._handle)
+        os.close(self._handle)
+
+    def open_of(self, source: str, blank: dict[str, Any], prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Prompts that a source has not answered.
+
+        Raises
+        ------
+        AtlasError
+            If the file holds this source with other settings, or another prompt under the same id.
+        """
+        held = [line for (name, _), line in self._lines.items() if name == source]
+        for line in held:
+            for key, value in line.identity().items():
+                if value != blank[key]:
+                    raise AtlasError(
+                        f"{self.path} holds responses of '{source}' with {key} {_short(value)}, and now it is "
+                        f"{_short(blank[key])}",
+                        "Give the source another name, or collect into another file",
+                    )
+        known = {line.sample_id: line.prompt for line in held}
+        for prompt in prompts:
+            if known.get(prompt.sample_id, prompt.prompt) != prompt.prompt:
+                raise AtlasError(
+                    f"{self.path} holds another prompt with the id '{prompt.sample_id}'",
+                    "Give the prompts ids of their own, or collect into another file",
+                )
+        return [prompt for prompt in prompts if prompt.sample_id not in known]
+
+    def add(self, line: Collected) -> None:
+        """Append one line in a single write."""
+        raw = (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode("utf-8")
+        with _writing(self.path):
+            while raw:
+                raw = raw[os.write(self._handle, raw) :]
+
+    def _healed(self) -> list[Collected]:
+        """The lines of the file, without what a killed process left behind the last whole one.
+
+        Nothing is taken away from a file that holds anything else than a collection.
+        """
+        raw = self.path.read_bytes()
+        start = raw.rfind(b"\n") + 1
+        whole, last = raw[:start], raw[start:]
+        torn = bool(last) and _is_torn(last)
+        lines = _parsed(self.path, whole if torn else raw)
+        with _writing(self.path):
+            if torn:
+                os.ftruncate(self._handle, start)
+                self._hearer.say(f"The last line of {self.path} was torn ({len(last)} bytes); it is collected again.")
+            elif last:
+                os.write(self._handle, b"\n")
+        return lines
+
+
+def _blank(source: Source, model: str, weights: str | None, endpoint: str | None) -> dict[str, Any]:
+    """What all lines of a source share."""
+    return {
+        "model": model,
+        "weights_sha256": weights,
+        "endpoint": endpoint,
+        "system": source.system,
+        "template": source.template,
+        "settings": source.settings(),
+        "seed": source.seed,
+    }
+
+
+def _line(source: Source, prompt: Prompt, answer: Answer, blank: dict[str, Any]) -> Collected:
+    return Collected(
+        source=source.name,
+        sample_id=prompt.sample_id,
+        prompt=prompt.prompt,
+        response=answer.text,
+        **blank,
+        finish_reason=answer.finish_reason,
+        prompt_tokens=answer.prompt_tokens,
+        response_tokens=answer.response_tokens,
+        engine=answer.engine,
+        timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
+        software=_software(("torch", "transformers") if source.kind == "local" else ("httpx",)),
+    )
+
+
+def _software(packages: Sequence[str]) -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return {"provenance-atlas": backend.__version__, "python": platform.python_version(), **versions}
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise AtlasError(
+            f"{path}, line {number}, is not valid JSON ({error})", "Correct or remove that line"
+        ) from error
+    if not isinstance(row, dict):
+        raise AtlasError(f"{path}, line {number}, is not a JSON object", "Correct or remove that line")
+    return row
+
+
+def _parsed(path: Path, raw: bytes) -> list[Collected]:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Collect into another file") from error
+    return [_collected(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def _is_torn(last: bytes) -> bool:
+    """Whether this is the beginning of a line that was written here, and not the whole of one."""
+    if not (last.startswith(_BEGINNING) or _BEGINNING.startswith(last)):
+        return False
+    try:
+        json.loads(last)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _collected(path: Path, number: int, line: str) -> Collected:
+    row = _row(path, number, line)
+    for key in ("source", "sample_id", "prompt", "response", "model"):
+        if not isinstance(row.get(key), str):
+            raise AtlasError(f"{path}, line {number}, has no text '{key}'", "Correct or remove that line")
+    values: dict[str, Any] = {name: row.get(name) for name in Collected.__dataclass_fields__}
+    for key in ("settings", "engine", "software"):
+        values[key] = values[key] if isinstance(values[key], dict) else {}
+    return Collected(**values)
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    """Whether this is a text with something in it that can be written as UTF-8."""
+    return isinstance(value, str) and bool(value.strip()) and value.encode("utf-8", "ignore").decode("utf-8") == value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except io.UnsupportedOperation:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise AtlasError(
+                f"The disk is full, {path} cannot grow; what was collected is kept",
+                "Free some space and run the same command again",
+            ) from error
+        raise AtlasError(
+            f"{path} cannot be written ({error.strerror or error})", "Name a file that you may write to"
+        ) from error

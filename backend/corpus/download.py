@@ -1,0 +1,579 @@
+"""Bring a release from a folder, an archive or the network into a folder, and prove that it arrived whole.
+
+Only files that the manifest lists, the manifest itself and the authors' result files are ever written; each is
+checked before it takes its place, and the manifest comes last, so that an interrupted copy never looks like a
+release. Names inside an archive decide nothing about where bytes go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import shutil
+import stat
+import tarfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO
+from urllib.parse import urlsplit
+
+import httpx
+
+from backend.corpus.release import Inventory, ListedFile, Release, Stamps, check_file, listed_files, parse_manifest
+from backend.errors import AtlasError
+from backend.fingerprints import cache_folder
+
+PUBLIC_RELEASE = "https://github.com/LeoJeshua/READER"
+MANIFEST = "data/manifests/release.json"
+_RESULT = re.compile(r"results(/[\w.+-]+)+\.(json|csv)")
+_RESULT_LIMIT = 64_000_000
+_MANIFEST_LIMIT = 64_000_000
+_ATTEMPTS = 5
+_TIMEOUT = httpx.Timeout(60.0, connect=20.0)
+_BLOCK = 1 << 20
+_REPOSITORY = re.compile(r"/[\w.-]+/[\w.-]+?(\.git)?/?")
+
+Say = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who hears what happens.
+
+    Attributes
+    ----------
+    say : callable
+        Gets one sentence a step.
+    progress : callable
+        Gets (unit, done, total); the total is 0 while it is unknown.
+    pause : callable
+        Waits a number of seconds between two attempts.
+    """
+
+    say: Say = field(default=lambda _: None)
+    progress: Progress = field(default=lambda *_: None)
+    pause: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch did.
+
+    Attributes
+    ----------
+    inventory : Inventory
+        The release as it now lies there.
+    copied : int
+        Listed files that were copied; the others were right already.
+    results : int
+        Result files of the authors in the release.
+    """
+
+    inventory: Inventory
+    copied: int
+    results: int
+
+
+def fetch(source: str | None, target: Path, listener: Listener | None = None, *, remember: bool = True) -> Fetched:
+    """Bring a release into a folder.
+
+    Parameters
+    ----------
+    source : str or None
+        A folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository; by default
+        :data:`PUBLIC_RELEASE`. The release may lie in a subfolder.
+    target : Path
+        Where the release goes. Files that are there and right are not copied again.
+    listener : Listener, optional
+    remember : bool
+        False reads every file that is already there, even if an earlier check found it right.
+
+    Returns
+    -------
+    Fetched
+
+    Raises
+    ------
+    AtlasError
+        If the source cannot be reached, is damaged or holds no release; if the target cannot be written or is full.
+    """
+    listener = listener or Listener()
+    address = _address(source)
+    with _alone(str(target.resolve())):
+        if address is None:
+            return _bring(_open(Path(str(source)).expanduser()), target, listener, remember)
+        whole = _already_whole(target, listener, remember)
+        if whole is not None:
+            listener.say(f"The release in {target} is whole already; nothing needs to be fetched from {address}.")
+            return whole
+        with _alone(address):
+            archive = download(address, cache_folder() / "downloads", listener)
+            try:
+                fetched = _bring(_open(archive, address), target, listener, remember)
+            except _BadSourceError as error:
+                archive.unlink(missing_ok=True)
+                raise AtlasError(error.problem, "Run the same command again, or name another source") from error
+            archive.unlink(missing_ok=True)
+            return fetched
+
+
+def download(address: str, folder: Path, listener: Listener) -> Path:
+    """Download a file; an interrupted download continues where it stopped if the server can do that.
+
+    Parameters
+    ----------
+    address : str
+        http or https.
+    folder : Path
+        Where the file goes, under a name made from the address.
+    listener : Listener
+
+    Returns
+    -------
+    Path
+        The whole file.
+
+    Raises
+    ------
+    AtlasError
+        If the server cannot be reached, refuses, or breaks off again and again.
+    """
+    host = urlsplit(address).hostname or address
+    name = hashlib.sha256(address.encode()).hexdigest()[:16]
+    whole, part, about = folder / f"{name}.archive", folder / f"{name}.part", folder / f"{name}.json"
+    if whole.exists():
+        return whole
+    listener.say(f"Downloading {address}.")
+    with _writing(part):
+        folder.mkdir(parents=True, exist_ok=True)
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers={"Accept-Encoding": "identity"}) as client:
+        for attempt in range(1, _ATTEMPTS + 1):
+            before = part.stat().st_size if part.exists() else 0
+            try:
+                with _writing(part):
+                    _download_once(client, address, part, about, listener)
+                    part.replace(whole)
+                    about.unlink(missing_ok=True)
+                return whole
+            except httpx.TooManyRedirects as error:
+                raise AtlasError(
+                    f"{address} leads from one address to the next without end",
+                    "Check the address, or name a folder or archive with --from",
+                ) from error
+            except (httpx.TransportError, httpx.InvalidURL, _BusyError) as error:
+                reason = str(error) or type(error).__name__
+                gained = part.exists() and part.stat().st_size > before
+                if isinstance(error, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL)) and not gained:
+                    raise AtlasError(
+                        f"{host} cannot be reached ({reason})",
+                        "Check the network and the address, or bring the archive by other means and name it: "
+                        "python -m jobs fetch --from PATH",
+                    ) from error
+                if attempt == _ATTEMPTS:
+                    raise AtlasError(
+                        f"The download of {address} broke off {_ATTEMPTS} times ({reason})",
+                        "Run the same command again; it continues where it stopped if the server can do that",
+                    ) from error
+                listener.say(f"The download broke off ({reason}); trying again.")
+                listener.pause(2.0 ** (attempt - 1))
+    raise AssertionError("unreachable")
+
+
+class _BusyError(Exception):
+    """The server asks to try again later."""
+
+
+class _BadSourceError(AtlasError):
+    """What the source holds is wrong, not the place where it should go."""
+
+
+def _download_once(client: httpx.Client, address: str, part: Path, about: Path, listener: Listener) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    validator = _validator(about)
+    headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
+    with client.stream("GET", address, headers=headers) as answer:
+        status = answer.status_code
+        if status == 416:
+            part.unlink(missing_ok=True)
+            raise _BusyError("the server has another file now")
+        if status == 429 or status >= 500:
+            raise _BusyError(f"the server answered {status}")
+        if status not in (200, 206):
+            raise AtlasError(
+                f"{address} answered {status} {answer.reason_phrase}".rstrip(),
+                "Check the address, or name a folder or archive with --from",
+            )
+        resumed = status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if status == 206 and not resumed:
+            part.unlink(missing_ok=True)
+            raise _BusyError("the server sent another part than asked for")
+        done = have if resumed else 0
+        if resumed:
+            listener.say(f"Continuing after {done / 1e6:.1f} MB.")
+        expected = int(answer.headers.get("Content-Length") or 0)
+        _check_room(part, expected)
+        strong = answer.headers.get("ETag", "")
+        strong = strong if strong.startswith('"') else answer.headers.get("Last-Modified", "")
+        about.write_text(json.dumps({"validator": strong}), "utf-8")
+        with part.open("ab" if resumed else "wb") as stream:
+            for block in answer.iter_raw():
+                stream.write(block)
+                done += len(block)
+                listener.progress("bytes", done, (have if resumed else 0) + expected if expected else 0)
+
+
+def _validator(about: Path) -> str:
+    """What tells that the server still has the same file: a strong ETag or a date, or nothing."""
+    try:
+        content = json.loads(about.read_text("utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(content.get("validator", "")) if isinstance(content, dict) else ""
+
+
+def _address(source: str | None) -> str | None:
+    """The address to download, None for something on this machine."""
+    address = source if source is not None else PUBLIC_RELEASE
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https"):
+        return None
+    if parts.hostname in ("github.com", "www.github.com") and _REPOSITORY.fullmatch(parts.path):
+        repository = parts.path.rstrip("/").removesuffix(".git")
+        return f"https://github.com{repository}/archive/HEAD.tar.gz"
+    return address
+
+
+def _already_whole(target: Path, listener: Listener, remember: bool) -> Fetched | None:
+    release = Release(target)
+    if not release.manifest_path.exists():
+        return None
+    listener.say(f"Checking what lies in {target}.")
+    try:
+        inventory = release.verify(lambda n, of: listener.progress("files", n, of), remember=remember)
+    except AtlasError as error:
+        listener.say(f"It is not whole: {error.problem}.")
+        return None
+    return Fetched(inventory, 0, sum(1 for p in (target / "results").rglob("*") if p.is_file()))
+
+
+# Sources
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file of a source: its path inside the release, its size, and its bytes."""
+
+    path: str
+    size: int
+    stream: IO[bytes]
+
+
+@dataclass(frozen=True)
+class _Folder:
+    root: Path
+    name: str
+
+    def _check_plain(self, path: Path) -> None:
+        """Refuse what a link leads to: it may be any file of whoever fetches."""
+        within = [self.root / part for part in (path.relative_to(self.root), *path.relative_to(self.root).parents)]
+        if (link := next((part for part in within[:-1] if part.is_symlink()), None)) is not None:
+            raise _BadSourceError(f"{link} is a link, and a release holds plain files only", _OTHER_SOURCE)
+
+    def manifest(self) -> bytes:
+        self._check_plain(self.root / MANIFEST)
+        try:
+            return (self.root / MANIFEST).read_bytes()
+        except OSError as error:
+            raise _BadSourceError(f"{self.root / MANIFEST} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
+
+    def members(self, wanted: Callable[[str], bool]) -> Iterator[_Member]:
+        for top in ("data", "results"):
+            for path in sorted((self.root / top).rglob("*")):
+                name = path.relative_to(self.root).as_posix()
+                if not wanted(name):
+                    continue
+                self._check_plain(path)
+                if not path.is_file():
+                    continue
+                try:
+                    stream = path.open("rb")
+                except OSError as error:
+                    raise _BadSourceError(
+                        f"{path} cannot be read ({error.strerror})", "Check its permissions"
+                    ) from error
+                with stream:
+                    yield _Member(name, path.stat().st_size, stream)
+
+
+@dataclass(frozen=True)
+class _Archive:
+    path: Path
+    prefix: str
+    name: str
+
+    def manifest(self) -> bytes:
+        for member in self.members(lambda name: name == MANIFEST):
+            if member.size > _MANIFEST_LIMIT:
+                raise _BadSourceError(f"The manifest in {self.name} is larger than any manifest", _OTHER_SOURCE)
+            with _reading(self.name):
+                return member.stream.read()
+        raise _BadSourceError(f"{self.name} holds no {MANIFEST}", _OTHER_SOURCE)
+
+    def members(self, wanted: Callable[[str], bool]) -> Iterator[_Member]:
+        for member in _archived(self.path, self.name):
+            if member.path.startswith(self.prefix) and wanted(inside := member.path.removeprefix(self.prefix)):
+                if member.size < 0:
+                    raise _BadSourceError(
+                        f"{inside} in {self.name} is a link or a special file, and a release holds plain files only",
+                        _OTHER_SOURCE,
+                    )
+                yield _Member(inside, member.size, member.stream)
+
+
+_OTHER_SOURCE = "Name another source with --from, or leave --from out for the public release"
+
+
+def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
+    name = name or str(path)
+    if path.is_dir():
+        above = [path.parent] if path.name == "data" else []
+        candidates = [path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))]
+        for root in candidates:
+            if any(part.is_symlink() for part in (root, root.parent) if part.is_relative_to(path) and part != path):
+                continue
+            if (root / MANIFEST).is_file():
+                return _Folder(root, str(root))
+        raise _BadSourceError(f"There is no release in {name} (no {MANIFEST}, also not in a subfolder)", _OTHER_SOURCE)
+    if not path.exists():
+        raise AtlasError(f"{name} does not exist", _OTHER_SOURCE)
+    found = [m.path for m in _archived(path, name) if m.path == MANIFEST or m.path.endswith(f"/{MANIFEST}")]
+    if not found:
+        raise _BadSourceError(f"There is no release in {name} (no {MANIFEST} inside)", _OTHER_SOURCE)
+    manifest = min(found, key=lambda p: (p.count("/"), p))
+    return _Archive(path, manifest.removesuffix(MANIFEST), name)
+
+
+def _archived(path: Path, name: str) -> Iterator[_Member]:
+    """Members of an archive in its order; links and special files have size -1, folders are left out."""
+    with _reading(name):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    kind = stat.S_IFMT(info.external_attr >> 16)
+                    if info.is_dir():
+                        continue
+                    if kind not in (0, stat.S_IFREG):
+                        yield _Member(info.filename, -1, io.BytesIO())
+                    else:
+                        with archive.open(info) as stream:
+                            yield _Member(info.filename, info.file_size, stream)
+        elif tarfile.is_tarfile(path):
+            with tarfile.open(path, "r:*") as tar:
+                for entry in tar:
+                    if entry.isdir():
+                        continue
+                    stream_or_none = tar.extractfile(entry) if entry.isreg() else None
+                    plain = entry.name.removeprefix("./")
+                    yield _Member(plain, entry.size if stream_or_none else -1, stream_or_none or io.BytesIO())
+        else:
+            raise _BadSourceError(f"{name} is neither a folder nor an intact .tar.gz or .zip archive", _OTHER_SOURCE)
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Say in one sentence that an archive cannot be read."""
+    try:
+        yield
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise _BadSourceError(f"The archive {name} is damaged ({error})", _OTHER_SOURCE) from error
+    except OSError as error:
+        if isinstance(error, PermissionError) or error.errno == errno.EIO:
+            raise AtlasError(f"{name} cannot be read ({error.strerror})", "Check its permissions") from error
+        if error.errno is None:  # gzip.BadGzipFile and the like
+            raise _BadSourceError(f"The archive {name} is damaged ({error})", _OTHER_SOURCE) from error
+        raise
+
+
+# Copying
+
+
+def _bring(source: _Folder | _Archive, target: Path, listener: Listener, remember: bool) -> Fetched:
+    raw = source.manifest()
+    try:
+        listed = {f"data/{f.path}": f for f in listed_files(parse_manifest(raw, MANIFEST), MANIFEST)}
+    except AtlasError as error:
+        raise _BadSourceError(f"{source.name}: {error.problem}", _OTHER_SOURCE) from error
+    place = target / MANIFEST
+    if place.exists() and place.read_bytes() != raw:
+        listener.say(f"{target} holds another release; its files are replaced.")
+        with _writing(place):
+            place.unlink()
+    stamps = Stamps(target)
+    try:
+        todo = _missing(listed, target, stamps, listener, remember)
+        size = sum(f.size or 0 for f in todo.values())
+        _check_room(target, size)
+        listener.say(
+            f"The manifest of {source.name} lists {len(listed):,} files: {len(listed) - len(todo):,} are here and "
+            f"right, {len(todo):,} are to be copied ({size / 1e6:.1f} MB)."
+        )
+        results = _copy(source, todo, target, stamps, listener)
+        if not place.exists():
+            _write(io.BytesIO(raw), place, len(raw))
+    finally:
+        stamps.save()
+    return Fetched(Release(target).verify(), len(todo), results)
+
+
+def _missing(
+    listed: dict[str, ListedFile], target: Path, stamps: Stamps, listener: Listener, remember: bool
+) -> dict[str, ListedFile]:
+    """Files that are not in the target, or not right there."""
+    out = {}
+    for number, (name, entry) in enumerate(listed.items(), start=1):
+        path = target / name
+        if not (remember and stamps.right(path, entry)):
+            try:
+                check_file(path, entry)
+                stamps.add(path, entry)
+            except AtlasError:
+                out[name] = entry
+        listener.progress("files", number, len(listed))
+    return out
+
+
+def _copy(
+    source: _Folder | _Archive, todo: dict[str, ListedFile], target: Path, stamps: Stamps, listener: Listener
+) -> int:
+    """Copy what is missing and the result files; return the number of result files."""
+    left, results = dict(todo), 0
+    for member in source.members(lambda name: name in todo or _is_result(name)):
+        path = target / member.path
+        if member.path in left:
+            entry = left.pop(member.path)
+            if entry.size is not None and member.size > entry.size:
+                raise _BadSourceError(
+                    f"{member.path} in {source.name} has {member.size:,} bytes, and the manifest says {entry.size:,}",
+                    _OTHER_SOURCE,
+                )
+
+            def check(scratch: Path, entry: ListedFile = entry, name: str = f"{member.path} in {source.name}") -> None:
+                try:
+                    check_file(scratch, entry, name)
+                except AtlasError as error:
+                    raise _BadSourceError(error.problem, _OTHER_SOURCE) from error
+
+            with _reading(source.name):
+                _write(member.stream, path, member.size, check)
+            stamps.add(path, entry)
+            listener.progress("files", len(todo) - len(left), len(todo))
+        elif member.path not in todo:
+            with _reading(source.name):
+                content = member.stream.read(_RESULT_LIMIT + 1)
+            if len(content) > _RESULT_LIMIT:
+                raise _BadSourceError(f"{member.path} in {source.name} is larger than any result file", _OTHER_SOURCE)
+            if not path.is_file() or path.read_bytes() != content:
+                _write(io.BytesIO(content), path, len(content))
+            results += 1
+    if left:
+        raise _BadSourceError(
+            f"{source.name} lacks {len(left):,} of the files in its manifest, the first is {min(left)}", _OTHER_SOURCE
+        )
+    return results
+
+
+def _is_result(name: str) -> bool:
+    return _RESULT.fullmatch(name) is not None and ".." not in PurePosixPath(name).parts
+
+
+def _write(stream: IO[bytes], path: Path, limit: int, check: Callable[[Path], None] | None = None) -> None:
+    """Write at most ``limit`` bytes beside a file's place, check them, then put them there in one step."""
+    scratch = path.with_name(f".{path.name}.part")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.unlink(missing_ok=True)
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            while limit > 0 and (block := stream.read(min(_BLOCK, limit))):
+                limit -= len(block)
+                with _writing(path):
+                    out.write(block)
+            with _writing(path):
+                out.flush()
+        if check:
+            check(scratch)
+        with _writing(path):
+            scratch.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say in one sentence that a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise AtlasError(
+                f"The disk is full, {path} could not be written; finished files are kept",
+                "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again",
+            ) from error
+        raise AtlasError(
+            f"{path} cannot be written ({error.strerror or error})",
+            "Choose a folder that you may write to (--to, ATLAS_CACHE)",
+        ) from error
+
+
+def _check_room(path: Path, needed: int) -> None:
+    probe = path
+    while not probe.exists() and probe != probe.parent:
+        probe = probe.parent
+    free = shutil.disk_usage(probe).free
+    if needed > free:
+        raise AtlasError(
+            f"The release needs {needed / 1e6:.0f} MB at {path}, and {free / 1e6:.0f} MB are free",
+            "Free some space, or choose another folder (--to, ATLAS_CACHE)",
+        )
+
+
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Hold a lock, in the cache, so that two fetches never write one thing at the same time."""
+    path = (
+        cache_folder() / "locks" / f"fetch-{hashlib.sha256(what.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    )
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AtlasError(f"Another fetch is writing {what}", "Wait until it has finished") from error
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,123 @@
+"""Rows of a fingerprint store that belong to a roster and its leading prompts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.corpus.release import BENCHMARKS, Benchmark, Release
+from backend.extraction import BENCH_A, Shard, grid_shards, records_hash
+from backend.fingerprints import FingerprintStore, StoreKey
+from backend.protocol import fold_of_prompts
+from backend.traces import View
+
+Half = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The rows of a feature store that belong to a roster and its leading prompts.
+
+    Attributes
+    ----------
+    store : FingerprintStore
+    sources : list of str, length S
+        In roster order.
+    families : list of str, length S
+    all_prompts : int
+        Prompts of the benchmark.
+    prompt_ids : list of str, length P
+        The wanted ones, ascending.
+    shards : list of Shard
+        Shards that must be on disk.
+    release : Release
+        Whose records the fingerprints have to be of.
+    """
+
+    store: FingerprintStore
+    sources: list[str]
+    families: list[str]
+    all_prompts: int
+    prompt_ids: list[str]
+    shards: list[Shard]
+    release: Release
+
+    def check(self) -> None:
+        """Refuse fingerprints of other records than the release's; an empty store passes.
+
+        Raises
+        ------
+        AtlasError
+            If they are of others.
+        """
+        if self.store.identity():
+            self.store.check_records(release_records(self.release, self.store.key.benchmark), self.release.root)
+
+    def load(self, layer: int, variant: str = "full") -> Half:
+        """Fingerprints of shape (S * P, width), row = source * P + prompt, of this release and with none missing."""
+        array = self.store.require([shard.name for shard in self.shards], layer, variant)
+        self.check()
+        grid = array.reshape(-1, self.all_prompts, array.shape[1])[: len(self.sources), : len(self.prompt_ids)]
+        rows: Half = grid.reshape(len(self.sources) * len(self.prompt_ids), array.shape[1])
+        return rows
+
+    def layers(self, variant: str = "full") -> list[int]:
+        """Blocks that every shard holds."""
+        done = self.store.done()
+        held = [
+            {int(layer) for layer, variants in done.get(shard.name, {}).items() if variant in variants}
+            for shard in self.shards
+        ]
+        return sorted(set.intersection(*held)) if held else []
+
+    @property
+    def labels(self) -> npt.NDArray[np.intp]:
+        """Source number of every row."""
+        return np.repeat(np.arange(len(self.sources)), len(self.prompt_ids))
+
+    @property
+    def prompt_folds(self) -> npt.NDArray[np.intp]:
+        """Outer fold of every prompt."""
+        return fold_of_prompts(self.prompt_ids)
+
+
+def slice_of(
+    release: Release, benchmark: Benchmark, proxy: str, view: View, roster: str, limit: int | None = None
+) -> Slice:
+    """Rows of a benchmark that a roster means, optionally of its first prompts only."""
+    frame: pd.DataFrame = release.roster(roster)
+    prompt_ids: Sequence[str] = release.prompts(benchmark)["sample_id"].tolist()
+    wanted = list(prompt_ids[:limit])
+    return Slice(
+        store=FingerprintStore(StoreKey(benchmark, proxy, view)),
+        sources=frame["label"].tolist(),
+        families=frame["plot_family"].tolist(),
+        all_prompts=len(prompt_ids),
+        prompt_ids=wanted,
+        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(wanted)),
+        release=release,
+    )
+
+
+def release_records(release: Release, benchmark: str) -> str:
+    """Hash over all records of a benchmark in a release, whatever roster or prompts are asked for.
+
+    It is that of :attr:`backend.fingerprints.StoreIdentity.records`. Records are read once a process.
+    """
+    return _release_records(release.root, release.manifest_hash, benchmark)
+
+
+@functools.cache
+def _release_records(root: Path, _manifest: str, benchmark: str) -> str:
+    release = Release(root)
+    if benchmark == BENCH_A:
+        held = release.bench_records()
+    else:
+        held = release.records(next(name for name in BENCHMARKS if name == benchmark))
+    return records_hash(held.keys, held.traces)

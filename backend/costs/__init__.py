@@ -1,0 +1,1 @@
+"""Costs of reading, fitting and scoring."""

@@ -1,0 +1,1 @@
+"""Enrolments: fitted, portable attributors."""

@@ -1,0 +1,96 @@
+"""What the members of an enrolment read besides its proxy: other proxies, n-grams, embeddings, texts by an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.enrolment.enrolment import Enrolment
+from backend.errors import AtlasError
+from backend.intake.traces import whole
+from backend.methods.embedded import embed
+from backend.methods.ensemble import Ensemble
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.tuned_encoder import TUNED, Texts, TunedEncoder
+from backend.proxies.reader import Reader
+from backend.traces import Trace
+
+Others = Mapping[str, Reader | SentenceEncoder]
+"""Further proxies and encoders, by what is read with them: an encoder may be a further proxy as well."""
+
+
+def models_beside(enrolment: Enrolment) -> dict[str, bool]:
+    """What members read with further proxies and encoders, :func:`named` before a colon; True for an encoder."""
+    return {reads: ":" in reads for reads in enrolment.beside if reads not in GRAMS}
+
+
+def named(reads: str) -> str:
+    """The model that something is read with."""
+    return reads.partition(":")[0]
+
+
+def check_others(enrolment: Enrolment, others: Others) -> None:
+    """See that everything is here that the members read.
+
+    Raises
+    ------
+    AtlasError
+        If a proxy or an encoder is missing, or is another one.
+    """
+    for reads, encodes in models_beside(enrolment).items():
+        name, held = named(reads), others.get(reads)
+        if not isinstance(held, SentenceEncoder if encodes else Reader):
+            raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
+        layers = enrolment.beside[reads]
+        shallow = isinstance(held, Reader) and layers and held.depth < layers[-1]
+        if shallow or (isinstance(held, SentenceEncoder) and not _fit(enrolment, reads, held)):
+            raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
+
+
+def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
+    """Whether an encoder has room for the weights of all members that were tuned from it."""
+    members = (one for head in enrolment.heads if isinstance(head.probe, Ensemble) for one in head.probe.members)
+    tuned = (one.model for one in members if one.reads == reads and isinstance(one.model, TunedEncoder))
+    return all(model.fits(encoder) for model in tuned)
+
+
+def read_beside(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
+    """What members ask for, by name: see :data:`backend.methods.ensemble.Material`.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    traces : sequence of Trace, length n
+    others : mapping of str to Reader or SentenceEncoder
+
+    Returns
+    -------
+    dict
+        Empty where only the proxy is read.
+    """
+    out: dict[str, Any] = {}
+    for reads, layers in enrolment.beside.items():
+        held = others.get(reads)
+        if reads in GRAMS:
+            out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
+        elif isinstance(held, Reader):
+            read = held.read(held.encode(traces, enrolment.view), layers)
+            out[reads] = {layer: read[layer, "full"] for layer in layers}
+        elif isinstance(held, SentenceEncoder):
+            what, clean = reads.partition(":")[2], [Trace(whole(t.prompt), whole(t.response)) for t in traces]
+            tuned = what == TUNED
+            out[reads] = Texts(held, [t.response for t in clean]) if tuned else embed(held, what, clean)
+    return out
+
+
+def some_of(material: Mapping[str, Any], rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The same for some of the traces."""
+    place = np.flatnonzero(rows)
+    return {
+        name: {layer: part[place] for layer, part in held.items()} if isinstance(held, Mapping) else held[place]
+        for name, held in material.items()
+    }

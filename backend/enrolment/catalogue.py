@@ -1,0 +1,260 @@
+"""The published enrolments, as a server offers them: read once, and again when a file changes."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.enrolment.labels import did_you_mean
+from backend.errors import AtlasError, ServerError
+from backend.methods.registry import SEVERAL
+from backend.store.database import default_data_folder
+from backend.store.writers import RELEASE_ROSTERS
+
+if TYPE_CHECKING:
+    from backend.enrolment.enrolment import Enrolment
+
+
+class DamagedError(ServerError):
+    """A published enrolment cannot be read, so that no answer may stand in its place."""
+
+
+@dataclass(frozen=True)
+class Ecosystem:
+    """A set of enrolled sources.
+
+    Attributes
+    ----------
+    name, reader, proxy, view : str
+    sources, families : tuple of str, length C
+    sha256 : str
+        Of the enrolment: names, probes, prior, attachments.
+    facts : mapping
+        How it was made; JSON.
+    accuracy : float or None
+        Of one whole response to a prompt that was held out; None where it was not validated.
+    live : bool
+        Whether it was made to answer while somebody waits; an ensemble reads more than that allows.
+    """
+
+    name: str
+    reader: str
+    proxy: str
+    view: str
+    sources: tuple[str, ...]
+    families: tuple[str, ...]
+    sha256: str
+    facts: Mapping[str, Any]
+    accuracy: float | None = None
+    live: bool = True
+
+    @property
+    def roster(self) -> str | None:
+        """Roster of the release that was enrolled, None for any other set."""
+        roster = self.facts.get("roster")
+        return roster if isinstance(roster, str) else None
+
+    @property
+    def own(self) -> bool:
+        """Whether somebody enrolled labelled traces under a name of their own."""
+        return self.roster is not None and self.roster not in RELEASE_ROSTERS
+
+    @property
+    def created(self) -> str:
+        """When it was made: UTC, ISO 8601, so that later ones sort behind; empty where it does not say."""
+        return str(self.facts.get("created") or "")
+
+    @property
+    def rank(self) -> tuple[int, bool, float]:
+        """What an ecosystem is preferred by where none is named: how many sources it knows, how soon, then how well."""
+        return len(self.sources), self.live, self.accuracy or 0.0
+
+
+class Ecosystems:
+    """The enrolments of a data folder.
+
+    Parameters
+    ----------
+    data : Path
+        Data folder; new files in its ``enrolments/`` are seen at the next look.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]] = {}
+        self._broken: dict[Path, tuple[tuple[int, int], AtlasError]] = {}
+
+    def empty(self) -> bool:
+        """Whether no enrolment is published here; reads none."""
+        return not any((self.data / "enrolments").glob("[!.]*.npz"))
+
+    def all(self) -> list[Ecosystem]:
+        """Every enrolment that can be read, the preferred one first; one that cannot is named in the log."""
+        return [one for _, one in self._ranked()]
+
+    def damaged(self) -> dict[str, AtlasError]:
+        """Names of the enrolments that could not be read when they were last needed, and why; reads none."""
+        return {path.stem: error for path, (_, error) in list(self._broken.items()) if path.exists()}
+
+    def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
+        """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
+
+        Raises
+        ------
+        AtlasError
+            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is
+            named while one cannot be read: that one may be the preferred one, and another would answer in its place.
+        """
+        known = self._ranked()
+        held = [one.name for _, one in known]
+        if (damaged := self.damaged()) and name not in held and (name is None or name in damaged):
+            which = name or min(damaged)
+            instead = f", or name one of {', '.join(held)}" if held else ""
+            raise DamagedError(
+                f"The enrolment '{which}' is damaged ({damaged[which].problem})", f"{damaged[which].remedy}{instead}"
+            )
+        if not known:
+            raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+        if name is not None:
+            wanted = named(name, [one for _, one in known])
+            return next(enrolment for enrolment, one in known if one is wanted)
+        fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
+        if not fitting:
+            meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
+            raise AtlasError(
+                f"No ecosystem knows the source '{str(claimed)[:80]}'",
+                f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
+            )
+        return fitting[0]
+
+    def _ranked(self) -> list[tuple[Enrolment, Ecosystem]]:
+        """Enrolments and what they are, the preferred one first."""
+        known = [(enrolment, one) for _, enrolment, one in self._read().values()]
+        return sorted(known, key=lambda entry: entry[1].rank, reverse=True)
+
+    def _read(self) -> dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]]:
+        if self.empty():
+            return {}
+        from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
+        from backend.enrolment.validation_lookup import accuracy_of_one
+
+        with self._lock:
+            found = {}
+            for path in enrolments(self.data).values():
+                try:
+                    stat = path.stat()
+                    stamp = (stat.st_mtime_ns, stat.st_size)
+                    if path in self._broken and self._broken[path][0] == stamp:
+                        continue
+                    if path not in self._known or self._known[path][0] != stamp:
+                        enrolment = load_enrolment(path)
+                        self._known[path] = (stamp, enrolment, _described(enrolment, accuracy_of_one(enrolment)))
+                        self._broken.pop(path, None)
+                    found[path] = self._known[path]
+                except OSError:
+                    continue  # replaced at this moment, and seen at the next look
+                except AtlasError as error:
+                    self._broken[path] = stamp, error
+                    logging.getLogger(__name__).warning("%s", error)
+            self._known = dict(found)
+            return found
+
+
+def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
+    """The ecosystem that a name means.
+
+    Parameters
+    ----------
+    name : str
+        Of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
+    known : sequence of Ecosystem
+        The preferred one first; it is taken where several readers were enrolled for the same ecosystem.
+
+    Raises
+    ------
+    AtlasError
+        If no name fits, or those of several ecosystems do.
+    """
+    typed = name.strip().casefold()
+    names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
+    exact = [one for one in known if one.name == name] or [one for one, own in names if typed in own]
+    if exact:
+        return exact[0]
+    begun = [one for one, own in names if typed and any(text.startswith(typed) for text in own)]
+    if len({one.roster or one.name for one in begun}) == 1:
+        return begun[0]
+    if begun:
+        raise AtlasError(
+            f"Several ecosystems have names that begin with '{name[:80]}'",
+            f"Choose from {', '.join(one.name for one in begun)}",
+        )
+    short = {text for one in known for text in (one.name, one.roster) if text}
+    roster = next((one for one in RELEASE_ROSTERS if typed == one or typed.startswith(f"{one}-")), None)
+    make = f"Make it: python -m jobs enroll --roster {roster}, or choose from" if roster else "Choose from"
+    raise AtlasError(
+        f"There is no enrolment and no ecosystem '{name[:80]}'",
+        f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}",
+    )
+
+
+def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
+    """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
+
+    A file of the data folder comes first, then any other file, then what :func:`named` finds.
+
+    Raises
+    ------
+    AtlasError
+        If there is none, the name fits several ecosystems, or the file is damaged.
+    """
+    from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
+
+    data = data_folder or default_data_folder()
+    if name is not None:
+        path = enrolments(data).get(name) or Path(name)
+        if path.is_file() or path.suffix == ".npz":
+            return load_enrolment(path)
+    return Ecosystems(data).enrolment(name, claimed)
+
+
+def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
+    """A sentence that offers the newest ecosystem of one's own where another enrolment was taken by default.
+
+    Parameters
+    ----------
+    taken : Enrolment
+    claimed : str, optional
+        Nothing is offered that does not know it.
+    data_folder : Path, optional
+    """
+    known = Ecosystems(data_folder or default_data_folder()).all()
+    fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
+    if not fitting:
+        return None
+    newest = max(fitting, key=lambda one: one.created)
+    if taken.facts.get("roster") == newest.roster:
+        return None
+    preferred = next(one for one in known if one.roster == newest.roster)
+    word = newest.roster if preferred is newest else newest.name
+    return f"Your newest ecosystem is {newest.roster}; use --enrolment {shlex.quote(word or newest.name)}"
+
+
+def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
+    return Ecosystem(
+        enrolment.name,
+        enrolment.reader,
+        enrolment.proxy,
+        enrolment.view,
+        enrolment.sources,
+        enrolment.families,
+        enrolment.sha256,
+        dict(enrolment.facts),
+        accuracy,
+        enrolment.block != SEVERAL,
+    )

@@ -1,0 +1,247 @@
+"""An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
+
+Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
+from. A head is a probe at one block, a bank of discriminants over several blocks, alone or with n-grams of the response
+beside it, an ensemble of members that read different things, or a classifier of the n-grams alone. Where no head reads
+its states, the proxy only says where traces lie among the sources. Where there is one for every prompt fold, a trace
+whose prompt was enrolled is scored by the head that never saw that prompt, and any other trace by the mean of their
+log-posteriors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.inference.prompt_novelty import PromptReference, hash_of, reference_of
+from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.ensemble import Ensemble
+from backend.methods.head import KINDS, Head, kind_of
+from backend.methods.ngram_storage import CodedNgrams, counted
+from backend.methods.ngrams import Counts, count
+from backend.methods.probe import LinearProbe
+from backend.methods.quantised_ngrams import counts_of
+from backend.methods.registry import SEVERAL, TEXT
+from backend.methods.representations import FORMS, Form
+from backend.protocol import READER_PAPER
+from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+FORMATS = (1, 2)
+"""1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
+WHOLE = "dc-ac"
+"""Block of a whole fingerprint."""
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """Known sources, ready to be compared with.
+
+    Attributes
+    ----------
+    name : str
+    reader : str
+        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
+        encoder names the encoder.
+    proxy : str
+    view : {'ur', 'r'}
+    block : str
+        What the heads read of a block, a name of :data:`backend.methods.representations.FORMS`; 'text' where they read
+        no states, 'several' where members read different things.
+    sources, families : tuple of str, length C
+        In the order of the heads' columns.
+    heads : tuple of Head
+    log_prior : ndarray of shape (C,), float64
+        Log of the sources' shares in training; the score divides by it.
+    prompts : ndarray of shape (P,), uint64
+        First 8 bytes of the sha256 of every enrolled prompt, ascending.
+    folds : ndarray of shape (P,), int16
+        Fold of each of them.
+    facts : mapping
+        proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
+    attachments : mapping of str to ndarray
+        Numbers that other parts of an audit fitted on the same enrolment (calibration, unknown-source reference);
+        nothing here reads them.
+    landing : int or None
+        Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
+    width : int or None
+        Dimension d of the proxy where no linear head tells it.
+    """
+
+    name: str
+    reader: str
+    proxy: str
+    view: View
+    block: str
+    sources: tuple[str, ...]
+    families: tuple[str, ...]
+    heads: tuple[Head, ...]
+    log_prior: Doubles
+    prompts: npt.NDArray[np.uint64]
+    folds: npt.NDArray[np.int16]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    landing: int | None = None
+    width: int | None = None
+
+    @property
+    def layers(self) -> list[int]:
+        """Blocks that have to be read, ascending; the pass ends at the last."""
+        landing = () if self.landing is None else (self.landing,)
+        return sorted({*(layer for head in self.heads for layer in head.layers), *landing})
+
+    @property
+    def place(self) -> int:
+        """Block at which traces are placed among the sources."""
+        return self.layers[-1] if self.landing is None else self.landing
+
+    @property
+    def place_reader(self) -> str:
+        """Reader whose map and stored signatures are those of that block."""
+        return self.reader if self.landing is None else f"{READER_PAPER}/{self.proxy}/{self.view}"
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimension d of the proxy."""
+        read = self.heads[0].standardiser
+        if read is None or self.form is None:
+            return self.width or 0
+        return len(read[0]) // (len(self.form.vectors) * len(self.heads[0].layers))
+
+    @property
+    def form(self) -> Form | None:
+        """What linear heads read of a block; None where they read no states, or members read different things."""
+        return None if self.block in (TEXT, SEVERAL) else FORMS[self.block]
+
+    @property
+    def cells_by(self) -> str | None:
+        """Proxy whose tokens say how long a text is where that is not the enrolment's own."""
+        told = self.facts.get("cells_by")
+        return told if isinstance(told, str) else None
+
+    @property
+    def beside(self) -> dict[str, tuple[int, ...]]:
+        """What members read besides the proxy: names as :mod:`backend.methods.ensemble` has them, to blocks."""
+        out: dict[str, set[int]] = {}
+        for head in self.heads:
+            for member in head.probe.members if isinstance(head.probe, Ensemble) else ():
+                out.setdefault(member.reads, set()).update(member.layers)
+        return {reads: tuple(sorted(layers)) for reads, layers in out.items() if reads != self.proxy}
+
+    def folds_of(self, prompts: Sequence[str]) -> list[int | None]:
+        """Fold of every prompt that was enrolled, None for others."""
+        hashes = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
+        if not len(self.prompts):
+            return [None] * len(hashes)
+        at = np.minimum(np.searchsorted(self.prompts, hashes), len(self.prompts) - 1)
+        return [int(self.folds[i]) if self.prompts[i] == h else None for i, h in zip(at, hashes, strict=True)]
+
+    def heads_for(self, fold: int | None) -> tuple[Head, ...]:
+        """Heads that score a trace: the one that has not seen its prompt's fold, else all of them."""
+        unseen = tuple(head for head in self.heads if fold is not None and head.fold == fold)
+        return unseen or self.heads
+
+    def columns(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """The part of stored rows at a block, of the variant that the heads read, that they read."""
+        return rows if self.form is None else self.form.columns(rows)
+
+    def counts(self, responses: Sequence[str]) -> Counts:
+        """N-gram counts (n, buckets) of responses without lone surrogates; None where no head reads text."""
+        probe = self.heads[0].probe
+        if isinstance(probe, WordedBank):
+            return counts_of(responses)
+        return count(responses, probe.settings) if isinstance(probe, CodedNgrams) else None
+
+    def coordinates(
+        self,
+        head: Head,
+        by_layer: Mapping[int, npt.NDArray[np.floating]],
+        counts: Counts = None,
+        beside: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What a head reads, (n, D), out of stored rows (n, V d) at every block, the counts of the texts, or both.
+
+        Half precision becomes single. An ensemble gets all of it, and what was read ``beside`` the proxy.
+        """
+        if isinstance(head.probe, CodedNgrams):
+            return counts
+        if isinstance(head.probe, Ensemble):
+            return {self.proxy: by_layer, **(beside or {})}
+        rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
+        rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+        return (rows, counts) if isinstance(head.probe, WordedBank) else rows
+
+    @cached_property
+    def prompt_reference(self) -> PromptReference | None:
+        """What tells whether prompts are of the enrolled kind; None where nothing of it is attached."""
+        return reference_of(self.attachments)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all that enters an answer: names, blocks, prior, the numbers of every head, and attachments."""
+        digest = hashlib.sha256()
+        digest.update(json.dumps(described(self), sort_keys=True).encode())
+        arrays = arrays_of(self) | {f"attached.{name}": array for name, array in self.attachments.items()}
+        for name, array in sorted(arrays.items()):
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int16]]:
+    """Hashes, ascending, and folds of enrolled prompts; each of shape (P,)."""
+    hashes = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
+    order = np.argsort(hashes, kind="stable")
+    return hashes[order], np.asarray(folds, dtype=np.int16)[order]
+
+
+def described(enrolment: Enrolment) -> dict[str, Any]:
+    """What a file says in JSON; the facts are added there, and do not enter the hash."""
+    told: dict[str, Any] = {
+        "name": enrolment.name,
+        "reader": enrolment.reader,
+        "proxy": enrolment.proxy,
+        "view": enrolment.view,
+        "block": enrolment.block,
+        "sources": list(enrolment.sources),
+        "families": list(enrolment.families),
+    }
+    simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
+    if simple and enrolment.landing is None:
+        heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
+        return told | {"format": 1, "heads": heads}
+    entries: list[dict[str, Any]] = [
+        {"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold} for head in enrolment.heads
+    ]
+    for head, entry in zip(enrolment.heads, entries, strict=True):
+        if isinstance(head.probe, CodedNgrams):
+            entry["counts"] = counted(head.probe.method)
+        if isinstance(head.probe, Ensemble):
+            entry["members"] = head.probe.described()
+    if enrolment.width is not None:
+        told["width"] = enrolment.width
+    return told | {"format": 2, "heads": entries, "landing": enrolment.landing}
+
+
+def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
+    """Every number that scores traces, by name."""
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "log_prior": enrolment.log_prior,
+        "prompts": enrolment.prompts,
+        "folds": enrolment.folds,
+    }
+    for i, head in enumerate(enrolment.heads):
+        arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
+        if isinstance(head.probe, Ensemble):
+            arrays |= {f"head{i}.{name}": array for name, array in head.probe.arrays().items()}
+    return arrays

@@ -1,0 +1,304 @@
+"""Enrolments on disk: one ``.npz`` each in ``enrolments/`` of the data folder, read without ever unpickling."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.enrolment.enrolment import FORMATS, Enrolment, arrays_of, described
+from backend.errors import AtlasError
+from backend.methods.discriminant_bank import DiscriminantBank
+from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.ensemble import Ensemble, sources_of, width_of
+from backend.methods.head import PROBE_PARTS, Head
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngram_softmax import GramReadout
+from backend.methods.ngram_storage import CodedNgrams, counted
+from backend.methods.ngrams import SETTINGS
+from backend.methods.probe import LinearProbe
+from backend.methods.quantised_ngrams import BITS, CodedGrams
+from backend.methods.registry import SEVERAL, TEXT
+from backend.methods.stack import CELLS
+from backend.methods.tuned_encoder import TUNED, TunedEncoder
+from backend.spectral import FINGERPRINT_MODES
+from backend.store.database import default_data_folder
+from backend.traces import VIEWS
+
+SIZE_LIMIT = 2_000_000
+"""Bytes of a published file; beyond, weights of probes are stored in half precision."""
+_REMEDY = "Make it again, or take another one from the data folder"
+_BANK_KINDS: Mapping[str, type[np.generic]] = {
+    "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
+    "bias": np.float32, "shares": np.float64,
+}  # fmt: skip
+_WORD_KINDS: Mapping[str, type[np.generic]] = {
+    "columns": np.int32, "idf": np.float32, "codes": np.int8, "steps": np.float32, "bias": np.float32,
+}  # fmt: skip
+_SHARE_KINDS: Mapping[str, type[np.generic]] = {"word_shares": np.float64}
+_NGRAM_KINDS: Mapping[str, type[np.generic]] = {
+    "columns": np.int32, "idf": np.float32, "codes": np.uint8, "step": np.float32, "bias": np.float32,
+}  # fmt: skip
+
+
+def rounded(enrolment: Enrolment) -> Enrolment:
+    """The same enrolment with weights that half precision holds exactly, so that file and memory agree."""
+    heads = []
+    for head in enrolment.heads:
+        if isinstance(head.probe, LinearProbe):
+            weight = head.probe.weight.astype(np.float16).astype(np.float32)
+            head = replace(head, probe=replace(head.probe, weight=weight))
+        heads.append(head)
+    return replace(enrolment, heads=tuple(heads))
+
+
+def as_stored(enrolment: Enrolment) -> Enrolment:
+    """What a file will hold: weights of probes in half precision where single precision would take more than 2 MB."""
+    return rounded(enrolment) if _halved(enrolment) else enrolment
+
+
+def _halved(enrolment: Enrolment) -> bool:
+    return sum(array.nbytes for array in arrays_of(enrolment).values()) > SIZE_LIMIT
+
+
+def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
+    """Write an enrolment in one step.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    path : Path
+        Ends in ``.npz``.
+
+    Returns
+    -------
+    Enrolment
+        As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
+        Banks, n-grams and ensembles are stored as they are.
+
+    Raises
+    ------
+    AtlasError
+        If the folder cannot be written.
+    """
+    half, kept = _halved(enrolment), as_stored(enrolment)
+    arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
+    if half:
+        probes = {f"head{i}.weight" for i, head in enumerate(kept.heads) if isinstance(head.probe, LinearProbe)}
+        arrays = {name: array.astype(np.float16) if name in probes else array for name, array in arrays.items()}
+    text = json.dumps(described(kept) | {"facts": dict(kept.facts)}, sort_keys=True, ensure_ascii=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f".{path.stem}.partial.npz")
+        np.savez_compressed(scratch, description=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+        scratch.replace(path)
+    except OSError as error:
+        raise AtlasError(
+            f"The enrolment cannot be written to {path} ({error.strerror})", "Choose a folder that you may write to"
+        ) from error
+    return kept
+
+
+def load_enrolment(path: Path) -> Enrolment:
+    """Read an enrolment of any known format; nothing in it is executed or unpickled.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Enrolment
+
+    Raises
+    ------
+    AtlasError
+        If there is no such file, it has a format that this program does not know, or it is not a whole enrolment.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        told = json.loads(arrays.pop("description").tobytes().decode())
+        if told["format"] not in FORMATS:
+            raise AtlasError(
+                f"The enrolment {path.name} has format {str(told['format'])[:20]}, and this program knows "
+                f"{' and '.join(map(str, FORMATS))}",
+                "Update the program, or make the enrolment again",
+            )
+        enrolment = Enrolment(
+            name=str(told["name"]),
+            reader=str(told["reader"]),
+            proxy=str(told["proxy"]),
+            view=next(view for view in VIEWS if view == told["view"]),
+            block=str(told["block"]),
+            sources=tuple(map(str, told["sources"])),
+            families=tuple(map(str, told["families"])),
+            heads=tuple(_head(arrays, i, entry) for i, entry in enumerate(told["heads"])),
+            log_prior=arrays["log_prior"].astype(np.float64),
+            prompts=arrays["prompts"].astype(np.uint64),
+            folds=arrays["folds"].astype(np.int16),
+            facts=dict(told["facts"]),
+            attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
+            landing=None if told.get("landing") is None else int(told["landing"]),
+            width=None if told.get("width") is None else int(told["width"]),
+        )
+        _check(enrolment)
+    except FileNotFoundError as error:
+        raise AtlasError(
+            f"There is no enrolment {path}", "Name one that exists: python -m jobs attribute --list"
+        ) from error
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError, OverflowError,
+        RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise AtlasError(f"The enrolment {path.name} is damaged ({reason})", _REMEDY) from error
+    return enrolment
+
+
+def enrolments(data_folder: Path | None = None) -> dict[str, Path]:
+    """Enrolments of a data folder: name to file."""
+    folder = (data_folder or default_data_folder()) / "enrolments"
+    return {path.stem: path for path in sorted(folder.glob("[!.]*.npz"))}
+
+
+def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str, Any]) -> Head:
+    fold = None if told["fold"] is None else int(told["fold"])
+    layers = (int(told["layer"]),) if "layer" in told else tuple(int(layer) for layer in told["layers"])
+    if told.get("kind", "probe") == "probe":
+        single = (arrays[f"head{number}.{part}"].astype(np.float32) for part in PROBE_PARTS)
+        return Head(LinearProbe(*single), layers, fold)
+    if told["kind"] == "bank":
+        return Head(DiscriminantBank(**_parts(arrays, f"head{number}.", _BANK_KINDS)), layers, fold)
+    if told["kind"] == "worded":
+        bank = DiscriminantBank(**_parts(arrays, f"head{number}.bank.", _BANK_KINDS))
+        words = CodedGrams(**_parts(arrays, f"head{number}.words.", _WORD_KINDS))
+        return Head(WordedBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
+    if told["kind"] == "ensemble":
+        start = f"head{number}."
+        held = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        return Head(Ensemble.of(told["members"], held), layers, fold)
+    if told["kind"] != "ngrams":
+        raise ValueError(f"a head is a {str(told['kind'])[:20]}")
+    known = [method for method in SETTINGS if counted(method) == told["counts"]]
+    if not known or layers:
+        raise ValueError("a head counts n-grams in a way that is not known")
+    return Head(CodedNgrams(**_parts(arrays, f"head{number}.", _NGRAM_KINDS), method=known[0]), layers, fold)
+
+
+def _parts(
+    arrays: Mapping[str, npt.NDArray[Any]], prefix: str, kinds: Mapping[str, type[np.generic]]
+) -> dict[str, Any]:
+    parts = {}
+    for part, kind in kinds.items():
+        parts[part] = arrays[f"{prefix}{part}"]
+        if parts[part].dtype != kind:
+            raise ValueError(f"the {part} of a head have the wrong type")
+    return parts
+
+
+def _check(enrolment: Enrolment) -> None:
+    c = len(enrolment.sources)
+    if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
+        raise ValueError("sources, families and probes do not belong together")
+    if not enrolment.layers or enrolment.layers[0] < 1:
+        raise ValueError("a probe has the wrong shape")
+    if enrolment.log_prior.shape != (c,) or enrolment.prompts.shape != enrolment.folds.shape:
+        raise ValueError("the prior or the prompts have the wrong shape")
+    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
+    for head in enrolment.heads:
+        if isinstance(head.probe, CodedNgrams):
+            _check_ngrams(head.probe, c)
+            numbers += [head.probe.idf, head.probe.step, head.probe.bias]
+        elif isinstance(head.probe, Ensemble):
+            _check_ensemble(enrolment, head, c)
+            numbers += [array for array in head.probe.arrays().values() if array.dtype.kind == "f"]
+        else:
+            numbers += _check_states(enrolment, head, c)
+    methods = {head.probe.method if isinstance(head.probe, CodedNgrams) else None for head in enrolment.heads}
+    kinds = {type(head.probe) for head in enrolment.heads}
+    if (
+        len(methods) > 1
+        or len(kinds) > 1
+        or (methods == {None}) == (enrolment.block == TEXT)
+        or (kinds == {Ensemble}) != (enrolment.block == SEVERAL)
+        or enrolment.hidden_size < 1
+    ):
+        raise ValueError("the heads do not read the same")
+    if not all(np.isfinite(array).all() for array in numbers):
+        raise ValueError("it holds numbers that are not finite")
+
+
+def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
+    """Shapes of a head that reads states; its numbers are given back."""
+    probe = head.probe.bank if isinstance(head.probe, WordedBank) else head.probe
+    if isinstance(probe, CodedNgrams | Ensemble) or not enrolment.form or not head.layers or min(head.layers) < 1:
+        raise ValueError("a probe has the wrong shape")
+    width = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers)
+    numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
+    if isinstance(probe, LinearProbe):
+        shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
+        wanted: list[tuple[int, ...]] = [(width, c), (c,)]
+    else:
+        members, rank = probe.steps.shape
+        shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
+        wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+        numbers += [probe.steps, probe.shares]
+    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
+        raise ValueError("a probe has the wrong shape")
+    if (probe.scale <= 0).any():
+        raise ValueError("it holds numbers that are not finite")
+    if isinstance(head.probe, WordedBank):
+        words, f = head.probe.words, len(head.probe.words.columns)
+        shapes = [words.idf.shape, words.codes.shape, words.steps.shape, words.bias.shape, head.probe.word_shares.shape]
+        if shapes != [(f,), (f, c), (f,), (c,), (CELLS,)]:
+            raise ValueError("a classifier of n-grams has the wrong shape")
+        _check_columns(words.columns, 1 << BITS)
+        numbers += [words.idf, words.steps, words.bias, head.probe.word_shares]
+    return numbers
+
+
+def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
+    """See that the members know the sources, and read what there is."""
+    ensemble, own = head.probe, set[int]()
+    if not isinstance(ensemble, Ensemble) or ensemble.shares.shape != (CELLS, len(ensemble.members)):
+        raise ValueError("the members of a head have the wrong weights")
+    for member in ensemble.members:
+        if sources_of(member.model) != c or (min(member.layers, default=1) < 1):
+            raise ValueError("a member of a head has the wrong shape")
+        if isinstance(member.model, GramReadout):
+            if member.reads not in GRAMS or member.layers or member.model.weight.shape != (width_of(member.model), c):
+                raise ValueError("a member of a head counts n-grams in a way that is not known")
+            _check_columns(member.model.columns, 1 << GRAMS[member.reads].bits)
+        elif isinstance(member.model, TunedEncoder) != member.reads.endswith(f":{TUNED}"):
+            raise ValueError("a member of a head reads in a way that is not known")
+        elif member.reads == enrolment.proxy:
+            own.update(member.layers)
+            if width_of(member.model) != FINGERPRINT_MODES * enrolment.hidden_size * len(member.layers):
+                raise ValueError("a member of a head has the wrong shape")
+        elif bool(member.layers) == (":" in member.reads):
+            raise ValueError("a member of a head reads in a way that is not known")
+    if own != set(head.layers):
+        raise ValueError("a head does not read the blocks that its members do")
+
+
+def _check_ngrams(model: CodedNgrams, c: int) -> None:
+    f, buckets = len(model.columns), model.settings.buckets
+    shapes = [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape, model.bias.shape]
+    if shapes != [(f,), (f,), (2, f, c), (), (c,)]:
+        raise ValueError("a classifier of n-grams has the wrong shape")
+    _check_columns(model.columns, buckets)
+
+
+def _check_columns(columns: npt.NDArray[np.integer], buckets: int) -> None:
+    if columns.ndim != 1 or not len(columns):
+        raise ValueError("a classifier of n-grams has the wrong shape")
+    if columns[0] < 0 or columns[-1] >= buckets or (np.diff(columns) <= 0).any():
+        raise ValueError("the n-grams of a head are in no order")

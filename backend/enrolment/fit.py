@@ -1,0 +1,484 @@
+"""Make enrolments: of a roster out of its kept evaluation, of collected responses out of heads fitted on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.corpus.collection import SAMPLES, sample_records
+from backend.corpus.labelled import SMALLEST
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import Slice, slice_of
+from backend.enrolment.auxiliary_models import models_beside, named
+from backend.enrolment.choice import AUTO, choose, fit_chosen
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.files import as_stored
+from backend.enrolment.head_fits import Fits, heads_of
+from backend.enrolment.heads import checked, encoded_heads, of_members, of_states, of_texts, stacked_heads, text_heads
+from backend.enrolment.statistics import fit_attachments, prompt_attachments
+from backend.enrolment.validation_lookup import whole_tokens
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import enrolled_folder, evaluation, kept_folder, kept_probes
+from backend.evaluations.control_heads import control_heads
+from backend.evaluations.corpus import Corpus, read_corpus
+from backend.evaluations.refits import Rediscriminated
+from backend.evaluations.selection import select_layers
+from backend.evaluations.stages.audit import PARTS, VALIDATION, kept_conditions, validation_rows
+from backend.evaluations.stages.baseline_methods import truncation_tokenizer
+from backend.evaluations.stages.readout_live import kept_banks, kept_worded
+from backend.inference.validation import validation_arrays
+from backend.methods.embedded import PAIR, reads_of
+from backend.methods.ensemble import Ensemble
+from backend.methods.head import Head
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.probe import fit_probe
+from backend.methods.registry import (
+    EMBEDDED,
+    ENCODED,
+    ENCODER,
+    LIVE,
+    LLMMAP,
+    ONE_BLOCK,
+    SEVERAL,
+    STACKED,
+    STATES,
+    TEXT,
+    WORDED,
+    WRITTEN,
+    block_of,
+    reader_id,
+)
+from backend.methods.sentence_encoder import SentenceEncoder
+from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
+from backend.proxies.reader import Reader
+from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
+from backend.proxies.truncation import count_tokens
+from backend.spectral import FINGERPRINT_MODES
+from backend.store.builds import code_version
+from backend.traces import Trace, View
+
+BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN, ENCODER)
+"""Methods that ask how long a text is, in tokens of the default proxy."""
+CHECKED = 400
+"""Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
+PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
+"""Proxy and input view by which traces are placed whose reader has an encoder of its own."""
+LOOKED_AT = 25
+"""Responses of a source whose lengths are looked at."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One shipped response."""
+
+    source: str
+    prompt_id: str
+    trace: Trace
+
+
+def enrolment_of(
+    release: Release,
+    proxy: str,
+    view: View,
+    roster: str,
+    *,
+    refit: bool = False,
+    layer: int | None = None,
+    limit: int | None = None,
+    name: str | None = None,
+    method: str = LIVE,
+) -> Enrolment:
+    """Enrolment of a roster of the release.
+
+    Parameters
+    ----------
+    release : Release
+    proxy : str
+        That of the reader; several are joined by '+', and an encoder stands in its place.
+    view : {'ur', 'r'}
+    roster : str
+    refit : bool
+        One probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
+        new prompts, and nothing held out is left to validate it.
+    layer : int, optional
+        Block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
+        selection.
+    limit : int, optional
+        Only the first prompts.
+    name : str, optional
+        By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
+    method : str
+        One of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
+        whatever scores them: those of the first of several proxies, or of the default one where an encoder reads.
+
+    Returns
+    -------
+    Enrolment
+
+    Raises
+    ------
+    AtlasError
+        If fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was evaluated.
+    """
+    by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
+    rows = slice_of(release, "agent500", by, read, roster, limit)
+    identity = rows.store.identity()
+    again = evaluation(READER_PAPER, by, read, roster, limit)
+    folder = kept_folder(READER_PAPER, by, read, roster, len(rows.prompt_ids))
+    if identity is None:
+        raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {again}")
+    rows.check()
+    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), again)
+    known_prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
+    prompts = [str(known_prompts[i]) for i in rows.prompt_ids]
+    attachments = prompt_attachments(prompts, rows.prompt_folds)
+    if refit:
+        method = READER_PAPER
+        probe = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
+        heads: tuple[Head, ...] = (Head(probe, (selected[None],)),)
+    else:
+        folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
+        again = evaluation(method, proxy, view, roster, limit)
+        held = kept_conditions(folder, again)
+        if method in ONE_BLOCK:
+            selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
+        heads = _heads(method, rows, selected, folder, again, by, reads_of(proxy, PAIR if method == LLMMAP else view))
+        place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
+        fingerprints = _fingerprints(rows, place, list(held))
+        fitted = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+        attachments |= fitted | _validation(folder, method)
+    hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
+    beside = {
+        named(member.reads)
+        for head in heads[:1]
+        for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
+    } - {by, *GRAMS}
+    enrolment = Enrolment(
+        name=name or "-".join((roster, *(() if method == LIVE else (method,)), proxy, view)),
+        reader=reader_id(method, proxy, view),
+        proxy=by,
+        view=read,
+        block=block_of(method),
+        sources=tuple(rows.sources),
+        families=tuple(rows.families),
+        heads=heads,
+        log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))),
+        prompts=hashes,
+        folds=folds,
+        facts={
+            "proxy_hash": identity.proxy_hash,
+            "data_hash": release.manifest_hash,
+            "engine": identity.engine,
+            "max_tokens": identity.max_tokens,
+            "records": len(rows.labels),
+            "roster": roster,
+            "benchmark": "agent500",
+            **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
+            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(beside)}} if beside else {}),
+            **_lengths(release, rows),
+            **made(),
+        },
+        attachments=attachments,
+        landing=None if method == READER_PAPER else selected[None],
+        width=None if method in STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
+    )
+    if refit or method in (LIVE, WORDED):  # a bank is kept in the form that was evaluated
+        return enrolment
+    enrolment, some = as_stored(enrolment), None
+    if block_of(method) == TEXT:
+        said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
+    elif block_of(method) == SEVERAL:
+        asked = models_beside(enrolment)
+        proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
+        known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
+        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in asked.items() if encodes}
+        said = of_members(enrolment, known, _traces(release, rows), others)
+        some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
+    else:
+        said = of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, held[CLEAN], said, again, some)
+    print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
+    return enrolment
+
+
+def _heads(
+    method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str, by: str, embedded: str
+) -> tuple[Head, ...]:
+    """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
+    if method in EMBEDDED:
+        return encoded_heads(folder, embedded, again)
+    if block_of(method) == SEVERAL:
+        return stacked_heads(folder, by, again)
+    if method == LIVE:
+        banks, blocks = kept_banks(folder, again)
+        return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
+    if method == WORDED:
+        worded, blocks = kept_worded(folder, again)
+        return tuple(Head(worded[fold], blocks, fold) for fold in range(FOLDS))
+    if method == READER_PAPER:
+        probes = kept_probes(folder, again)
+        return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
+    if block_of(method) == TEXT:
+        return text_heads(folder, again)
+    return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
+
+
+def enrolment_of_traces(
+    traces: Sequence[Trace],
+    labels: Sequence[str],
+    reader: Reader,
+    *,
+    name: str,
+    proxy: str,
+    weights_hash: str,
+    view: View,
+    layer: int,
+    families: Mapping[str, str] | None = None,
+    data_hash: str | None = None,
+    blocks: tuple[int, ...] | None = None,
+    validated: bool = True,
+    method: str | None = None,
+    corpus: Corpus | None = None,
+) -> Enrolment:
+    """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
+
+    With fewer than five prompts there is one probe on everything, at one block; where a source lacks a prompt, nothing
+    is calibrated.
+
+    Parameters
+    ----------
+    traces : sequence of Trace, length n
+    labels : sequence of str, length n
+        Source of every trace.
+    reader : Reader
+        Of the proxy.
+    name, proxy, weights_hash : str
+    view : {'ur', 'r'}
+    layer : int
+    families : mapping of source to family, optional
+        A source without one is a family of its own.
+    data_hash : str, optional
+    blocks : tuple of int, optional
+        Those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all the
+        same.
+    validated : bool
+        Measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
+    method : str, optional
+        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given,
+        and the paper's probe else.
+    corpus : Corpus, optional
+        The traces as they were read before, in their order; labels and folds are set here.
+
+    Raises
+    ------
+    AtlasError
+        With fewer than two sources, or fewer than 10 traces of one.
+    """
+    counts = Counter(labels)
+    sources = sorted(counts)
+    if len(sources) < 2:
+        raise AtlasError(f"{len(sources)} source is not enough to tell sources apart", "Give at least two")
+    few = min(sources, key=counts.__getitem__)
+    if counts[few] < SMALLEST:
+        raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
+    numbers = np.array([sources.index(label) for label in labels])
+    prompts = sorted({trace.prompt for trace in traces})
+    attachments: dict[str, npt.NDArray[Any]] = {}
+    method, facts = method or (LIVE if blocks else READER_PAPER), dict[str, Any]()
+    prior = np.log(np.bincount(numbers) / len(numbers))
+    if len(prompts) < FOLDS:
+        of_prompt = np.zeros(len(prompts), dtype=np.intp)
+        encoded = reader.encode(traces, view)
+        tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+        fingerprints = reader.read(encoded, [layer])[layer, "full"].astype(np.float32)
+        heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), (layer,)),)
+        method = READER_PAPER
+    else:
+        of_prompt = fold_of_prompts(prompts)
+        attachments |= prompt_attachments(prompts, of_prompt)
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        rows = np.array([place[trace.prompt] for trace in traces])
+        if corpus is None:
+            cuts, read = (() if method == READER_PAPER else None), (*(blocks or ()), layer)
+            corpus = read_corpus(traces, reader, view, read, numbers, of_prompt[rows], len(sources), cuts)
+        else:
+            corpus = replace(corpus, labels=numbers, folds=of_prompt[rows], classes=len(sources))
+        tokens = corpus.tokens
+        fits = Fits(corpus, proxy, blocks or (layer,), dict.fromkeys(range(FOLDS), layer))
+        choice = choose(fits) if method == AUTO else None
+        fitted = fit_chosen(fits, choice) if choice else heads_of(fits, method)
+        method, heads, held = fitted.method, fitted.heads, fitted.log_posteriors
+        facts = {"choice": choice.facts} if choice else {}
+        if method == READER_PAPER:
+            prior = np.log(np.full(len(sources), 1 / len(sources)))
+        order = np.lexsort((rows, numbers))
+        if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
+            held = {c: part[order] for c, part in held.items()}
+            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in held}
+            known = [(families or {}).get(source, source) for source in sources]
+            attachments |= fit_attachments(held, of_prompt, placed, families=known)
+            if validated:
+                refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
+                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts)
+                attachments |= validation_arrays(checked)
+    hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
+    return Enrolment(
+        name=name,
+        proxy=proxy,
+        view=view,
+        sources=tuple(sources),
+        families=tuple((families or {}).get(source, source) for source in sources),
+        heads=heads,
+        log_prior=prior if method == READER_PAPER else np.full(len(sources), -np.log(len(sources))),
+        prompts=hashes,
+        folds=folds,
+        facts={
+            "proxy_hash": weights_hash,
+            "data_hash": data_hash,
+            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
+            "max_tokens": reader.max_tokens,
+            "records": len(numbers),
+            "whole_tokens": whole_tokens(tokens, numbers),
+            **facts,
+            **made(),
+        },
+        attachments=attachments,
+        **reading_of(method, proxy, view, layer, reader.hidden_size),
+    )
+
+
+def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
+    """What an enrolment says of how a method reads: reader, block, place and width."""
+    return {
+        "reader": reader_id(method, proxy, view),
+        "block": block_of(method),
+        "landing": None if method == READER_PAPER else layer,
+        "width": None if method in STATES else hidden_size,
+    }
+
+
+def refit_of(
+    method: str, arrays: Sequence[npt.NDArray[np.floating]], folds: npt.NDArray[np.intp]
+) -> tuple[Rediscriminated | None, tuple[str, ...]]:
+    """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
+
+    Parameters
+    ----------
+    method : str
+    arrays : sequence of ndarray of shape (C * P, 2 d)
+        Fingerprints of whole responses at the blocks that discriminants read.
+    folds : ndarray of shape (P,)
+    """
+    if method == LIVE:
+        return Rediscriminated.of(arrays, folds), PARTS
+    return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
+
+
+def sample_enrolment(
+    reader: Reader, proxy: str = "smollm2-135m", layer: int = 12, blocks: tuple[int, ...] | None = None
+) -> tuple[Enrolment, list[Sample]]:
+    """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
+    records = sample_records()
+    enrolled = set(split_prompts(records.prompt_ids)[0])
+    rows = [
+        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
+        for s, source in enumerate(records.sources)
+        for p, prompt in enumerate(records.prompt_ids)
+    ]
+    known = [row for row in rows if row.prompt_id in enrolled]
+    made = enrolment_of_traces(
+        [row.trace for row in known],
+        [row.source for row in known],
+        reader,
+        name=f"samples-{proxy}-ur",
+        proxy=proxy,
+        weights_hash=proxy_hash(proxy),
+        view="ur",
+        layer=layer,
+        families={source: source.partition("-")[0] for source in records.sources},
+        data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
+        blocks=blocks,
+    )
+    return made, [row for row in rows if row.prompt_id not in enrolled]
+
+
+def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
+    """Prompts to enrol and prompts to try, by the folds of the protocol's shuffle (fold 0 is tried)."""
+    ids = sorted(set(prompt_ids))
+    fold = fold_of_prompts(ids, share)
+    return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
+
+
+def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[str, npt.NDArray[np.floating]]:
+    """Fingerprints at a block, of whole responses and of the cuts that are on disk."""
+    variants = {condition: "full" if condition == CLEAN else condition for condition in conditions}
+    return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
+
+
+def _traces(release: Release, rows: Slice) -> list[Trace]:
+    """Traces of a roster, row = source * P + prompt."""
+    records = release.records("agent500")
+    width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
+    return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]
+
+
+def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
+    """Rows of the validation that the stage audit kept, as attachments; none where it has not run."""
+    if not (folder / VALIDATION).exists():
+        command = f"python -m jobs evaluate --stage audit --method {method}"
+        print(f"No validation is attached: run {command} first ({folder.name})")
+        return {}
+    with np.load(folder / VALIDATION, allow_pickle=False) as held:
+        return {name: held[name] for name in held.files}
+
+
+def _selected(folder: Path, identity: str, again: str) -> dict[int | None, int]:
+    """Selected block of every outer fold, and the modal one under None, from the kept scan of these fingerprints."""
+    rows: list[dict[str, Any]] = []
+    path = folder / "scan.jsonl"
+    if path.exists():
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if entry["identity"] == identity:
+                rows += entry["scores"]
+    if not rows:
+        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {again}")
+    scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
+    scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
+    chosen = select_layers(scores)
+    return {
+        None if pd.isna(fold) else int(fold): int(layer)
+        for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)
+    }
+
+
+def _lengths(release: Release, rows: Slice) -> dict[str, float]:
+    """Where whole responses of the sources end, out of the first few of each; nothing where no tokenizer is here."""
+    if installed(describe(DEFAULT_PROXY)) is None:
+        return {}
+    records, sources = release.records("agent500"), range(len(rows.sources))
+    few = min(LOOKED_AT, len(rows.prompt_ids))
+    traces = [records.traces[s * len(records.prompt_ids) + p] for s in sources for p in range(few)]
+    return {"whole_tokens": whole_tokens(count_tokens(truncation_tokenizer(), traces), np.repeat(sources, few))}
+
+
+def made() -> dict[str, Any]:
+    """Facts of every enrolment that is made now."""
+    return {
+        "seed": SPLIT_SEED,
+        "code_version": code_version(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

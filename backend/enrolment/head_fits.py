@@ -1,0 +1,298 @@
+"""Heads of a method, a prompt fold each, fitted to any corpus (paper, Stage 1).
+
+Nothing that serves a fold has seen a trace of it: blocks, weights, n-grams and the shares of members come from the
+other folds alone. The out-of-fold log-posteriors are those of the heads as they are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.evaluations.corpus import Corpus
+from backend.evaluations.readout_bank import (
+    SHRINKAGE,
+    BankMembers,
+    fit_bank_members,
+    member_moments,
+    serve_banks,
+)
+from backend.evaluations.readout_bank import WORDS as MEMBER
+from backend.evaluations.readout_members import CLEAN, Load, scores_shape
+from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
+from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
+from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.ensemble import Ensemble, Member
+from backend.methods.head import Head
+from backend.methods.moments import Moments
+from backend.methods.ngram_softmax import GramReadout
+from backend.methods.probe import LinearProbe, fit_probe
+from backend.methods.quantised_ngrams import CodedGrams
+from backend.methods.registry import LINEAR, LIVE, OF_TRACES, WORDED, WORDS
+from backend.methods.stack import CELLS
+from backend.protocol import FOLDS, READER_PAPER, balance_rows
+
+Floats = npt.NDArray[np.float32]
+Half = npt.NDArray[np.float16]
+Ints = npt.NDArray[np.intp]
+METHODS = OF_TRACES
+"""Methods that any corpus can be enrolled by, the simplest first; the last adds the probe to fused-live's members."""
+DISCRIMINANTS, GRAMS = (LIVE, WORDED, LINEAR), (WORDS, WORDED, LINEAR)
+"""Those of them with discriminants, and with word n-grams."""
+PROBE, KIND = "probe", "word"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What inner folds may choose of a fit; as rosters are fitted by default.
+
+    Attributes
+    ----------
+    shrinkage : float
+        Of the discriminants.
+    epochs : int
+        Passes of the n-grams over their rows.
+    """
+
+    shrinkage: float = SHRINKAGE
+    epochs: int = SETTINGS.epochs
+
+
+AS_ROSTERS = (Tuning(),) * FOLDS
+
+
+@dataclass(frozen=True)
+class FittedHeads:
+    """Heads and what they say of traces that they have not seen.
+
+    Attributes
+    ----------
+    method : str
+    heads : tuple of Head
+        One a fold.
+    log_posteriors : dict of condition to ndarray of shape (n, C), float32
+        Out-of-fold, as the heads are served.
+    """
+
+    method: str
+    heads: tuple[Head, ...]
+    log_posteriors: dict[str, Floats]
+
+
+class Fits:
+    """Fitted models of a corpus; each is fitted when it is first needed.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    proxy : str
+        Key of the one whose states are read.
+    blocks : sequence of int
+        Those that discriminants read.
+    layer_of_fold : mapping of int to int
+        Block of the probe of every outer fold.
+    """
+
+    def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
+        self.corpus, self.proxy = corpus, proxy
+        self.blocks, self.layer_of_fold = tuple(blocks), dict(layer_of_fold)
+        self._banks: dict[float, BankMembers] = {}
+        self._words: dict[int, dict[int, CodedGrams]] = {}
+        self._word_scores: dict[int, dict[str, Half]] = {}
+
+    @cached_property
+    def cells(self) -> dict[str, Ints]:
+        """Cell of every trace under each condition."""
+        return self.corpus.cells()
+
+    @cached_property
+    def probes(self) -> dict[int, LinearProbe]:
+        """The paper's probe of every outer fold."""
+        return {fold: self._probe((fold,), layer) for fold, layer in sorted(self.layer_of_fold.items())}
+
+    @cached_property
+    def moments(self) -> dict[str, list[Moments]]:
+        """Moments that discriminants are fitted to."""
+        loads, width = self._loads()
+        corpus = self.corpus
+        return member_moments(loads, width, corpus.labels, corpus.folds, corpus.classes)
+
+    @cached_property
+    def probe_scores(self) -> dict[str, Half]:
+        """What probes say, (SLOTS, n, C), each at the block of the outer fold that it serves."""
+        corpus = self.corpus
+        out = {c: np.empty(scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
+        for fold in range(FOLDS):
+            rows = np.flatnonzero(corpus.folds == fold)
+            for slot, model in enumerate(models_of(fold)):
+                (outer,) = {fold} if model < FOLDS else MODELS[model] - {fold}
+                layer = self.layer_of_fold[outer]
+                probe = self.probes[fold] if model < FOLDS else self._probe(tuple(MODELS[model]), layer)
+                for condition, scores in out.items():
+                    scores[slot, rows] = probe.log_posterior(corpus.fingerprints(layer, condition)[rows])
+        return out
+
+    def banks(self, shrinkage: float) -> BankMembers:
+        """Discriminants of all models with some shrinkage."""
+        if shrinkage not in self._banks:
+            loads, width = self._loads()
+            corpus = self.corpus
+            self._banks[shrinkage] = fit_bank_members(
+                loads, width, corpus.labels, corpus.folds, corpus.classes, shrinkage, self.moments
+            )
+        return self._banks[shrinkage]
+
+    def words(self, epochs: int) -> dict[int, CodedGrams]:
+        """N-gram classifiers of all models after some passes."""
+        if epochs not in self._words:
+            corpus, settings = self.corpus, replace(SETTINGS, epochs=epochs)
+            fitted = fit_words(corpus.counts(), corpus.labels, corpus.folds, corpus.classes, settings=settings)
+            self._words[epochs] = dict(fitted)
+        return self._words[epochs]
+
+    def word_scores(self, epochs: int) -> dict[str, Half]:
+        """What they say, (SLOTS, n, C), under every condition."""
+        if epochs not in self._word_scores:
+            corpus = self.corpus
+            self._word_scores[epochs] = score_words(corpus.counts(), corpus.folds, corpus.classes, self.words(epochs))
+        return self._word_scores[epochs]
+
+    def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
+        """Scores (SLOTS, n, C) of a method's members under every condition."""
+        out: dict[str, dict[str, npt.NDArray[np.floating]]] = {condition: {} for condition in self.corpus.texts}
+        for condition, members in out.items():
+            if method in (READER_PAPER, LINEAR):
+                members[PROBE] = self.probe_scores[condition]
+            if method in DISCRIMINANTS:
+                members.update(self.banks(tuning.shrinkage).scores[condition])
+            if method in GRAMS:
+                members[MEMBER] = self.word_scores(tuning.epochs)[condition]
+        return out
+
+    def paper(self) -> FittedHeads:
+        """Heads of the paper's probe."""
+        corpus, said = self.corpus, {}
+        for condition in corpus.texts:
+            said[condition] = np.empty((len(corpus.labels), corpus.classes), dtype=np.float32)
+            for fold, probe in self.probes.items():
+                test = corpus.folds == fold
+                rows = corpus.fingerprints(self.layer_of_fold[fold], condition)[test]
+                said[condition][test] = probe.log_posterior(rows.astype(np.float32))
+        heads = tuple(Head(probe, (self.layer_of_fold[fold],), fold) for fold, probe in self.probes.items())
+        return FittedHeads(READER_PAPER, heads, said)
+
+    def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
+        """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
+        corpus, worded = self.corpus, method == WORDED
+        said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
+        heads: dict[int, Head] = {}
+        loads, width = self._loads()
+        for tuning in dict.fromkeys(tunings):
+            served = serve_banks(
+                loads,
+                width,
+                corpus.labels,
+                corpus.folds,
+                corpus.classes,
+                self.cells,
+                words=self.word_scores(tuning.epochs) if worded else None,
+                bank_members=self.banks(tuning.shrinkage),
+            )
+            for fold in (fold for fold in range(FOLDS) if tunings[fold] == tuning):
+                bank = served.banks[fold]
+                heads[fold] = Head(bank, self.blocks, fold)
+                if worded:
+                    both = WordedBank(bank, self.words(tuning.epochs)[fold], served.shares[fold])
+                    heads[fold] = Head(both, self.blocks, fold)
+                test = corpus.folds == fold
+                for condition, scores in said.items():
+                    scores[test] = served.served[condition][test]
+        return FittedHeads(method, tuple(heads[fold] for fold in range(FOLDS)), said)
+
+    def stacked(self, methods: Sequence[str], tunings: Sequence[Tuning]) -> FittedHeads:
+        """Heads as stacks of exact members, each fold of a method of its own."""
+        corpus = self.corpus
+        said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
+        heads: dict[int, Head] = {}
+        fused: dict[tuple[str, Tuning], Fused] = {}
+        for fold, one in enumerate(zip(methods, tunings, strict=True)):
+            if one not in fused:
+                fused[one] = self.fused(*one)
+            members = self._members(*one, fold)
+            own = tuple(sorted({layer for member in members for layer in member.layers}))
+            heads[fold] = Head(Ensemble(members, fused[one].stacks[fold].weights), own, fold)
+            test = corpus.folds == fold
+            for condition, scores in said.items():
+                scores[test] = fused[one].posteriors[condition][test]
+        return FittedHeads(
+            WORDS if set(methods) == {WORDS} else LINEAR, tuple(heads[fold] for fold in range(FOLDS)), said
+        )
+
+    def fused(self, method: str, tuning: Tuning) -> Fused:
+        """A method's members weighed on validation rows of every outer fold."""
+        given = self.scores(method, tuning)
+        return fuse(given, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(given[CLEAN]))
+
+    def _members(self, method: str, tuning: Tuning, fold: int) -> tuple[Member, ...]:
+        """Models behind :meth:`scores`, in its order."""
+        members: list[Member] = []
+        if method in (READER_PAPER, LINEAR):
+            members.append(Member(self.proxy, (self.layer_of_fold[fold],), self.probes[fold]))
+        if method in DISCRIMINANTS:
+            fits = self.banks(tuning.shrinkage).fits.values()
+            members += [Member(self.proxy, self.blocks, models[fold]) for models in fits]
+        if method in GRAMS:
+            words = self.words(tuning.epochs)[fold]
+            grams = GramReadout(words.columns.astype(np.intp), words.idf, words.weight, words.bias)
+            members.append(Member(KIND, (), grams))
+        return tuple(members)
+
+    def _probe(self, unseen: tuple[int, ...], layer: int) -> LinearProbe:
+        corpus = self.corpus
+        train = np.flatnonzero(~np.isin(corpus.folds, unseen))
+        train = train[balance_rows(corpus.labels[train])]
+        rows = corpus.fingerprints(layer, CLEAN)[train].astype(np.float32)
+        return fit_probe(rows, corpus.labels[train], corpus.classes)
+
+    def _loads(self) -> tuple[dict[str, Load], int]:
+        loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
+        return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
+
+
+def fit_heads(
+    corpus: Corpus, method: str, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]
+) -> FittedHeads:
+    """Fit one method's heads.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    method : str
+        One of :data:`METHODS`.
+    proxy : str
+    blocks : sequence of int
+        Those that discriminants read.
+    layer_of_fold : mapping of int to int
+        Block of the probe of every outer fold.
+
+    Raises
+    ------
+    ValueError
+        If the method is another one.
+    """
+    return heads_of(Fits(corpus, proxy, blocks, layer_of_fold), method)
+
+
+def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
+    """A method's heads from models that may be fitted already; see :func:`fit_heads`."""
+    if method == READER_PAPER:
+        return fits.paper()
+    if method in (WORDS, LINEAR):
+        return fits.stacked((method,) * FOLDS, tunings)
+    if method in (LIVE, WORDED):
+        return fits.live(method, tunings)
+    raise ValueError(f"{method} cannot be fitted to any corpus")

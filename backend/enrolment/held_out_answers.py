@@ -1,0 +1,198 @@
+"""What an enrolment says of groups of prompts that its heads have not seen, one group at a time (paper, Stage 2).
+
+The evaluation table holds accuracies over thousands of groups. To hold an answer about twenty traces against it, what
+the evaluation says of these very traces has to be known; so it is kept, a source, its score and its lead a group, in a
+small file of the data folder. The groups are those of the protocol and are drawn again from the release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.corpus.release import Records
+from backend.enrolment.enrolment import Enrolment
+from backend.errors import AtlasError
+from backend.evidence import accumulate
+from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
+from backend.traces import Trace
+
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+BUDGET = 20
+DRAW = 7
+"""Seed of the draw of cases."""
+OTHER_ENGINE = 0.5
+"""Nats by which a score of twenty traces may lie beside the kept one: another processor, or blocks that are not
+compiled, round the states of a proxy differently (by 0.04 at most in ten cases); the same engine gives it again."""
+MAKE = "Run: python -m jobs cases"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of the protocol, fold by fold.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (G, K)
+        Row = source * P + prompt.
+    truth, fold : ndarray of shape (G,)
+    """
+
+    rows: Ints
+    truth: Ints
+    fold: Ints
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What an enrolment says of every group of a budget and a grouping seed.
+
+    Attributes
+    ----------
+    enrolment, sha256 : str
+        Name and hash of the enrolment.
+    k, seed : int
+    truth, source : ndarray of shape (G,)
+        Numbers, in the order of the enrolment, of the source whose traces these are and of that with the largest score.
+    score, lead : ndarray of shape (G,), float64
+        That score, and by how much it is above the next one; nats, not calibrated.
+    facts : mapping
+        How it was made; JSON.
+    """
+
+    enrolment: str
+    sha256: str
+    k: int
+    seed: int
+    truth: Ints
+    source: Ints
+    score: Doubles
+    lead: Doubles
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> int:
+        """Groups that are attributed to their own source."""
+        return int((self.source == self.truth).sum())
+
+
+@dataclass(frozen=True)
+class Case:
+    """A group with its traces, and what is kept of it.
+
+    Attributes
+    ----------
+    source : str
+        Whom the traces are from.
+    traces : tuple of Trace, length K
+    answer : str
+        Source that the evaluation attributes them to.
+    score, lead : float
+        As in :class:`Answers`.
+    """
+
+    source: str
+    traces: tuple[Trace, ...]
+    answer: str
+    score: float
+    lead: float
+
+    def as_kept(self, report: Mapping[str, Any]) -> bool:
+        """Whether a report attributes the traces as the evaluation does, with a score that differs by rounding only."""
+        best = attributed(report)
+        return bool(best["source"] == self.answer and abs(best["score"] - self.score) <= OTHER_ENGINE)
+
+
+def grouping(sources: int, prompt_folds: Ints, k: int = BUDGET, seed: int = GROUPING_SEEDS[0]) -> Grouping:
+    """Groups of ``k`` rows of ``sources`` sources inside every fold; ``prompt_folds`` of shape (P,)."""
+    parts = []
+    for fold in np.unique(prompt_folds):
+        rows, truth = budget_groups(grid_rows(sources, len(prompt_folds), prompt_folds == fold), k, seed, int(fold))
+        parts.append((rows, truth, np.full(len(truth), fold)))
+    return Grouping(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def answered(log_posteriors: Floating, groups: Grouping) -> tuple[Ints, Doubles, Doubles]:
+    """Source, score and lead of every group, each (G,), from out-of-fold log-posteriors (S * P, S)."""
+    scores = accumulate(log_posteriors, groups.rows)
+    second, first = np.sort(scores, axis=1)[:, -2:].T
+    return scores.argmax(1), first, first - second
+
+
+def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
+    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far.
+
+    Raises
+    ------
+    AtlasError
+        If there are fewer groups.
+    """
+    if not 1 <= count <= len(groups.truth):
+        raise AtlasError(f"{count:,} cases are asked for, of {len(groups.truth):,}", "Ask for fewer, and for one")
+    place = np.random.default_rng(seed).permutation(len(groups.truth))
+    of_fold, of_source = np.zeros(groups.fold.max() + 1), np.zeros(groups.truth.max() + 1)
+    found: list[int] = []
+    for _ in range(count):
+        order = np.lexsort((place, of_source[groups.truth], of_fold[groups.fold]))
+        found.append(next(int(number) for number in order if number not in found))
+        of_fold[groups.fold[found[-1]]] += 1
+        of_source[groups.truth[found[-1]]] += 1
+    return np.array(found, dtype=np.intp)
+
+
+def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
+    """Some groups with their traces.
+
+    Parameters
+    ----------
+    answers : Answers
+    enrolment : Enrolment
+        The one that they are of.
+    records : Records
+        Those that were enrolled, Agent500 of the release.
+    count : int
+    seed : int
+        Of the draw.
+
+    Raises
+    ------
+    AtlasError
+        If the answers are of another enrolment, or the heads have seen these records in other folds.
+    """
+    folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources
+    groups = grouping(len(sources), folds, answers.k, answers.seed)
+    if answers.sha256 != enrolment.sha256 or not np.array_equal(answers.truth, groups.truth):
+        raise AtlasError(f"What is kept of held-out groups is not of the enrolment '{enrolment.name}'", MAKE)
+    enrolled = enrolment.folds_of([trace.prompt for trace in records.traces[: len(folds)]])
+    if tuple(records.sources[: len(sources)]) != sources or enrolled != folds.tolist():
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' was not made of these records",
+            "Give the release that it was made of (ATLAS_RELEASE)",
+        )
+    return [
+        Case(
+            sources[groups.truth[number]],
+            tuple(records.traces[row] for row in groups.rows[number]),
+            sources[answers.source[number]],
+            float(answers.score[number]),
+            float(answers.lead[number]),
+        )
+        for number in drawn(groups, count, seed)
+    ]
+
+
+def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The candidate that a report attributes its traces to as the evaluation does: by the score, not calibrated."""
+    found: Mapping[str, Any] = max(report["results"]["candidates"], key=lambda row: row["score"])
+    return found
+
+
+def scores_of(report: Mapping[str, Any]) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """All scores of a report, to the last digit: log-posteriors of the traces, and what they come to, a source each."""
+    return report["log_posteriors"], report["results"]["candidates"]

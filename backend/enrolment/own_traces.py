@@ -1,0 +1,424 @@
+"""An ecosystem of one's own: labelled traces to an enrolment file and to the rows of a roster.
+
+The same steps as for the release: fingerprints of every block in the cache (an interrupted run continues), nested
+selection of the block, heads a fold, attribution at every budget, validation of the audit, and a map. The method is
+named, or chosen by inner folds (:mod:`backend.enrolment.choice`). Where sources have different numbers of traces, those
+of the smaller ones are repeated in training, so that no source is favoured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.corpus.labelled import Labelled
+from backend.corpus.release import BENCHMARKS
+from backend.corpus.stored import describe_proxy
+from backend.enrolment.choice import AUTO, Choice, choose, fit_chosen
+from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.fit import made, reading_of, refit_of
+from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
+from backend.enrolment.statistics import fit_attachments, prompt_attachments
+from backend.enrolment.validation_lookup import whole_tokens
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import write_attribution
+from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.corpus import Corpus, cut_texts, cuts_of
+from backend.evaluations.selection import scan_layers, select_layers
+from backend.evaluations.stages.audit import validate
+from backend.evaluations.stages.readout_live import NAMES as LIVE_NAMES
+from backend.evaluations.stages.readout_live import live_blocks
+from backend.extraction import extract, list_shards, missing_shards, records_hash
+from backend.fingerprints import FingerprintStore, StoreKey
+from backend.geometry.map_views import Chart
+from backend.geometry.maps import make
+from backend.geometry.projections import MIN_SOURCES
+from backend.inference.validation import validation_arrays
+from backend.methods.registry import LINEAR, LIVE, WORDS, reader_id
+from backend.progress import ReadingBar, stage_bar
+from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
+from backend.proxies.reader import Reader, Readout
+from backend.store import queries
+from backend.store.builds import command_line, recorded
+from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, write_sources
+from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+LONGEST_NAME = 120
+NAMES: Mapping[str, str] = {
+    READER_PAPER: "READER",
+    **LIVE_NAMES,
+    WORDS: "Word n-grams, every length",
+    LINEAR: "Fused, of linear members",
+}
+"""Names of readers."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How an ecosystem is enrolled.
+
+    Attributes
+    ----------
+    name : str
+        Becomes the roster and the domain; any text.
+    proxy, weights_hash : str
+    view : {'ur', 'r'}
+    layer : int or None
+        None selects it, fold by fold.
+    access : str
+        'local' or 'api', for sources that no other roster describes.
+    method : str
+        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'.
+    """
+
+    name: str
+    proxy: str
+    weights_hash: str
+    view: View
+    layer: int | None = None
+    access: str = "api"
+    method: str = READER_PAPER
+
+    @property
+    def stem(self) -> str:
+        """Name of the enrolment and of its file."""
+        return f"{slug(self.name)}-{slug(self.proxy)}-{self.view}"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Everything that labelled traces gave.
+
+    Attributes
+    ----------
+    scores, chosen : DataFrame
+        Layer selection; ``scores`` is empty where a block was asked for.
+    log_posteriors : dict of condition to ndarray of shape (C * P, C)
+        On the balanced grid, by the enrolled heads.
+    paper : dict of condition to ndarray of shape (C * P, C)
+        The same by the paper's probe.
+    folds : ndarray of shape (P,)
+    fingerprints : ndarray of shape (C * P, 2 d)
+        At the modal block.
+    validation : DataFrame
+    enrolment : Enrolment
+    """
+
+    scores: pd.DataFrame
+    chosen: pd.DataFrame
+    log_posteriors: dict[str, Floats]
+    paper: dict[str, Floats]
+    folds: Ints
+    fingerprints: Floats
+    validation: pd.DataFrame
+    enrolment: Enrolment
+    choice: Choice | None = None
+
+    @property
+    def modal(self) -> int:
+        """The modal block."""
+        return int(self.chosen.loc[self.chosen["outer_fold"].isna(), "layer"].iloc[0])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a map asks of the rows behind it."""
+
+    sources: list[str]
+    families: list[str]
+    prompt_ids: list[str]
+    prompt_folds: Ints
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a map asks of the data behind it."""
+
+    manifest_hash: str
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that cannot be a roster's.
+
+    Raises
+    ------
+    AtlasError
+        If it is empty, too long, or that of a built-in roster or benchmark.
+    """
+    if not name.strip() or len(name) > LONGEST_NAME:
+        raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
+    if name.strip().casefold() in {*RELEASE_ROSTERS, *BENCHMARKS}:
+        raise AtlasError(f"'{name.strip()}' is the name of a built-in roster or benchmark", "Choose another name")
+
+
+def slug(name: str) -> str:
+    """A part of a file name: the name itself where it is plain, else its plain letters and a hash."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
+    return f"{plain or 'ecosystem'}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
+    """Fingerprints, probes, evaluation and validation; the store is not touched.
+
+    Raises
+    ------
+    AtlasError
+        If the block does not exist, or the cache cannot be written.
+    """
+    if asked.layer is not None and not 1 <= asked.layer <= reader.depth:
+        raise AtlasError(f"{asked.proxy} has no block {asked.layer}", f"Its blocks are 1 to {reader.depth}")
+    candidates = [asked.layer] if asked.layer is not None else list(range(1, reader.depth + 1))
+    tokens, work = _tokens(found, reader, asked.view)
+    # Where the proxy is not causal, each cut would need a pass of its own.
+    cuts = cuts_of(tokens) if reader.causal else []
+    live = live_blocks(asked.proxy, depth=reader.depth) if asked.method != READER_PAPER else ()
+    store = _fingerprints(found, reader, asked, sorted({*candidates, *live}), cuts, work)
+
+    def load(layer: int, condition: str = CLEAN) -> Floats:
+        return store.load(layer, "full" if condition == CLEAN else condition).astype(np.float32)
+
+    scores, chosen = _selection(load, candidates, found)
+    of_fold = {int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
+    modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
+    texts = cut_texts(found.traces, reader, cuts)
+    corpus = Corpus(load, texts, tokens, found.labels, found.folds, len(found.sources))
+    fits = Fits(corpus, asked.proxy, live or (modal,), of_fold)
+    with stage_bar("Fitting the probes", FOLDS, "fold") as bar:
+        paper = fits.paper()
+        bar.update(FOLDS)
+    choice = None
+    if asked.method == AUTO:
+        with stage_bar("Comparing methods", len(METHODS), "method") as bar:
+            choice = choose(fits, progress=bar.update)
+    heads = fit_chosen(fits, choice) if choice else heads_of(fits, asked.method)
+    rows, folds = found.grid()
+    at = rows.ravel()
+    log_posteriors = {condition: said[at] for condition, said in heads.log_posteriors.items()}
+    fingerprints = load(modal)[at]
+    whole = [load(block)[at] for block in fits.blocks] if heads.method == LIVE else []
+    validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
+    if not found.complete:  # columns of the grid are different prompts then
+        validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
+    place = max(of_fold.values()) if heads.method == READER_PAPER else modal
+    placed = {c: load(place, c)[at] for c in log_posteriors}
+    attachments = fit_attachments(log_posteriors, folds, placed, slug(asked.name), families=found.families)
+    attachments |= validation_arrays(validation)
+    attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
+    facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
+    facts |= {"choice": choice.facts} if choice else {}
+    enrolment = _enrolment(found, reader, asked, heads, modal, attachments, facts)
+    of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
+    return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
+
+
+def write(connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, asked: Asked, took_s: float) -> None:
+    """Sources, attribution, validation and map of the ecosystem, as rows of its own roster."""
+    sources, families, enrolment = list(found.sources), list(found.families), fitted.enrolment
+    details = {"name": asked.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
+    details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
+    with recorded(
+        connection,
+        stage="enroll",
+        command=command_line(),
+        data_hash=found.sha256,
+        proxy_hash=asked.weights_hash,
+        seed=SPLIT_SEED,
+        details=details,
+        took_s=took_s,
+    ) as build:
+        write_sources(connection, *_roster(connection, found, asked), build, rosters={asked.name: len(sources)})
+        families = queries.sources(connection, asked.name)["family"].tolist()
+        describe_proxy(connection, asked.proxy)
+        title = f"READER · {asked.proxy} · {asked.view}"
+        paper = write_reader(connection, method=READER_PAPER, name=title, proxy=asked.proxy, view=asked.view)
+        readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
+        for reader, said in readers.items():
+            for condition, held in said.items():
+                key = {"reader": reader, "roster": asked.name, "benchmark": asked.name, "condition": condition}
+                write_attribution(connection, key, attribution_frames(held, sources, families, fitted.folds), build)
+        of_paper = {"reader": paper, "roster": asked.name}
+        replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
+        replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
+        of_enrolled = {"reader": enrolment.reader, "roster": asked.name}
+        replace_rows(connection, "audit_validation", fitted.validation, of_enrolled, build)
+    if len(sources) < MIN_SOURCES:
+        print(f"A map needs {MIN_SOURCES} sources; {asked.name} has {len(sources)} and gets none.")
+        return
+    rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
+    origin = "asked" if asked.layer is not None else reader_id(READER_PAPER, asked.proxy, asked.view)
+    chart = Chart(
+        READER_PAPER, asked.proxy, asked.view, asked.name, cast(Any, asked.name), fitted.modal, origin, cast(Any, rows),
+        lambda: fitted.fingerprints, 2, asked.weights_hash,
+    )  # fmt: skip
+    make(connection, cast(Any, Data(found.sha256)), chart)
+
+
+def enrol(
+    connection: duckdb.DuckDBPyConnection, found: Labelled, reader: Reader, asked: Asked
+) -> tuple[Enrolment, Fitted]:
+    """Fit and write; see :func:`fit` and :func:`write`."""
+    check_name(asked.name)
+    started = time.perf_counter()
+    fitted = fit(found, reader, asked)
+    write(connection, found, fitted, asked, time.perf_counter() - started)
+    return fitted.enrolment, fitted
+
+
+def _write_reader(connection: duckdb.DuckDBPyConnection, enrolment: Enrolment) -> str:
+    """Reader of an enrolment's method; one that reads text alone has neither proxy nor view."""
+    method = enrolment.reader.partition("/")[0]
+    if method == enrolment.reader:
+        return write_reader(connection, method=method, name=NAMES[method])
+    name = f"{NAMES[method]} · {enrolment.proxy}"
+    return write_reader(connection, method=method, name=name, proxy=enrolment.proxy, view=enrolment.view)
+
+
+def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str, float]]:
+    """Response tokens of every trace, (n,), and the tokens that reading every shard takes, by its name."""
+    tokens, work = [], {}
+    shards = list_shards(len(found.traces))
+    with stage_bar("Counting tokens", len(found.traces), "traces") as bar:
+        for shard in shards:
+            encoded = reader.encode([found.traces[i] for i in shard.rows], view)
+            tokens += [one.response_tokens for one in encoded]
+            work[shard.name] = float(reader.tokens_run(encoded))
+            bar.update(len(encoded))
+    return np.array(tokens, dtype=np.intp), work
+
+
+def _fingerprints(
+    found: Labelled, reader: Reader, asked: Asked, layers: list[int], cuts: list[str], work: Mapping[str, float]
+) -> FingerprintStore:
+    """Read what is not in the cache yet; traces that change get a store of their own."""
+    keys = [f"{found.sources[label]}/{i}" for i, label in enumerate(found.labels)]
+    records = records_hash(keys, found.traces)
+    store = FingerprintStore(StoreKey(f"labelled-{records[:16]}", asked.proxy, asked.view))
+    readout = Readout(limits=(None, *(int(cut.removeprefix("t")) for cut in cuts)))
+    shards = missing_shards(store, list_shards(len(found.traces)), layers, readout)
+    with ReadingBar(sum(len(s.rows) for s in shards), sum(work[s.name] for s in shards), "traces") as bar:
+        extract(
+            reader,
+            store,
+            found.traces,
+            shards,
+            view=asked.view,
+            layers=layers,
+            readout=readout,
+            records=records,
+            proxy_hash=asked.weights_hash,
+            work=work,
+            progress=bar.step,
+        )
+    return store
+
+
+def _selection(
+    load: Callable[[int], Floats], candidates: list[int], found: Labelled
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Inner accuracies and the chosen blocks; a block that was asked for is taken everywhere."""
+    if len(candidates) > 1:
+        with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
+
+            def scanned(_: int) -> None:
+                bar.update()
+
+            classes = len(found.sources)
+            scores = scan_layers(load, candidates, found.labels, found.folds, classes, progress=scanned)
+        return scores, select_layers(scores)
+    outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
+    chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})
+    return pd.DataFrame(columns=["outer_fold", "inner_fold", "layer", "accuracy"]), chosen
+
+
+def _validation(
+    log_posteriors: dict[str, Floats],
+    folds: Ints,
+    families: list[str],
+    fingerprints: Floats,
+    method: str,
+    whole: Sequence[Floats],
+) -> pd.DataFrame:
+    """Validation of the audit on the balanced grid; see :func:`backend.evaluations.stages.audit.validate`."""
+    frames: list[pd.DataFrame] = []
+    refit, measured = refit_of(method, whole, folds)
+    parts = len(log_posteriors) + len(measured) - 1
+    with stage_bar("Validating", parts, "parts") as bar:
+
+        def collect(frame: pd.DataFrame, part: str, condition: str) -> None:
+            bar.update()
+            if len(frame):
+                frames.append(frame.assign(part=part, condition=condition))
+
+        validate(collect, log_posteriors, folds, families, fingerprints, measured, refit)
+        bar.update(parts - bar.n)  # small files have no 'refit'
+    return pd.concat(frames, ignore_index=True)
+
+
+def _enrolment(
+    found: Labelled,
+    reader: Reader,
+    asked: Asked,
+    fitted: FittedHeads,
+    modal: int,
+    attachments: dict[str, npt.NDArray[Any]],
+    facts: Mapping[str, Any],
+) -> Enrolment:
+    asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
+    hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
+    return Enrolment(
+        name=asked.stem,
+        proxy=asked.proxy,
+        view=asked.view,
+        sources=found.sources,
+        families=found.families,
+        heads=fitted.heads,
+        log_prior=np.full(len(found.sources), -np.log(len(found.sources))),
+        prompts=hashes,
+        folds=folds,
+        facts={
+            "proxy_hash": asked.weights_hash,
+            "data_hash": found.sha256,
+            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
+            "max_tokens": reader.max_tokens,
+            "records": len(found.traces),
+            "roster": asked.name,
+            "benchmark": asked.name,
+            **facts,
+            **made(),
+        },
+        attachments=attachments,
+        **reading_of(fitted.method, asked.proxy, asked.view, modal, reader.hidden_size),
+    )
+
+
+def _roster(
+    connection: duckdb.DuckDBPyConnection, found: Labelled, asked: Asked
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
+    others = [roster for roster in queries.rosters(connection)["roster"] if roster != asked.name]
+    held = {row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")}
+    counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
+    rows = []
+    for source, family in zip(found.sources, found.families, strict=True):
+        known = held.get(source)
+        row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": asked.access}
+        if known is not None:
+            print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")
+            row |= {"repo_id": known["name"], "family": known["subfamily"], "plot_family": known["family"]}
+            row |= {"source": known["access"]}
+            counts[source] = int(known["responses"])
+        rows.append(row)
+    return pd.DataFrame(rows), counts

@@ -1,0 +1,194 @@
+"""Fit what an enrolment brings along, on out-of-fold evidence of its own prompts; no trace in question is seen here.
+
+Calibration, unknown-source reference and domain are fitted for whole responses and for every cut of them that was
+scored; the sequential stop for whole responses. The validation (:mod:`backend.inference.validation`) measures these
+same fits, each on prompts that it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.geometry.signatures import signatures, source_means
+from backend.inference.calibration import (
+    WITH_BIAS,
+    Calibration,
+    bounds_of,
+    budgets_of,
+    fit_calibration,
+    held_out_groups,
+)
+from backend.inference.domain_shift import fit_domain
+from backend.inference.prompt_novelty import PART as PROMPTS
+from backend.inference.prompt_novelty import fit_prompt_reference
+from backend.inference.sequential_stop import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
+from backend.inference.unknown_source import UnknownReference, fit_unknown, group_means
+from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
+from backend.protocol import CLEAN, SPLIT_SEED, budget_groups, grid_rows
+
+Floating = npt.NDArray[np.floating]
+Ints = npt.NDArray[np.intp]
+UNKNOWN_DRAWS = 200
+"""Resampled groups a source and budget: p values down to 1/201, and a file of 165 sources below 8 MB."""
+DOMAIN_DRAWS = 499
+MOST_REALISED, QUANTILES = 4_000, 500
+"""Groups whose p value is looked at, and what is kept of them."""
+
+
+def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
+    """Calibration on all folds; see :func:`fit_attachments` for the arguments."""
+    groups = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets_of(prompt_folds)}
+    family = None if families is None else np.unique(families, return_inverse=True)[1]
+    return fit_calibration(groups, WITH_BIAS, family)
+
+
+def fit_attachments(
+    log_posteriors: Mapping[str, Floating],
+    prompt_folds: Ints,
+    fingerprints: Mapping[str, Floating] | None = None,
+    domain: str = "enrolled",
+    *,
+    families: Sequence[str] | None = None,
+) -> dict[str, npt.NDArray[Any]]:
+    """Attachments of an enrolment.
+
+    Parameters
+    ----------
+    log_posteriors : mapping of condition to ndarray of shape (C * P, C)
+        Out-of-fold, row = source * P + prompt; 'clean' and the cuts that were scored ('t64').
+    prompt_folds : ndarray of shape (P,)
+        Folds 0, 1, ..; each needs at least two prompts.
+    fingerprints : mapping of condition to ndarray of shape (C * P, 2 d), optional
+        At the block where the enrolment places traces; for the domain, and the sources' signatures.
+    domain : str
+        What the prompts are called.
+    families : sequence of str, length C, optional
+        Of the sources, for the bounds of a family's likelihood ratio.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``; those of a cut end in ``-CUT``.
+    """
+    out: dict[str, npt.NDArray[Any]] = {}
+    for condition, held in log_posteriors.items():
+        tail = "" if condition == CLEAN else f"-{condition}"
+        classes, budgets = held.shape[1], budgets_of(prompt_folds)
+        labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
+        calibration = calibration_of(held, prompt_folds, families)
+        unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
+        out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
+        for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
+            out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
+        out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
+        if condition == CLEAN:
+            out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
+    for condition, rows in (fingerprints or {}).items():
+        tail = "" if condition == CLEAN else f"-{condition}"
+        labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))
+        reference = fit_domain(rows, labels, budgets_of(prompt_folds), draws=DOMAIN_DRAWS)
+        out |= attached({f"domain-{domain}{tail}": reference})
+        if condition == CLEAN:
+            prompts = len(prompt_folds)
+            means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
+            out["signatures.vectors"] = signatures(means).astype(np.float16)
+    return out
+
+
+def measured_attachments(
+    attachments: Mapping[str, npt.NDArray[Any]],
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    families: Sequence[str],
+) -> dict[str, npt.NDArray[Any]]:
+    """Bounds of ratios, and realised p values, of statistics that were fitted without them.
+
+    For an enrolment whose evaluation is not at hand any more: its statistics stay, and held-out prompts say within
+    which ratios they hold, and how often enrolled traces are called unknown.
+
+    Parameters
+    ----------
+    attachments : mapping of str to ndarray
+        With the parts ``calibration`` and ``unknown`` of whole responses.
+    log_posteriors : ndarray of shape (C * P, C)
+        By heads that have not seen the prompt's fold, row = source * P + prompt.
+    prompt_folds : ndarray of shape (P,)
+    families : sequence of str, length C
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A budget that does not fit into
+        a fold has the bounds of the largest that does, and takes its groups from all folds for the p values.
+    """
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
+    for name, array in attachments.items():
+        part, _, key = name.partition(".")
+        if part in parts:
+            parts[part][key] = array
+    calibration = Calibration.from_arrays(parts["calibration"])
+    unknown = replace(UnknownReference.from_arrays(parts["unknown"]), realised=None)
+    family = np.unique(families, return_inverse=True)[1]
+    pairs: list[list[tuple[float, float]]] = []
+    realised: list[npt.NDArray[np.float64]] = []
+    classes, prompts = log_posteriors.shape[1], len(prompt_folds)
+    fitting = budgets_of(prompt_folds)
+    for budget in calibration.budgets.tolist():
+        if budget in fitting:
+            groups = held_out_groups(log_posteriors, prompt_folds, budget)
+            pairs.append(bounds_of(calibration.apply(groups.scores, budget), groups, family))
+        else:
+            pairs.append(pairs[-1])
+        folds = prompt_folds if budget in fitting else np.zeros(prompts, dtype=np.intp)
+        rows = [
+            budget_groups(grid_rows(classes, prompts, folds == fold), min(budget, prompts), SPLIT_SEED, int(fold))[0]
+            for fold in np.unique(folds)
+        ]
+        groups_of_rows = np.concatenate(rows)
+        some = np.linspace(0, len(groups_of_rows) - 1, min(len(groups_of_rows), MOST_REALISED)).astype(np.intp)
+        p_values = unknown.p_none(group_means(log_posteriors, groups_of_rows[some]), budget)
+        realised.append(np.quantile(p_values, np.linspace(0, 1, QUANTILES)))
+    bounds = np.array(pairs)
+    return {
+        "calibration.bounds": bounds[:, 0],
+        "calibration.family_bounds": bounds[:, 1],
+        "unknown.realised": np.array(realised, dtype=np.float32),
+    }
+
+
+def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
+    """Part ``prompts`` of an enrolment from its prompts and their folds (P,); empty where these are too few.
+
+    Prompts may repeat. No text is kept (:class:`backend.inference.prompt_novelty.PromptReference`).
+    """
+    fold_of = dict(zip(prompts, folds.tolist(), strict=True))
+    reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
+    return {} if reference is None else attached({PROMPTS: reference})
+
+
+def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Numbers with 12 bits of mantissa: one part in 8,000 off at most, in the same order, and packed smaller."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded: npt.NDArray[np.float32] = ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
+    return rounded
+
+
+def stop_rules(
+    log_posteriors: Floating, prompt_folds: Ints, calibration: Calibration
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Stop rules of every level on sessions of all folds."""
+    classes, folds = log_posteriors.shape[1], [int(fold) for fold in np.unique(prompt_folds)]
+    sessions = fold_sessions(prompt_folds, folds, classes, SESSION_ORDERS, SPLIT_SEED)
+    ratios = running_ratios(log_posteriors, sessions.rows, calibration)
+    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(classes), len(prompt_folds)))
+    return stop_arrays([fit_stop_rule(ratios, sessions, nearest, level) for level in STOP_LEVELS])
+
+
+def attached(parts: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Attachments of an enrolment out of fitted statistics, by the name of their part."""
+    return {f"{part}.{name}": array for part, fitted in parts.items() for name, array in fitted.to_arrays().items()}

@@ -1,0 +1,349 @@
+"""What the validation says about just such a case: the same number of traces, the same length of response.
+
+An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
+another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
+length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
+answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well. A few
+lengths that lie close together by chance are no limit: four responses have to end there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.enrolment.enrolment import Enrolment
+from backend.inference.sequential_stop import StopRule
+from backend.inference.statements import Passing
+from backend.inference.validation import NUMBERS, SPACE, TEXTS
+from backend.protocol import CLEAN
+
+ROOM = 1.25
+"""How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
+PILE, NEAR = 0.4, 0.85
+"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths, .."""
+FEWEST, WITHIN = 4, 0.075
+""".. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
+ENDS = 0.95
+"""Share of the length of whole responses from which on a limit is that of the enrolled responses themselves."""
+SUMMARY = {
+    "accuracy": "accuracy_after",
+    "ece": "ece_after",
+    "ece_before": "ece_before",
+    "ece_floor": "ece_floor",
+    "cllr": "cllr_claim_after",
+    "cllr_before": "cllr_claim_before",
+}
+"""Names in a report and metrics of the part calibration."""
+SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
+"""The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
+VERDICTS = {
+    "verdict_true_claim_supported": "supports the true source as the claim",
+    "verdict_true_claim_refuted": "refutes the true source as the claim",
+    "verdict_nearest_claim_supported": "supports the nearest other source as the claim",
+    "verdict_nearest_claim_refuted": "refutes the nearest other source as the claim",
+    "verdict_true_claim_family_supported": "supports only the family of the true source when that one is claimed",
+    "verdict_true_claim_family_refuted": "refutes the whole family of the true source when that one is claimed",
+    "verdict_nearest_claim_family_supported": "supports only the family of the nearest other source when it is claimed",
+    "verdict_nearest_claim_family_refuted": "refutes the whole family of the nearest other source when it is claimed",
+    "verdict_named_right": "names the true source without a claim",
+    "verdict_named_wrong": "names a wrong source without a claim",
+    "verdict_family_right": "names the true family alone without a claim",
+    "verdict_family_wrong": "names a wrong family alone without a claim",
+}
+"""What the verdict's rule does in a share of held-out groups (:mod:`backend.inference.verdict_rates`)."""
+TRAFFIC = {
+    "same": "held-out prompts of the enrolled kind",
+    "math100": "mathematical problems, which were not enrolled",
+    "agent500": "engineering tasks, which were not enrolled",
+    "category": "a category of prompts that was left out",
+}
+TRANSFER = {
+    "false_unknown": "were UNKNOWN although the source is enrolled",
+    "flagged": "found the prompts to be another kind of traffic",
+    "wrong": "supported a wrong source or refuted the true one",
+}
+"""Kinds of traffic, and what the rule does in a share of its groups (:mod:`backend.attribution.transfer`)."""
+UNDECIDED = {
+    "stop_error": ("name", "names a source"),
+    "claim_false_support": ("support", "supports a claim"),
+    "claim_false_against": ("against", "refutes a claim"),
+}
+"""Error rates of the stop, the threshold that each is about, and what the rule never does where it is infinite."""
+
+
+def validation_of(enrolment: Enrolment) -> pd.DataFrame:
+    """The rows that :func:`validation_arrays` wrote, without any where none are attached."""
+    return pd.DataFrame(_columns(enrolment))
+
+
+def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
+    kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
+    held = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
+    return {name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()}
+
+
+def accuracy_of_one(enrolment: Enrolment) -> float | None:
+    """Accuracy of single whole responses to prompts that were held out; None where it was not validated."""
+    held = validation_of(enrolment)
+    asked = held["part"].eq("calibration") & held["condition"].eq(CLEAN) & held["k"].eq(1)
+    value = held["value"][asked & held["metric"].eq("accuracy_after")]
+    return float(value.iloc[0]) if len(value) else None
+
+
+def conditions_of(enrolment: Enrolment) -> list[str]:
+    """Conditions that the enrolment brings a calibration for, ``clean`` first."""
+    cut = {n.partition(".")[0].partition("-")[2] for n in enrolment.attachments if n.startswith("calibration-")}
+    return [CLEAN, *sorted(cut, key=lambda name: -_limit(name))]
+
+
+def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
+    """The condition of traces by their length.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n,)
+        Response tokens.
+    conditions : collection of str
+    whole : float, optional
+        Where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what was
+        enrolled, and no cut of it.
+
+    Returns
+    -------
+    str
+        'clean', or the cut that they fit into.
+    """
+    if not len(tokens):
+        return CLEAN
+    length = float(np.quantile(tokens, 0.95))
+    piled = (tokens >= NEAR * length).mean() >= PILE and (abs(tokens - length) <= WITHIN * length).sum() >= FEWEST
+    if not piled or (whole is not None and length >= ENDS * whole):
+        return CLEAN
+    fitting = [name for name in conditions if name != CLEAN and length <= ROOM * _limit(name)]
+    return min(fitting, key=_limit, default=CLEAN)
+
+
+def whole_tokens(tokens: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> float:
+    """Where whole responses end: of the 95 % quantiles of each source's lengths the 5 % quantile.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n,)
+        Response tokens of enrolled whole responses.
+    labels : ndarray of shape (n,)
+        Their sources.
+    """
+    return float(np.quantile([np.quantile(tokens[labels == one], 0.95) for one in np.unique(labels)], 0.05))
+
+
+def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditions: Collection[str]) -> str:
+    """The condition of traces, by what is known of the lengths of an enrolment's own responses."""
+    known = enrolment.facts.get("whole_tokens")
+    return condition_of(tokens, conditions, float(known) if isinstance(known, int | float) else None)
+
+
+def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
+    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    tokens : ndarray of shape (n,)
+        Response tokens of the traces.
+    traces : int
+        K.
+
+    Returns
+    -------
+    dict or None
+        JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
+        :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
+        sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
+        says so. An error rate of the stop that no session could have shown is a row ``undecided`` without a value. None
+        where no validation is attached.
+    """
+    held = _columns(enrolment)
+    if not len(held["part"]):
+        return None
+    condition = condition_in(enrolment, tokens, {CLEAN, *held["condition"]})
+    rows: list[dict[str, Any]] = []
+    for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
+        of_part = held["part"] == part
+        if part in SERVED:
+            of_part &= held["rule" if part == "stop" else "statistic"] == SERVED[part]
+        if part == "drift":
+            of_part &= held["space"] == SPACE
+        here = of_part & (held["condition"] == condition)
+        if not here.any():
+            here = of_part & (held["condition"] == CLEAN)
+        if here.any():
+            budgets = np.unique(held["k"][here])
+            near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
+            rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
+    rules = _stop_rules(enrolment)
+    rows = [_of_the_stopped(row, rows, rules) for row in rows]
+    rows += _never(rows, rules)
+    summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
+    at = summary.get("accuracy_after") or next(iter(summary.values()), None)
+    return {
+        "condition": condition,
+        "traces": None if at is None else at["k"],
+        "groups": None if at is None else at["n"],
+        **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
+        "rows": rows,
+    }
+
+
+def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:
+    """How many unenrolled sources pass the unknown-source test, out of a :func:`matched_validation`."""
+    rows = {
+        row["scenario"]: row  # refitted readers come first, and win
+        for row in reversed((validation or {"rows": ()})["rows"])
+        if row["metric"] == "false_acceptance" and row["value"] is not None
+    }
+    shares = {who: rows[who]["value"] for who in ("family", "sibling") if who in rows}
+    if not shares:
+        return None
+    return Passing(rows[next(iter(shares))]["k"], shares.get("family"), shares.get("sibling"))
+
+
+def _limit(condition: str) -> int:
+    digits = condition.removeprefix("t")
+    return int(digits) if digits.isdecimal() else 10**9
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: row[name] or None for name in TEXTS}
+    numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
+    told = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
+    return told | {"sentence": sentence(told)}
+
+
+def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
+    table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
+    return {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
+
+
+def _of_the_stopped(
+    row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
+) -> dict[str, Any]:
+    """A row as it is, unless it is an error rate of the stop that says less than it seems.
+
+    Where nothing stops there is no error rate. A validation of before took it for 0 in every fold where nothing stops,
+    and averaged: its mean over the share that stops is a bound of the rate among all that do.
+    """
+    if row["part"] != "stop" or row["metric"] not in UNDECIDED:
+        return row
+    rule = rules.get(row["level"])
+    if rule is not None and np.isinf(getattr(rule, UNDECIDED[row["metric"]][0])):
+        return _undecided(row, rule)
+    stops = [one for one in rows if one["metric"] == "stop_share" and one["level"] == row["level"]]
+    if row["metric"] != "stop_error" or not stops:
+        return row
+    share, sessions = stops[0]["value"], stops[0]["n"]
+    if share == 0:
+        return _undecided(row, rule)
+    if row["n"] < sessions or share == 1:
+        return row
+    most = min(row["value"] / share, 1.0)
+    stated = f"a stated error rate of {100 * row['level']:g} %"
+    said = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
+    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": said}
+
+
+def _never(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
+    """What stands for error rates that a validation has no rows of, because nothing was decided anywhere."""
+    out: list[dict[str, Any]] = []
+    for level, rule in rules.items():
+        here = [row for row in rows if row["part"] == "stop" and row["level"] == level]
+        told = {row.get("of", row["metric"]) for row in here}
+        for metric in UNDECIDED:
+            if here and metric not in told:
+                out.append(_undecided({**here[0], "metric": metric}, rule))
+    return out
+
+
+def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
+    """In place of an error rate: why there is none."""
+    threshold, does = UNDECIDED[row["metric"]]
+    stated = f"a stated error rate of {100 * row['level']:g} %"
+    never = rule is not None and np.isinf(getattr(rule, threshold))
+    why = (
+        f"the rule never {does}: no threshold was seen to keep that rate." if never else "no held-out session stopped."
+    )
+    said = {"metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": f"At {stated} {why}"}
+    return {**row, **said}
+
+
+def sentence(row: Mapping[str, Any]) -> str | None:
+    """What a row means, for those that a report prints; None for the others."""
+    k, value, level = row["k"], row["value"], row["level"]
+    share = f"{100 * value:.1f} %"
+    traces = f"{k:,} trace{'s' if k != 1 else ''}"
+    who = {"family": "a family that was left out", "sibling": "a source whose siblings are enrolled"}
+    of = who.get(row["scenario"] or "", "")
+    key = (row["part"], row["metric"])
+    if key == ("calibration", "accuracy_after"):
+        return f"Of {row['n']:,} groups of {traces} to prompts held out, {share} were attributed to their source."
+    if key == ("calibration", "ece_after"):
+        return f"Stated probabilities are off by {share} on average (calibration error at {traces})."
+    if key == ("calibration", "cllr_claim_after"):
+        return f"Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that says nothing."
+    if key[0] == "calibration" and row["metric"] in VERDICTS:
+        return f"Of {row['n']:,} groups of {traces} to prompts held out, the rule {VERDICTS[row['metric']]} in {share}."
+    if row["part"] in ("refit", "unknown") and level is not None and of:
+        how = "" if row["part"] == "refit" else " (its columns taken out)"
+        if row["metric"] == "false_acceptance":
+            return f"Traces of {of}{how} pass as an enrolled source's in {share} of the groups of {traces}."
+        if row["metric"] == "false_rejection":
+            return f"Without {of}{how}, {share} of the groups of {traces} of an enrolled source are called unknown."
+    if row["part"] == "transfer" and row["metric"] in TRANSFER and row["scenario"] in TRAFFIC:
+        return f"Of {row['n']:,} answers on {traces} to {TRAFFIC[row['scenario']]}, {share} {TRANSFER[row['metric']]}."
+    if row["part"] == "stop" and level is not None:
+        stated = f"at a stated error rate of {100 * level:g} %"
+        said = {
+            "stop_error": f"Of the sessions that stop {stated}, {share} name a wrong source.",
+            "claim_false_support": f"{stated.capitalize()}, the nearest other source passes as the claim in {share}.",
+            "claim_false_against": f"{stated.capitalize()}, {share} of the true claims are refuted.",
+        }
+        return said.get(row["metric"])
+    if key == ("drift", "alarms"):
+        pairs = {"same": "the same source", "sibling": "two siblings", "family": "two families"}
+        pair = pairs.get(row["scenario"] or "")
+        return f"Two windows of {k:,} traces of {pair} are called different in {share} of the pairs." if pair else None
+    return None
+
+
+def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
+    """How often the drift test speaks on real pairs of windows.
+
+    Parameters
+    ----------
+    enrolment : Enrolment
+    window : int
+        Traces of the smaller window; the nearest validated number (in its logarithm) is taken.
+    paired : bool
+        Both windows answered the same prompts.
+
+    Returns
+    -------
+    dict or None
+        JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
+        windows, of which the data hold none), sibling, family. None where no validation is attached, and for a window
+        below the smallest validated one: nobody has seen what so few traces show.
+    """
+    held = validation_of(enrolment)
+    name = SERVED["drift"] + ("-paired" if paired else "")
+    held = held[(held["part"] == "drift") & (held["space"] == SPACE) & (held["statistic"] == name)]
+    sizes = np.sort(held["k"].unique())
+    if not len(sizes) or window < sizes[0]:
+        return None
+    near = sizes[np.abs(np.log(sizes / window)).argmin()]
+    shares = held[held["k"] == near].set_index("scenario")["value"]
+    found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
+    return {"window": int(near), "level": float(held["level"].iloc[0]), **found}

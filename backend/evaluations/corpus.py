@@ -1,0 +1,126 @@
+"""A corpus: labelled traces as methods read them, whole and cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.evaluations.readout_members import CLEAN, LENGTHS, Load, loader
+from backend.intake.traces import whole
+from backend.methods.quantised_ngrams import Counts, counts_of
+from backend.methods.stack import cells_of
+from backend.proxies.reader import Reader, Readout
+from backend.proxies.truncation import cut_responses
+from backend.traces import Trace, View
+
+Floating = npt.NDArray[np.floating]
+Ints = npt.NDArray[np.intp]
+CUT_SHARE = 0.5
+"""Share of the responses that a cut must shorten to be a condition of its own."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Labelled traces, in any order.
+
+    Attributes
+    ----------
+    fingerprints : callable
+        Block and condition to fingerprints of shape (n, 2 d).
+    texts : mapping of condition to sequence of str, length n
+        Responses without lone surrogates; 'clean' at least.
+    tokens : ndarray of shape (n,)
+        Response tokens of whole responses, as the proxy reads them.
+    labels, folds : ndarray of shape (n,)
+        Source number and prompt fold.
+    classes : int
+    """
+
+    fingerprints: Callable[[int, str], Floating]
+    texts: Mapping[str, Sequence[str]]
+    tokens: Ints
+    labels: Ints
+    folds: Ints
+    classes: int
+    _counts: dict[str, Counts] = field(default_factory=dict, repr=False)
+
+    def load(self, blocks: Sequence[int], condition: str = CLEAN) -> tuple[Load, int]:
+        """Rows to coordinates at several blocks, (m, D), float32, and their width D."""
+        return loader([self.fingerprints(block, condition) for block in blocks])
+
+    def cells(self) -> dict[str, Ints]:
+        """Cell of every trace under each condition; see :mod:`backend.methods.stack`."""
+        return {c: cells_of(np.minimum(self.tokens, LENGTHS[c]), texts) for c, texts in self.texts.items()}
+
+    def counts(self) -> dict[str, Counts]:
+        """N-gram counts (n, buckets) under each condition, counted once."""
+        for condition, texts in self.texts.items():
+            if condition not in self._counts:
+                self._counts[condition] = counts_of(texts)
+        return {condition: self._counts[condition] for condition in self.texts}
+
+    def take(self, rows: Ints) -> Corpus:
+        """Some of the traces; what was counted is not counted again."""
+        return replace(
+            self,
+            fingerprints=lambda block, condition: self.fingerprints(block, condition)[rows],
+            texts={condition: [texts[row] for row in rows] for condition, texts in self.texts.items()},
+            tokens=self.tokens[rows],
+            labels=self.labels[rows],
+            folds=self.folds[rows],
+            _counts={condition: counts[rows] for condition, counts in self._counts.items()},
+        )
+
+    def with_conditions(self, conditions: Sequence[str]) -> Corpus:
+        """The same under some of its conditions."""
+        return replace(self, texts={condition: self.texts[condition] for condition in conditions})
+
+
+def cuts_of(tokens: Ints) -> list[str]:
+    """Cuts that shorten many of the responses, of so many tokens (n,)."""
+    return [name for name, limit in LENGTHS.items() if name != CLEAN and (tokens > limit).mean() >= CUT_SHARE]
+
+
+def read_corpus(
+    traces: Sequence[Trace],
+    reader: Reader,
+    view: View,
+    blocks: Sequence[int],
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    cuts: Sequence[str] | None = None,
+) -> Corpus:
+    """Read traces whole and cut short; the fingerprints stay in memory.
+
+    Parameters
+    ----------
+    traces : sequence of Trace, length n
+    reader : Reader
+    view : {'ur', 'r'}
+    blocks : sequence of int
+    labels, folds : ndarray of shape (n,)
+    classes : int
+    cuts : sequence of str, optional
+        By default those that shorten many of the responses.
+    """
+    encoded = reader.encode(traces, view)
+    tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    # A proxy that is not causal would need a pass of its own for every cut.
+    short = (cuts_of(tokens) if cuts is None else list(cuts)) if reader.causal else []
+    read = reader.read(encoded, sorted(set(blocks)), Readout(limits=(None, *(LENGTHS[cut] for cut in short))))
+
+    def fingerprints(block: int, condition: str) -> Floating:
+        return read[block, "full" if condition == CLEAN else condition]
+
+    return Corpus(fingerprints, cut_texts(traces, reader, short), tokens, labels, folds, classes)
+
+
+def cut_texts(traces: Sequence[Trace], reader: Reader, cuts: Sequence[str]) -> dict[str, list[str]]:
+    """Responses as they are and as every cut leaves them."""
+    short = cut_responses(reader.tokenizer, traces, [LENGTHS[cut] for cut in cuts]) if cuts else {}
+    texts = {CLEAN: traces, **{cut: short[LENGTHS[cut]] for cut in cuts}}
+    return {condition: [whole(trace.response) for trace in held] for condition, held in texts.items()}

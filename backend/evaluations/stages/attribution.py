@@ -1,0 +1,155 @@
+"""Clean attribution by the paper's readout: nested layer selection, out-of-fold evidence, every budget.
+
+Everything that is expensive is kept in the cache: the scan of a block is not repeated, and the out-of-fold
+log-posteriors stay, so that any budget can be regrouped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import Slice, slice_of
+from backend.corpus.stored import describe_proxy
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import keep, keep_probes, kept_folder, write_held_out
+from backend.evaluations.attribution import attribution_frames, out_of_fold
+from backend.evaluations.selection import scan_layers, select_layers
+from backend.evaluations.stages import Asked
+from backend.protocol import READER_PAPER, SPLIT_SEED
+from backend.proxies.reader import best_dtype
+from backend.store.builds import command_line, recorded
+from backend.store.lists import storage
+from backend.store.writers import replace_rows, write_reader
+from backend.traces import View
+
+
+def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+    """Evaluate every asked view and roster, and write the results to the work database."""
+    for view in asked.views:
+        for roster in asked.rosters:
+            evaluate(connection, release, asked.proxy, view, roster, asked.layers, asked.limit)
+
+
+def evaluate(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    proxy: str,
+    view: View,
+    roster: str,
+    layers: str = "all",
+    limit: int | None = None,
+) -> None:
+    """Select blocks, fit the fold probes, evaluate every budget and write the rows of one reader and roster."""
+    rows = slice_of(release, "agent500", proxy, view, roster, limit)
+    identity = rows.store.identity()
+    held = rows.layers()
+    wanted = held if layers == "all" else [int(part) for part in layers.split(",")]
+    if identity is None or not wanted or not set(wanted) <= set(held):
+        raise AtlasError(
+            f"The fingerprints of agent500 by {proxy} in view {view} are not complete for {roster}",
+            f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} --view {view}"
+            + (f" --limit {limit}" if limit else ""),
+        )
+    rows.check()
+    labels, prompt_folds = rows.labels, rows.prompt_folds
+    folds = np.tile(prompt_folds, len(rows.sources))
+    folder = kept_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
+    details = {"layers": wanted, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
+    key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": roster}
+    with recorded(
+        connection,
+        stage="evaluate",
+        command=command_line(),
+        data_hash=release.manifest_hash,
+        proxy_hash=identity.proxy_hash,
+        seed=SPLIT_SEED,
+        details=details,
+    ) as build:
+        started = time.perf_counter()
+        scores = _scan(rows, wanted, labels, folds, folder, identity.as_text())
+        details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
+        chosen = select_layers(scores)
+        of_fold = {
+            int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA
+        }
+        started = time.perf_counter()
+        log_posteriors, probes = out_of_fold(
+            lambda layer: rows.load(layer).astype(np.float32), of_fold, labels, folds, len(rows.sources)
+        )
+        details["refit_seconds"] = round(time.perf_counter() - started, 2)
+        keep(folder / "log_posteriors.npy", log_posteriors)
+        if keep_probes(folder, probes):
+            _forget(connection, key)
+        frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
+        describe_proxy(connection, proxy)
+        write_reader(connection, method=READER_PAPER, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
+        about = {**key, "benchmark": "agent500", "condition": "clean"}
+        write_held_out(connection, about, log_posteriors, frames, prompt_folds, build)
+        replace_rows(connection, "layer_scores", scores, key, build)
+        replace_rows(connection, "layer_selection", chosen, key, build)
+    _report(frames.metrics, chosen, key)
+
+
+def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> None:
+    """Take out what earlier probes of a reader on a roster said under any condition but the clean one."""
+    other = "(benchmark != 'agent500' OR condition != 'clean')"
+    for table in ("attribution_metrics", "source_accuracy", "confusion"):
+        connection.execute(
+            f"DELETE FROM {storage(table)} WHERE reader = ? AND roster = ? AND {other}", [key["reader"], key["roster"]]
+        )
+
+
+def _scan(
+    rows: Slice,
+    layers: list[int],
+    labels: npt.NDArray[np.intp],
+    folds: npt.NDArray[np.intp],
+    folder: Path,
+    identity: str,
+) -> pd.DataFrame:
+    """Inner accuracies of every block; those of an earlier, interrupted run on the same fingerprints are kept."""
+    path = folder / "scan.jsonl"
+    known: dict[int, list[dict[str, float]]] = {}
+    if path.exists():
+        for line in path.read_text("utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a line torn by an interruption
+                entry = json.loads(line)
+                if entry["identity"] == identity:
+                    known[entry["layer"]] = entry["scores"]
+    folder.mkdir(parents=True, exist_ok=True)
+    dtype = best_dtype(torch.device("cpu"))
+    todo = [layer for layer in layers if layer not in known]
+    for layer in tqdm(todo, desc="Layer scan", unit="block", disable=not todo):
+        frame = scan_layers(rows.load, [layer], labels, folds, len(rows.sources), dtype=dtype)
+        known[layer] = frame.to_dict("records")
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"identity": identity, "layer": layer, "scores": known[layer]}) + "\n")
+    return pd.DataFrame([row for layer in layers for row in known[layer]]).astype(
+        {"outer_fold": int, "inner_fold": int, "layer": int}
+    )
+
+
+def _report(metrics: pd.DataFrame, chosen: pd.DataFrame, key: dict[str, str]) -> None:
+    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
+    print(
+        f"{key['reader']} on {key['roster']}: blocks {chosen['layer'].tolist()[:-1]}, modal {chosen['layer'].iloc[-1]}"
+    )
+    for k, part in summary.groupby("k"):
+        value = part.set_index(["reduction", "metric"])
+        print(
+            f"  K = {k:>3}: accuracy {value.loc[('fold', 'accuracy'), 'value']:.3f} "
+            f"± {value.loc[('fold', 'accuracy'), 'std']:.3f} over folds, "
+            f"macro-F1 {value.loc[('pooled', 'macro_f1'), 'value']:.3f} pooled"
+        )

@@ -1,0 +1,514 @@
+"""What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
+
+A member is fitted once a response length; what it says of every row under every condition is kept as float16 arrays of
+shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds beside
+them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from backend.corpus.release import BENCHMARKS, Release
+from backend.corpus.roster_rows import Slice, slice_of
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.model_artifacts import KeptMember, holds_models, keep_model, model_file
+from backend.evaluations.readout_alignment import aligned_load
+from backend.evaluations.readout_members import (
+    CLEAN,
+    LENGTHS,
+    TRAINED,
+    Fitted,
+    Load,
+    fit_discriminants,
+    fit_gram_models,
+    fold_moments,
+    loader,
+    score_discriminants,
+    score_grams,
+    score_transfer,
+    scores_shape,
+)
+from backend.evaluations.readouts import MODELS, training_folds
+from backend.evaluations.stages.baseline_methods import truncation_tokenizer
+from backend.evaluations.stages.baselines import MATH, Material
+from backend.evaluations.stages.readout_fits import complete_fits
+from backend.evaluations.stages.readout_tuned import complete_tuned, tuned_settings
+from backend.methods.discriminant import LinearReadout
+from backend.methods.embedded import reads_of
+from backend.methods.family_experts import fit_experts
+from backend.methods.logistic import fit_regression
+from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.stack import cells_of
+from backend.methods.tuned_encoder import TUNED
+from backend.protocol import FOLDS, fold_of_prompts
+from backend.proxies.encoding import MAX_TOKENS
+from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
+from backend.proxies.truncation import count_tokens, whole_text
+from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+POOLED, NETWORK, FUSED = "pooled", "network", "fused"
+REGRESSION, EXPERTS = "regression", "experts"
+SOLVED = (REGRESSION, EXPERTS)
+"""Members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
+ALIGNED = f"{MATH}-aligned"
+"""Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
+ELSEWHERE = (MATH, ALIGNED)
+PIECES = 20
+TOOK = "took.json"
+"""Beside a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
+A_FOLD = 3
+"""Models that an outer fold needs: its own, and two that validate for it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fused readout is made of.
+
+    Attributes
+    ----------
+    blocks : dict of str to tuple of int
+        Blocks of every proxy whose discriminants are members.
+    grams : tuple of str
+        Kinds of n-grams, from :data:`GRAMS`.
+    view : {'ur', 'r'}
+    shrinkage : float
+    network : NetworkSettings or None
+        Of the networks that read the same blocks, None for none.
+    tuned : str or None
+        Encoder that is fine-tuned on the responses, None for none.
+    solved : tuple of str
+        Of :data:`SOLVED`, on the same blocks.
+    penalty : float
+        Theirs.
+    """
+
+    blocks: Mapping[str, tuple[int, ...]]
+    grams: tuple[str, ...] = ("word", "char")
+    view: View = "ur"
+    shrinkage: float = 0.1
+    network: NetworkSettings | None = None
+    tuned: str | None = None
+    solved: tuple[str, ...] = ()
+    penalty: float = 1e-2
+
+    def members(self, what: str) -> list[str]:
+        """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
+        if what not in self.blocks:
+            return [f"{what}@{POOLED}"]
+        return [f"{what}@{part}" for part in (*TRAINED, *([NETWORK] if self.network else []))]
+
+    @property
+    def texts(self) -> list[str]:
+        """Banks that read text alone: a tuned encoder, then kinds of n-grams."""
+        return [*([f"{TUNED}-{self.tuned}"] if self.tuned else []), *self.grams]
+
+    @property
+    def banks(self) -> list[str]:
+        """Proxies, then what reads text alone."""
+        return [*self.blocks, *self.texts]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Members' scores of one roster, computed or kept.
+
+    Attributes
+    ----------
+    rows : dict of str to Slice
+        Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
+    others : dict of str to Slice
+        The same of Math100.
+    material : Material
+        Texts of all conditions.
+    plan : Plan
+    folder : Path
+    identity : str
+        Everything that the scores depend on, beside the plan's part for a member.
+    """
+
+    rows: Mapping[str, Slice]
+    others: Mapping[str, Slice]
+    material: Material
+    plan: Plan
+    folder: Path
+    identity: str
+    costs: dict[str, float] = field(default_factory=dict)
+    _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def any_rows(self) -> Slice:
+        """Some slice, for what all have in common."""
+        return next(iter(self.rows.values()))
+
+    @cached_property
+    def labels(self) -> Ints:
+        """Source number of every row."""
+        return self.any_rows.labels
+
+    @cached_property
+    def folds(self) -> Ints:
+        """Outer fold of every row."""
+        return np.tile(self.any_rows.prompt_folds, self.classes)
+
+    @property
+    def classes(self) -> int:
+        """Number of sources."""
+        return len(self.any_rows.sources)
+
+    def size(self, condition: str) -> int:
+        """Rows of a condition."""
+        return self.classes * len(self.material.prompts(MATH)) if condition in ELSEWHERE else len(self.labels)
+
+    def scores(self, condition: str, member: str) -> npt.NDArray[np.float16]:
+        """Kept scores of a member under a condition, mapped into memory."""
+        text = member.rpartition("@")[0] in self.plan.texts
+        path = self._path(MATH if text and condition == ALIGNED else condition, member)
+        array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+        return array
+
+    def has_transfer(self, bank: str) -> bool:
+        """Whether a bank can score Math100 here."""
+        if bank not in self.others:
+            return True
+        held = self.others[bank].layers()
+        return set(self.plan.blocks[bank]) <= set(held)
+
+    def complete(self, members: Collection[str]) -> None:
+        """Fit and score whatever of these members is not kept."""
+        for proxy in self.plan.blocks:
+            self._discriminants(proxy, [length for length in TRAINED if f"{proxy}@{length}" in members])
+        for kind in self.plan.grams:
+            if f"{kind}@{POOLED}" in members:
+                self._grams(kind)
+        if self.plan.tuned and f"{TUNED}-{self.plan.tuned}@{POOLED}" in members:
+            self._tuned(self.plan.tuned)
+        for proxy in self.plan.blocks:
+            for part in (NETWORK, *SOLVED):
+                if f"{proxy}@{part}" in members:
+                    self._fits(proxy, part)
+
+    def models(self, member: str) -> Path:
+        """Folder of a member's fitted models."""
+        return self._path(CLEAN, member).parent / "models"
+
+    def kept(self, member: str) -> KeptMember:
+        """What a member reads, and where its models lie."""
+        bank = member.rpartition("@")[0]
+        reads = reads_of(self.plan.tuned, TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
+        return KeptMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
+
+    def cells(self, condition: str) -> Ints:
+        """Cell of every row as it looks under a condition."""
+        return cells_of(self.tokens(condition), self.texts(condition))
+
+    def tokens(self, condition: str) -> Ints:
+        """Response tokens of every row under a condition."""
+        return np.minimum(self._tokens(MATH if condition in ELSEWHERE else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+
+    def load(self, proxy: str, length: str) -> tuple[Load, int]:
+        """Rows of Agent500 by a proxy at a length, and their width."""
+        return self._load(self.rows[proxy], proxy, length)
+
+    def discriminants(self, proxy: str, length: str) -> dict[int, LinearReadout]:
+        """Discriminants of a length, fitted: all models."""
+        load, width = self.load(proxy, length)
+        moments = fold_moments(load, width, self.labels, self.folds, self.classes)
+        return fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+
+    def fits(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+        """Model number to the model fitted: of a network, or of one of :data:`SOLVED`."""
+        return self._network(proxy) if part == NETWORK else self._solved(proxy, part)
+
+    def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
+        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
+        wanted = {
+            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)]
+            if holds_models(self.models(f"{proxy}@{length}"))
+            else conditions
+            for length in lengths
+        }
+        if not any(wanted.values()):
+            return
+        bank = {}
+        for length in tqdm([name for name in wanted if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
+            started = time.perf_counter()
+            name = f"{proxy}@{length}"
+            bank[name] = self.discriminants(proxy, length)
+            for fold in range(FOLDS):
+                keep_model(self.models(name) / model_file(fold), bank[name][fold])
+            self._took(name, time.perf_counter() - started)
+        for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
+            names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
+            some = {name: bank[name] for name in names}
+            out = {name: self._empty(condition) for name in names}
+            if not names:
+                continue
+            if condition in ELSEWHERE:
+                score_transfer(self.elsewhere(proxy, condition), self.size(condition), some, out)
+            else:
+                load, _ = self.load(proxy, condition)
+                score_discriminants(load, self.folds, some, out)
+            for name in names:
+                self._keep(condition, name, proxy, out[name])
+
+    def _grams(self, kind: str) -> None:
+        conditions = [*LENGTHS, MATH]
+        name = f"{kind}@{POOLED}"
+        if holds_models(self.models(name)) and all(self._done(condition, name, kind) for condition in conditions):
+            return
+        held = GRAMS[kind]
+        counts = {
+            condition: held.counts(self.texts(condition))
+            for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
+        }
+        out = {condition: self._empty(condition) for condition in conditions}
+        started = time.perf_counter()
+        copies = [counts[length] for length in TRAINED]
+        seconds = 0.0
+        models = fit_gram_models(copies, self.labels, self.folds, self.classes, held.settings, range(len(MODELS)))
+        for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+            seconds += time.perf_counter() - started
+            for condition in LENGTHS:
+                score_grams(counts[condition], self.folds, model, readout, out[condition])
+            if model < FOLDS:
+                keep_model(self.models(name) / model_file(model), readout)
+                out[MATH][model] = readout.log_posterior(counts[MATH])
+            started = time.perf_counter()
+        self._took(name, seconds)
+        for condition in conditions:
+            self._keep(condition, name, kind, out[condition])
+
+    def _fits(self, proxy: str, part: str) -> None:
+        """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
+        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
+        name = f"{proxy}@{part}"
+        if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
+            return
+        out = {condition: self._empty(condition) for condition in conditions}
+        seconds = complete_fits(
+            self.fits(proxy, part),
+            {length: self.load(proxy, length)[0] for length in LENGTHS},
+            self.folds,
+            {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
+            out,
+            self.models(name),
+            self._identity(proxy, name, conditions[-1]),  # a model keeps what it says of Math100 with the rest
+        )
+        self._took(name, seconds)
+        for condition in conditions:
+            self._keep(condition, name, proxy, out[condition])
+
+    def _network(self, proxy: str) -> Callable[[int], NetworkReadout]:
+        assert self.plan.network
+        settings, copies = self.plan.network, list[npt.NDArray[np.float16]]()
+
+        def fit(model: int) -> NetworkReadout:
+            if not copies:
+                copies.extend(_half(self.load(proxy, length)[0], self.folds) for length in TRAINED)
+            return fit_network(copies, self._seen(model), self.labels, self.classes, settings, seed=model)
+
+        return fit
+
+    def _solved(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+        load, _ = self.load(proxy, CLEAN)
+        families = np.unique(self.any_rows.families, return_inverse=True)[1]
+        bases: dict[int, LinearReadout] = {}
+
+        def fit(model: int) -> Fitted:
+            seen = self._seen(model)
+            if part == EXPERTS:
+                if not bases:
+                    bases.update(self.discriminants(proxy, CLEAN))
+                return fit_experts(load(seen), self.labels[seen], families, bases[model], self.plan.penalty)
+            return fit_regression(load(seen), self.labels[seen], self.classes, self.plan.penalty)
+
+        return fit
+
+    def _seen(self, model: int) -> Ints:
+        return np.flatnonzero(np.isin(self.folds, training_folds(model)))
+
+    def _tuned(self, encoder: str) -> None:
+        bank = f"{TUNED}-{encoder}"
+        name, conditions = f"{bank}@{POOLED}", [*LENGTHS, MATH]
+        if all(self._done(condition, name, bank) for condition in conditions):
+            return
+        out = {condition: self._empty(condition) for condition in conditions}
+        seconds = complete_tuned(
+            encoder,
+            {length: self.texts(length) for length in LENGTHS},
+            TRAINED,
+            self.labels,
+            self.folds,
+            self.classes,
+            self.texts(MATH),
+            out,
+            tuned_settings(),
+            self.models(name),
+            self._identity(bank, name),
+        )
+        self._took(name, seconds, FOLDS, 2)  # one that serves the fold is one that validates for it
+        for condition in conditions:
+            self._keep(condition, name, bank, out[condition])
+
+    def _took(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
+        """Note how long a member's fits took, for the costs."""
+        self.costs[member] = round(seconds, 1)
+        self.models(member).mkdir(parents=True, exist_ok=True)
+        told = {"seconds": seconds, "models": models, "a_fold": a_fold}
+        (self.models(member) / TOOK).write_text(json.dumps(told), "utf-8")
+
+    def _load(self, rows: Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
+        variant = "full" if length == CLEAN else length
+        return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
+
+    def elsewhere(self, proxy: str, condition: str) -> Callable[[Ints], Floats]:
+        """Rows of Math100 by a proxy, as they are or aligned."""
+        if condition == MATH:
+            return self._load(self.others[proxy], proxy, CLEAN)[0]
+        if proxy not in self._aligned:
+            blocks = [
+                [loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
+                for rows in (self.rows[proxy], self.others[proxy])
+            ]
+            self._aligned[proxy] = aligned_load(blocks[0], blocks[1], self.folds, self.pools)
+        return self._aligned[proxy]
+
+    @property
+    def pools(self) -> Ints:
+        """Prompt fold of every row of Math100: what is known of the domain comes from the other folds."""
+        return np.tile(fold_of_prompts(self.material.prompts(MATH)), self.classes)
+
+    def texts(self, condition: str) -> list[str]:
+        """Responses under a condition, as they are read."""
+        traces = self.material.traces(MATH if condition == ALIGNED else condition)
+        return [whole_text(trace.response) for trace in traces[: self.size(condition)]]
+
+    def _tokens(self, panel: str) -> Ints:
+        """Response tokens that the default proxy reads, counted once."""
+        path = self.folder.parent / f"tokens.{panel}.npz"
+        if path.exists():
+            with np.load(path, allow_pickle=False) as held:
+                if str(held["identity"]) == self.identity:
+                    kept: Ints = held["tokens"]
+                    return kept
+        found = count_tokens(truncation_tokenizer(), self.material.traces(panel)[: self.size(panel)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".partial.npz")
+        np.savez(scratch, identity=np.array(self.identity), tokens=found)
+        scratch.replace(path)
+        return found
+
+    def _empty(self, condition: str) -> npt.NDArray[np.float16]:
+        rows, classes = self.size(condition), self.classes
+        shape = (FOLDS, rows, classes) if condition in ELSEWHERE else scores_shape(rows, classes)
+        return np.empty(shape, dtype=np.float16)
+
+    def _path(self, condition: str, member: str) -> Path:
+        return member_folder(self.folder, self.plan, member) / f"{condition}.npy"
+
+    def _identity(self, bank: str, member: str, condition: str = CLEAN) -> str:
+        """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
+        own: list[object]
+        if bank in self.plan.blocks:
+            part = member.rpartition("@")[2]
+            settings: object = self.plan.shrinkage
+            if part == NETWORK:
+                assert self.plan.network
+                settings = self.plan.network.as_text()
+            if part in SOLVED:
+                families = self.any_rows.families if part == EXPERTS else ()
+                settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
+            read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
+            stores = [identity.as_text() if (identity := rows.store.identity()) else "None" for rows in read]
+            own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
+        elif bank in GRAMS:
+            own = [GRAMS[bank].as_text(), proxy_hash(DEFAULT_PROXY)]
+        else:
+            own = [tuned_settings().as_text(), proxy_hash(bank.removeprefix(f"{TUNED}-")), proxy_hash(DEFAULT_PROXY)]
+        return json.dumps([self.identity, own])
+
+    def _done(self, condition: str, member: str, bank: str) -> bool:
+        note = self._path(condition, member).with_suffix(".json")
+        return note.exists() and note.read_text("utf-8") == self._identity(bank, member, condition)
+
+    def _keep(self, condition: str, member: str, bank: str, array: npt.NDArray[np.float16]) -> None:
+        path = self._path(condition, member)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path.with_suffix(".partial.npy"), array)
+        path.with_suffix(".partial.npy").replace(path)
+        path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
+
+
+def members_folder(roster: str, prompts: int) -> Path:
+    """Where the members of all stacks of a roster are kept."""
+    return kept_folder(FUSED, None, None, roster, prompts) / "members"
+
+
+def member_folder(members: Path, plan: Plan, member: str) -> Path:
+    """Where one member is kept: by what it reads, at which blocks and in which view, and how it was fitted."""
+    bank, _, part = member.rpartition("@")
+    blocks = plan.blocks.get(bank)
+    read = [plan.view, "+".join(map(str, blocks))] if blocks else []
+    return members.joinpath(bank, *read, part)
+
+
+def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None:
+    """Seconds of all the members' fits that one outer fold needs; None where a member did not note its own."""
+    total = 0.0
+    for name in names:
+        note = member_folder(members, plan, name) / "models" / TOOK
+        if not note.exists():
+            return None
+        held = json.loads(note.read_text("utf-8"))
+        total += held["seconds"] * held["a_fold"] / held["models"]
+    return total
+
+
+def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
+    """Where the members' scores of a roster come from.
+
+    Raises
+    ------
+    AtlasError
+        If a block has not been read for all records at all lengths.
+    """
+    rows, others = (
+        {
+            proxy: slice_of(release, benchmark, proxy, plan.view, roster, limit)
+            for proxy in plan.blocks or (DEFAULT_PROXY,)
+        }
+        for benchmark in BENCHMARKS
+    )
+    for proxy, layers in plan.blocks.items():
+        for length in LENGTHS:
+            missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
+            if missing:
+                raise AtlasError(
+                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
+                    f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
+                    f"--view {plan.view} --layers {','.join(map(str, layers))}",
+                )
+        rows[proxy].check()
+    any_rows = next(iter(rows.values()))
+    folder = members_folder(roster, len(any_rows.prompt_ids))
+    material = Material(release, len(any_rows.sources), limit)
+    return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
+
+
+def _half(load: Load, folds: Ints) -> npt.NDArray[np.float16]:
+    """All rows in half precision, read in pieces."""
+    return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])

@@ -1,0 +1,327 @@
+"""Fused readouts: discriminants over several blocks and n-grams, stacked under the paper's folds (stage readouts).
+
+``python -m jobs evaluate --readout fused`` makes all of it: the scores of the members, one reader a stack (the fused
+readout and its ablations), shortened responses and Math100, calibration at every budget, and paired comparisons with
+the paper's readout. Math100 is reported as it is (condition clean), and with what unlabelled responses to other prompts
+of the new domain show: a bias a source (condition background), or fingerprints moved as well (condition aligned).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import slice_of
+from backend.corpus.stored import describe_proxy
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import kept_folder, kept_log_posteriors
+from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.model_artifacts import keep_stacks
+from backend.evaluations.readout_members import CLEAN, LENGTHS, TRAINED
+from backend.evaluations.readouts import fuse, transfer
+from backend.evaluations.stages import Asked
+from backend.evaluations.stages.readers import comparable, with_stored
+from backend.evaluations.stages.readout_calibration import Calibrator
+from backend.evaluations.stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
+from backend.evaluations.stages.readout_members import (
+    ELSEWHERE,
+    EXPERTS,
+    FUSED,
+    NETWORK,
+    REGRESSION,
+    SOLVED,
+    TUNED,
+    Plan,
+    Scorer,
+    scorer_of,
+)
+from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
+from backend.methods.discriminant_bank import blocks_at
+from backend.methods.network import NetworkSettings
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, TEXT_TUNED
+from backend.methods.stack import CELLS
+from backend.protocol import READER_PAPER, SPLIT_SEED
+from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
+from backend.statistics import SEED
+from backend.store.builds import command_line, recorded
+from backend.store.writers import replace_rows, write_reader
+from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+READ: View = "r"
+"""Input view of what reads text alone and has a proxy."""
+METHODS = (
+    *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
+    *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LIVE, WORDED),
+)
+"""Readers of this stage; no other stage measures them under stress."""
+ALONE = (LIVE, WORDED, *SOLVED)
+"""Readers of this stage that are a member of no other."""
+_MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
+
+
+def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+    """Fit, stack and evaluate on every asked roster."""
+    plan = plan_of(asked)
+    rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
+    for roster in rosters:
+        if not asked.methods or set(asked.methods) - {LIVE, WORDED}:
+            evaluate(connection, release, plan, roster, asked)
+        for method in (LIVE, WORDED):
+            for proxy, blocks in plan.blocks.items() if not asked.methods or method in asked.methods else ():
+                among = live_blocks(proxy, blocks)
+                evaluate_live(connection, release, proxy, among, plan.view, roster, asked.limit, method)
+        if plan.blocks and plan.tuned:
+            compare(connection, release, replace(plan, tuned=None), roster, asked.limit)
+        compare(connection, release, plan, roster, asked.limit)
+
+
+def plan_of(asked: Asked) -> Plan:
+    """The members that a person asked for, or the default ones.
+
+    Raises
+    ------
+    AtlasError
+        If the list of members cannot be read.
+    """
+    if not asked.members:
+        blocks = {asked.proxy: blocks_at(describe(asked.proxy).depth)}
+        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings(), solved=SOLVED)
+    blocks: dict[str, tuple[int, ...]] = {}
+    grams: list[str] = []
+    network, tuned, solved = None, None, []
+    for part in asked.members.split(","):
+        found = _MEMBER.fullmatch(part.strip())
+        if part.strip() == NETWORK:
+            network = NetworkSettings()
+        elif part.strip() in SOLVED:
+            solved.append(part.strip())
+        elif found and not found[2] and found[1] in GRAMS:
+            grams.append(found[1])
+        elif found and found[2] == TUNED:
+            tuned = proxy_key(found[1])
+        elif found and found[2]:
+            blocks[proxy_key(found[1])] = tuple(sorted({int(layer) for layer in found[2].split("+")}))
+        else:
+            raise AtlasError(
+                f"'{part}' is no member of a fused readout",
+                f"Write a proxy and its blocks, such as smollm2-135m:9+18, an encoder to be tuned, such as "
+                f"minilm-l6:{TUNED}, or one of {', '.join((*GRAMS, NETWORK, *SOLVED))}",
+            )
+    if not blocks and (network or solved or not (grams or tuned)):
+        lacking = ([NETWORK] if network else solved) or [NETWORK]
+        raise AtlasError(f"'{lacking[0]}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
+    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned, solved=tuple(solved))
+
+
+def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
+    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
+
+    Stacks with a tuned encoder have names of their own: they stand beside those without.
+    """
+    out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
+    together = "+".join(plan.blocks)
+    for proxy in plan.blocks:
+        out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
+        out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
+        if REGRESSION in plan.solved:
+            out[REGRESSION, proxy] = (f"Regression, whole responses · {proxy}", [f"{proxy}@{REGRESSION}"])
+        if EXPERTS in plan.solved:
+            out[EXPERTS, proxy] = (f"Experts within families, whole responses · {proxy}", [f"{proxy}@{EXPERTS}"])
+        if plan.network:
+            out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
+            out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
+    for kind in plan.grams:
+        name = "Word" if kind == "word" else "Character"
+        out[f"ngram-{kind}-lengths", None] = (f"{name} n-grams, every length", plan.members(kind))
+    if plan.tuned:
+        name = f"Fine-tuned encoder, every length · {plan.tuned}"
+        out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
+    if len(plan.blocks) > 1:
+        states = [member for proxy in plan.blocks for member in plan.members(proxy)]
+        out["fused-states", together] = (f"Fused states · {together}", states)
+    if plan.network and plan.grams:
+        linear = [member for bank in (*plan.blocks, *plan.grams) for member in plan.members(bank)]
+        name = f"Fused without networks · {together}"
+        out[LINEAR, together] = (name, [member for member in linear if not member.endswith(f"@{NETWORK}")])
+    encoder = f"{TUNED}-{plan.tuned}"
+    for banks, method, proxy, name in (
+        (plan.texts, "fused-text", None, "Fused texts"),
+        (plan.banks if plan.blocks else [], FUSED, together, f"Fused · {together}"),
+    ):
+        plain = [bank for bank in banks if bank != encoder]
+        if plan.grams and len(plain) > 1:
+            out[method, proxy] = (name, [member for bank in plain for member in plan.members(bank)])
+        if plan.tuned and len(banks) > 1:
+            members = [member for bank in banks for member in plan.members(bank)]
+            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members)
+    return out
+
+
+def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, asked: Asked) -> None:
+    """Make the members' scores, and evaluate every stack of them on one roster."""
+    scorer = scorer_of(release, plan, roster, asked.limit)
+    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (asked.methods or METHODS)}
+    scorer.complete({member for _, members in stacks.values() for member in members})
+    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
+    tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
+    for (method, proxy), (name, members) in stacks.items():
+        if proxy:
+            describe_proxy(connection, proxy)
+        view = view_of(plan, method, proxy)
+        reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
+        folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
+        _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
+
+
+def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
+    """Input view of a reader of :func:`stacks_of`; None for one of texts."""
+    return READ if method == ENCODER else plan.view if proxy else None
+
+
+def _stack(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    scorer: Scorer,
+    reader: str,
+    members: list[str],
+    folder: Path,
+    roster: str,
+    cells: Mapping[str, npt.NDArray[np.intp]],
+    tokens: Mapping[str, npt.NDArray[np.intp]],
+) -> None:
+    """Fuse, keep, measure and write one reader."""
+    rows = scorer.any_rows
+    details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
+    key = {"reader": reader, "roster": roster}
+    with recorded(
+        connection,
+        stage="readouts",
+        command=command_line(),
+        data_hash=release.manifest_hash,
+        seed=SPLIT_SEED,
+        details=details,
+    ) as build:
+        calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
+        scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
+        fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
+        keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
+        details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
+        clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
+        if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
+            plain, aligned = (
+                transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
+                for condition in ELSEWHERE
+            )
+            states = any(member.rpartition("@")[0] in scorer.plan.blocks for member in members)
+            write_transfer(connection, scorer, key, folder, plain, aligned if states else None, clean, build)
+        else:
+            details["math100"] = "not all blocks are read"
+
+
+def compare(
+    connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, limit: int | None = None
+) -> None:
+    """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
+
+    Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one,
+    what is carried to a minimum with plain discriminants. They are several sets of hypotheses (:func:`sets_of`).
+    Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
+    """
+    rows = slice_of(release, "agent500", next(iter(plan.blocks), DEFAULT_PROXY), plan.view, roster, limit)
+    prompts = len(rows.prompt_ids)
+    own, folders = plan_pairs(connection, plan, roster, prompts)
+    for kind, among in sets_of(plan, own).items():
+        hypotheses = f"{kind}/{roster}"
+        if not comparable(connection, hypotheses, roster, prompts):
+            continue
+        pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
+        held = {reader: folders[reader] for pair in among for reader in pair} | others
+        hits = {
+            reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
+            for reader, path in held.items()
+        }
+        with recorded(
+            connection,
+            stage="readouts",
+            command=command_line(),
+            data_hash=release.manifest_hash,
+            seed=SEED,
+            details={"readers": sorted(held)},
+        ) as build:
+            frame = compare_endpoints(hits, pairs)
+            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+
+
+def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Pairs by the set of hypotheses that Holm's correction runs in: what can be measured on one machine together.
+
+    Stacks of texts alone are a set of their own, since they are measured on machines that have no fingerprints; so is
+    all that has a tuned encoder, since training one takes hours, and what is in no stack, the readouts of live
+    attribution and those carried to a minimum, since it needs the fingerprints of no other proxy.
+    """
+    out: dict[str, list[tuple[str, str]]] = {}
+    for pair in pairs:
+        methods = {reader.partition("/")[0] for reader in pair}
+        if not plan.blocks:
+            kind = "readouts-text"
+        elif plan.tuned:
+            kind = "readouts-tuned" if methods & {ENCODER, FUSED_TUNED, TEXT_TUNED} else None
+        else:
+            kind = "readouts-alone" if methods & {*ALONE} else "readouts"
+        if kind:
+            out.setdefault(kind, []).append(pair)
+    return out
+
+
+def plan_pairs(
+    connection: duckdb.DuckDBPyConnection, plan: Plan, roster: str, prompts: int
+) -> tuple[list[tuple[str, str]], dict[str, Path]]:
+    """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
+    measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
+    live = [(method, proxy) for proxy in plan.blocks for method in (LIVE, WORDED)]
+    held: dict[str, Path] = {}
+    papers: dict[str, tuple[str, Path]] = {}
+    for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
+        parts = method, proxy, view_of(plan, method, proxy)
+        reader = "/".join(part for part in parts if part)
+        folder = kept_folder(*parts, roster, prompts)
+        if reader in measured and (folder / "log_posteriors.npy").exists():
+            held.pop(reader, None)  # one of the plan's own stands in its order
+            held[reader] = folder
+            papers |= {reader: paper} if (paper := paper_of(plan, method, proxy, roster, prompts)) else {}
+    for reader in [reader for reader in held if reader not in papers]:
+        print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
+    pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
+    stacks = [reader for reader in held if reader.partition("/")[0] not in ALONE]
+    fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
+    whole = (fused or stacks or [""])[-1]
+    pairs += [(reader, whole) for reader in stacks if reader != whole]
+    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in held):
+        if method in SOLVED and (plain := f"lda-full/{rest}") in held:
+            pairs.append((f"{method}/{rest}", plain))
+    return pairs, held | dict(papers.values())
+
+
+def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: int) -> tuple[str, Path] | None:
+    """The paper's readout that a reader of a plan is compared with, and where it keeps its log-posteriors.
+
+    That of the reader's own proxy, where it is kept, else that of the plan's first one; texts alone have the default.
+    """
+    known = [(next(iter(plan.blocks), DEFAULT_PROXY), plan.view)]
+    if proxy and plan.blocks:
+        known.insert(0, (proxy, view_of(plan, method, proxy) or plan.view))
+    for one, view in known:
+        folder = kept_folder(READER_PAPER, one, view, roster, prompts)
+        if (folder / "log_posteriors.npy").exists():
+            return f"{READER_PAPER}/{one}/{view}", folder
+    return None

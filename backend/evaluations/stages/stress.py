@@ -1,0 +1,279 @@
+"""Shortened responses and Math100 for every reader, without training anything again (paper, Stress Tests).
+
+The paper's readout is scored here, from the fingerprints and the kept fold probes, and so are controls that read
+nothing but fingerprints, whose probes are fitted once more; other methods have kept their own log-posteriors (see
+:mod:`backend.evaluations.stress`), and all of them are grouped and measured the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.corpus.release import Release
+from backend.corpus.roster_rows import Slice, slice_of
+from backend.errors import AtlasError
+from backend.evaluations.artifacts import (
+    evaluation,
+    keep,
+    kept_folder,
+    kept_log_posteriors,
+    kept_probes,
+    with_intervals,
+    write_attribution,
+)
+from backend.evaluations.attribution import AttributionFrames, attribution_frames
+from backend.evaluations.control_heads import control_heads
+from backend.evaluations.stages import Asked
+from backend.evaluations.stages.readers import KeptReader, measured_readers
+from backend.evaluations.stages.readouts import METHODS as READOUTS
+from backend.evaluations.stress import (
+    LENGTHS,
+    TRANSFER_FILE,
+    excluded_posteriors,
+    global_frames,
+    length_file,
+    retained_shares,
+    transfer_frames,
+    transferred_posteriors,
+)
+from backend.methods.probe import LinearProbe
+from backend.methods.registry import LIVE, STATES, WORDED
+from backend.methods.representations import FORMS, Form
+from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
+from backend.store.builds import command_line, recorded
+from backend.store.queries import metric_curve, selected_layers
+from backend.store.writers import replace_rows
+from backend.traces import View
+
+CONTROLS = tuple(
+    method
+    for method in STATES
+    if method not in (READER_PAPER, LIVE, WORDED) and FORMS[STATES[method]].variant == "full"
+)
+"""Controls that read fingerprints, which is what is stored of shortened responses."""
+CHECKED = 64
+"""Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
+
+
+def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+    """Score the asked proxy's shortened and Math100 responses, then measure every reader that has kept some."""
+    for roster in asked.rosters:
+        if READER_PAPER in (asked.methods or (READER_PAPER,)):
+            for view in asked.views:
+                score(connection, release, asked.proxy, view, roster, asked.limit)
+        rows = slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
+        for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
+            if reader.method in READOUTS or (asked.methods and reader.method not in asked.methods):
+                continue  # the stage readouts measures its own readers, calibration included
+            own = reader.proxy == asked.proxy and reader.view in asked.views
+            if own and reader.method in CONTROLS:
+                score_control(connection, release, reader, roster, asked.limit)
+            if own or reader.method != READER_PAPER:
+                evaluate(connection, release, reader, rows, roster, asked.limit)
+
+
+def score(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    proxy: str,
+    view: View,
+    roster: str,
+    limit: int | None = None,
+) -> None:
+    """Keep the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
+
+    What is kept of the others stays: it is of these probes, as others would have taken it away (``keep_probes``).
+
+    Raises
+    ------
+    AtlasError
+        If the clean evaluation is missing, or there are no fingerprints to stress it with.
+    """
+    again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
+    again += f" --limit {limit}" if limit else ""
+    rows = slice_of(release, "agent500", proxy, view, roster, limit)
+    other = slice_of(release, "math100", proxy, view, roster, limit)
+    folder = kept_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
+    layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, again)
+    probes, folds = kept_probes(folder, again), np.tile(rows.prompt_folds, len(rows.sources))
+    form = FORMS[STATES[READER_PAPER]]
+    _check_probes(rows, form, layers, probes, kept_log_posteriors(folder, again), folds, again)
+    found = _scored(rows, other, form, layers, probes, folder)
+    if found < len(LENGTHS) + 1:
+        blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
+        extract = [
+            f"python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {proxy} --view {view} "
+            f"--layers {blocks}" + (f" --limit {limit}" if limit else "")
+            for benchmark in ("agent500", "math100")
+        ]
+        lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {roster}"
+        if not found:
+            raise AtlasError(lacking, f"Run: {extract[0]} and: {extract[1]}")
+        print(f"{lacking}; what is missing is left out. Run: {extract[0]} and: {extract[1]}")
+
+
+def score_control(
+    connection: duckdb.DuckDBPyConnection, release: Release, reader: KeptReader, roster: str, limit: int | None = None
+) -> None:
+    """Keep the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
+
+    Raises
+    ------
+    AtlasError
+        If probes that are fitted again do not say what the control's evaluation kept.
+    """
+    view: View = "r" if reader.view == "r" else "ur"
+    again = evaluation(reader.method, reader.proxy, view, roster, limit)
+    rows, other = (
+        slice_of(release, benchmark, str(reader.proxy), view, roster, limit) for benchmark in ("agent500", "math100")
+    )
+    layers = fold_layers(connection, reader.reader, roster, again)
+    needed = set(layers.values())
+    altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
+    if not needed <= set(rows.layers()) or not any(needed <= set(held) for held in altered):
+        return
+    if not (reader.folder / "log_posteriors.npy").exists():
+        print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {again}")
+        return
+    heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
+    probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
+    folds = np.tile(rows.prompt_folds, len(rows.sources))
+    _check_probes(rows, form, layers, probes, kept_log_posteriors(reader.folder, again), folds, again)
+    _scored(rows, other, form, layers, probes, reader.folder)
+
+
+def _scored(
+    rows: Slice,
+    other: Slice,
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
+    folder: Path,
+) -> int:
+    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were."""
+    folds, found = np.tile(rows.prompt_folds, len(rows.sources)), 0
+    for length in LENGTHS:
+        if set(layers.values()) <= set(rows.layers(length)):
+
+            def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
+                return form.columns(rows.load(layer, variant))
+
+            keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
+            found += 1
+    if set(layers.values()) <= set(other.layers()):
+        elsewhere = transferred_posteriors(lambda layer: form.columns(other.load(layer)), layers, probes)
+        keep(folder / TRANSFER_FILE, elsewhere)
+        found += 1
+    return found
+
+
+def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, again: str) -> dict[int, int]:
+    """Selected block of every outer fold.
+
+    Raises
+    ------
+    AtlasError
+        If none is stored; ``again`` is the command that selects them.
+    """
+    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
+    if len(chosen) != FOLDS:
+        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {again}")
+    return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
+
+
+def evaluate(
+    connection: duckdb.DuckDBPyConnection,
+    release: Release,
+    reader: KeptReader,
+    rows: Slice,
+    roster: str,
+    limit: int | None = None,
+) -> None:
+    """Measure one reader under every condition that it has kept log-posteriors for; nothing happens without any."""
+    names = [name for name in (*map(length_file, LENGTHS), TRANSFER_FILE) if (reader.folder / name).exists()]
+    if not names:
+        return
+    clean = pd.concat(
+        metric_curve(connection, reader.reader, roster, reduction=reduction).assign(reduction=reduction)
+        for reduction in ("pooled", "fold")
+    )
+    conditions: list[str] = []
+    details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
+    with recorded(
+        connection,
+        stage="stress",
+        command=command_line(),
+        data_hash=release.manifest_hash,
+        proxy_hash=reader.proxy_hash(connection, roster),
+        seed=SPLIT_SEED,
+        details=details,
+    ) as build:
+        for benchmark, condition, frames in _conditions(reader, rows, release, limit):
+            metrics = pd.concat([frames.metrics, retained_shares(frames.metrics, clean)], ignore_index=True)
+            key = {"reader": reader.reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+            if reader.method == READER_PAPER and not condition.endswith("-global"):
+                write_attribution(
+                    connection, key, AttributionFrames(metrics, frames.source_accuracy, frames.confusion), build
+                )
+            else:  # what is confused with what is asked of the paper's readout only, and takes most of the room
+                replace_rows(connection, "attribution_metrics", metrics, key, build)
+            conditions.append(f"{benchmark}/{condition}")
+            _report(metrics, key)
+
+
+def _conditions(
+    reader: KeptReader, rows: Slice, release: Release, limit: int | None
+) -> Iterator[tuple[str, str, AttributionFrames]]:
+    """Benchmark, condition and results, one condition at a time."""
+    sources, families, prompts = rows.sources, rows.families, len(rows.prompt_ids)
+    for length in LENGTHS:
+        if (reader.folder / length_file(length)).exists():
+            log_posteriors = reader.array(length_file(length), (len(sources) * prompts, len(sources)))
+            frames = attribution_frames(log_posteriors, sources, families, rows.prompt_folds)
+            yield "agent500", length, with_intervals(frames, log_posteriors, rows.prompt_folds)
+            yield "agent500", f"{length}-global", global_frames(log_posteriors, sources, families)
+    if (reader.folder / TRANSFER_FILE).exists():
+        others = len(release.prompts("math100")["sample_id"].iloc[:limit])
+        shape = (FOLDS, len(sources) * others, len(sources))
+        yield "math100", "clean", transfer_frames(reader.array(TRANSFER_FILE, shape), sources, families)
+
+
+def _check_probes(
+    rows: Slice,
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
+    kept: npt.NDArray[np.float32],
+    folds: npt.NDArray[np.intp],
+    again: str,
+) -> None:
+    for fold, probe in probes.items():
+        some = np.flatnonzero(folds == fold)[:CHECKED]
+        clean = form.columns(rows.load(layers[fold])[some])
+        if clean.shape[1] != len(probe.mean) or not np.allclose(probe.log_posterior(clean), kept[some], atol=0.01):
+            raise AtlasError(
+                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
+                f"Evaluate again: {again}",
+            )
+
+
+def _report(metrics: pd.DataFrame, key: dict[str, str]) -> None:
+    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
+    best = summary[summary["k"] == summary["k"].max()].set_index(["reduction", "metric"])["value"]
+    parts = []
+    for reduction in ("fold", "pooled"):
+        if (reduction, "accuracy") in best:
+            retained = f", {best[reduction, 'retained']:.1%} retained" if (reduction, "retained") in best else ""
+            parts.append(
+                f"{reduction} {best[reduction, 'accuracy']:.3f} (macro-F1 {best[reduction, 'macro_f1']:.3f}{retained})"
+            )
+    print(
+        f"{key['reader']} on {key['roster']}, {key['benchmark']} {key['condition']}: "
+        f"K = {summary['k'].max()} accuracy {', '.join(parts)}"
+    )

@@ -1,0 +1,252 @@
+"""Several readers on one roster: agreement, Holm's correction, and candidate pairs under everybody's ranks.
+
+Works on what the single maps have written, so it can be repeated without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from backend.corpus.release import Benchmark, Release
+from backend.errors import AtlasError
+from backend.geometry.candidates import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
+from backend.geometry.clusters import cluster_frame
+from backend.geometry.neighborhoods import reader_agreement
+from backend.geometry.purity import HOLM_KS, holm_over_readers
+from backend.geometry.signatures import Float
+from backend.protocol import READER_PAPER
+from backend.store import queries
+from backend.store.builds import command_line, recorded
+from backend.store.writers import replace_rows
+
+PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
+PUBLISHED_FOR = ("100-way", "agent500")
+"""Roster and domain that the paper ranked its candidates on."""
+PURITY_COLUMNS = [
+    "reader",
+    "k",
+    "purity",
+    "expectation",
+    "p_value",
+    "low",
+    "high",
+    "sources",
+    "families",
+    "build_id",
+]
+RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
+ROLES = ("reader-r", "reader-ur")
+"""Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
+KEPT = 50
+"""Passing pairs of different families that a build's details name."""
+Pair = tuple[str, str]
+
+
+def compare(
+    connection: duckdb.DuckDBPyConnection, release: Release, roster: str, domain: Benchmark, pairs: Sequence[Pair] = ()
+) -> None:
+    """Write what can be said about all measured readers of a roster and domain.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+    release : Release
+        Its published ranks of the paper's candidates stand beside ours.
+    roster, domain : str
+    pairs : sequence of (str, str)
+        Pairs asked for beside the paper's.
+
+    Raises
+    ------
+    AtlasError
+        If a pair names a source that the roster does not have, or there is no map to compare.
+    """
+    members = queries.sources(connection, roster)
+    names, families = members["source"].tolist(), members["family"].tolist()
+    for pair in pairs:
+        if unknown := [source for source in pair if source not in names]:
+            raise AtlasError(f"{roster} has no source '{unknown[0]}'", "Name sources by their label in the roster")
+        if pair[0] == pair[1]:
+            raise AtlasError(f"'{pair[0]}' is asked to be compared with itself", "Name two different sources")
+    cosines = stored_cosines(connection, roster, domain, names)
+    if not cosines:
+        raise AtlasError(f"There is no map of {domain} on {roster}", f"Run: python -m jobs map --roster {roster}")
+    asked = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
+    asked += [pair for pair in pairs if pair not in asked and pair[::-1] not in asked]
+    details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
+    print(f"{len(cosines)} measured readers on {domain}, {roster}")
+    with recorded(
+        connection, stage="compare", command=command_line(), data_hash=release.manifest_hash, details=details
+    ) as build:
+        agreement = reader_agreement(cosines)
+        for (reader, other), part in agreement.groupby(["reader", "other"]):
+            key = {"reader": reader, "other": other, "roster": roster, "domain": domain}
+            replace_rows(connection, "reader_agreement", part, key, build)
+        _report_agreement(agreement)
+        purity = _correct(connection, roster, domain, sorted(cosines))
+        details["hypotheses"] = int(purity["p_holm"].notna().sum())
+        roles = roles_of(connection)
+        ranks = candidate_ranks(cosines, roles, names, asked)
+        if (roster, domain) == PUBLISHED_FOR:
+            ranks = pd.concat([ranks, published_ranks(release.root, asked)], ignore_index=True)
+        rules = candidate_rules(ranks)
+        _report_rules(purity, rules)
+        details["candidates"] = {"ranks": ranks.to_dict("records"), "rules": rules.to_dict("records")}
+        passing: dict[str, object] = {}
+        for role in ROLES:
+            voters = {reader: cosine for reader, cosine in cosines.items() if roles[reader] == role}
+            if len(voters) > 1:  # one reader agrees with itself
+                found = passing_pairs(voters, names, families)
+                passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
+                print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
+        details["passing_pairs"] = passing
+        details["clustered"] = _cluster(connection, roster, domain, build)
+
+
+def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, build: str) -> list[str]:
+    """Write the clusters of maps that have none, which no job of ours made, and name their readers."""
+    points = connection.execute(
+        """
+        SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
+        ANTI JOIN clusters USING (reader, roster, domain, method, dimensions)
+        JOIN roster_members m USING (roster, source)
+        WHERE roster = ? AND domain = ? ORDER BY reader, method, dimensions, m.position
+        """,
+        [roster, domain],
+    ).df()
+    where = {"roster": roster, "domain": domain}
+    for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
+        key = {"reader": reader, "method": method, "dimensions": int(dimensions), **where}
+        replace_rows(connection, "clusters", cluster_frame(part.drop(columns="reader")), key, build)
+    return sorted(set(points["reader"]))
+
+
+def stored_cosines(
+    connection: duckdb.DuckDBPyConnection, roster: str, domain: str, names: Sequence[str]
+) -> dict[str, Float]:
+    """Cosine matrices of all measured readers with a complete map, in roster order."""
+    known = queries.readers(connection)
+    cosines = {}
+    order = pd.Index(names)
+    for reader in known.loc[known["origin"] == "measured", "reader"]:
+        near = queries.neighbors(connection, reader, roster, domain)
+        if len(near) == len(names) * (len(names) - 1) > 0:
+            wide = near.pivot(index="source", columns="neighbor", values="cosine").reindex(index=order, columns=order)
+            cosine = wide.to_numpy(dtype=np.float64, copy=True)
+            np.fill_diagonal(cosine, 1.0)
+            cosines[str(reader)] = cosine
+    return cosines
+
+
+def roles_of(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Which readers speak together: 'reader-r' and 'reader-ur' for READER's proxies in a view, else the method."""
+    known = queries.readers(connection)
+    return {
+        str(row["reader"]): f"reader-{row['view']}" if row["method"] == READER_PAPER else str(row["method"])
+        for row in known.to_dict("records")
+    }
+
+
+def candidate_ranks(
+    cosines: Mapping[str, Float], roles: Mapping[str, str], names: Sequence[str], pairs: Sequence[Pair]
+) -> pd.DataFrame:
+    """Ranks of pairs under measured readers (columns reader, role and those of ``pair_ranks``)."""
+    frames = [
+        pair_ranks(cosine, names, pairs).assign(reader=reader, role=roles[reader]) for reader, cosine in cosines.items()
+    ]
+    return pd.concat(frames, ignore_index=True)[RANK_COLUMNS]
+
+
+def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
+    """Ranks of the paper's pairs under its eight proxies; empty without result files.
+
+    Returns
+    -------
+    DataFrame
+        Columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
+    """
+    path = root / PUBLISHED_RANKS
+    if not path.is_file():
+        return pd.DataFrame(columns=RANK_COLUMNS)
+    table = pd.read_csv(path)
+    frame = pd.DataFrame(
+        {
+            "reader": table["proxy"],
+            "role": "published-" + table["role"],
+            "left": table["left_label"],
+            "right": table["right_label"],
+            "left_to_right": table["left_to_right_rank"],
+            "right_to_left": table["right_to_left_rank"],
+            "mutual_rank": table["mutual_rank"],
+            "cosine": 1.0 - table["cosine_distance"],
+        }
+    )
+    wanted = [pair in set(pairs) for pair in zip(frame["left"], frame["right"], strict=True)]
+    return frame[wanted].reset_index(drop=True)
+
+
+def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
+    """The rule over sets of proxies; baselines have ranks, but no vote.
+
+    Parameters
+    ----------
+    ranks : DataFrame
+        Columns of :func:`candidate_ranks`.
+
+    Returns
+    -------
+    DataFrame
+        Column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its eight),
+        'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
+        without a reader are absent.
+    """
+    published, ours = ranks["role"].str.startswith("published"), ranks["role"] == ROLES[0]
+    sets = {
+        "published-main": ranks["role"] == "published-main",
+        "published": published,
+        **{role: ranks["role"] == role for role in ROLES},
+        f"published and {ROLES[0]}": (published | ours) & bool(published.any() and ours.any()),
+    }
+    frames = [rank_rule(ranks[chosen]).assign(over=name) for name, chosen in sets.items() if chosen.any()]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["over"])
+
+
+def _correct(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, readers: Sequence[str]) -> pd.DataFrame:
+    """Write Holm's correction over measured readers x k in {1, 5}; the rows stay with the build of their map."""
+    purity = queries.family_purity(connection, roster, domain)
+    purity = purity.loc[purity["reader"].isin(list(readers)), PURITY_COLUMNS].reset_index(drop=True)
+    purity["p_holm"] = holm_over_readers(purity)
+    for reader, part in purity.groupby("reader"):
+        key = {"reader": reader, "roster": roster, "domain": domain}
+        for build, rows in part.groupby("build_id"):
+            replace_rows(connection, "family_purity", rows, {**key, "build_id": build}, str(build))
+    return purity
+
+
+def _report_agreement(agreement: pd.DataFrame) -> None:
+    for (reader, other), part in agreement.groupby(["reader", "other"]):
+        value = part.set_index("metric")["value"]
+        print(
+            f"  {reader} and {other}: Spearman {value.get('spearman', np.nan):.3f}, "
+            f"ten nearest {value['jaccard_10']:.3f} in common"
+        )
+
+
+def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
+    tested = purity[purity["p_holm"].notna()]
+    if len(tested):
+        print(
+            f"  purity at k = {', '.join(map(str, HOLM_KS))}: {len(tested)} tests, "
+            f"largest Holm p = {tested['p_holm'].max():.2g}"
+        )
+    for row in rules.itertuples():
+        verdict = "passes" if row.passes else "does not pass"
+        print(
+            f"  {row.left} / {row.right} over {row.over}: {row.within}/{row.readers} within ten, "
+            f"median {row.median_rank:.1f}, {verdict}"
+        )

@@ -1,0 +1,1 @@
+"""Inference from log-posteriors: ratios, calibration, tests, verdict."""

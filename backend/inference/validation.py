@@ -1,0 +1,389 @@
+"""What calibration and sequential stop are worth: each is fitted on some prompt folds and measured on the others.
+
+All frames of the audit's validation share their columns (k, metric, value, std, n, and where they need them scenario,
+statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
+counts the groups, sessions or pairs behind the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from backend.inference.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
+from backend.inference.evidence_bounds import (
+    LN10,
+    PooledRatios,
+    claim_trials,
+    cllr,
+    cllr_claim,
+    cllr_multiclass,
+    cllr_pairwise,
+    log_likelihood_ratios,
+    pool_adjacent_violators,
+)
+from backend.inference.sequential_stop import (
+    Sessions,
+    StopRule,
+    fit_stop_rule,
+    nearest_sources,
+    ordered_sessions,
+    running_ratios,
+)
+from backend.inference.verdict import Rule
+from backend.inference.verdict_rates import verdict_rates
+from backend.metrics import expected_calibration_error, negative_log_likelihood
+from backend.protocol import BUDGETS, GROUPING_SEEDS, grid_rows
+
+TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
+NUMBERS = ("k", "level", "value", "std", "n")
+SPACE = "fingerprints"
+
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+FLOOR_DRAWS = 20
+STOP_LEVELS = (0.01, 0.05, 0.1)
+SESSION_ORDERS = 3
+CURVES = ("tippett_true", "tippett_false", "pav")
+"""Metrics that are points of a plot, with the horizontal coordinate as their level."""
+TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
+"""Shares of trials on either side at which the curve of a Tippett plot is sampled."""
+PAV_POINTS = 20
+MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
+    "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
+    "ece": expected_calibration_error,
+    "nll": negative_log_likelihood,
+    "cllr_claim": cllr_claim,
+    "cllr_pairwise": cllr_pairwise,
+    "cllr_multiclass": cllr_multiclass,
+}
+
+
+def fold_calibrations(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False, family: Ints | None = None
+) -> dict[int, Calibration]:
+    """For every fold the calibration that saw none of its groups.
+
+    The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
+    number a budget (and one a source) and sees only scores of prompts that it is not tested on. ``family`` (C,) bounds
+    ratios of families too.
+    """
+    folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
+    fits: dict[tuple[int, ...], Calibration] = {}
+    return {
+        int(fold): fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias, family, fits)
+        for fold in folds
+    }
+
+
+def cross_calibrated(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False, fitted: Mapping[int, Calibration] | None = None
+) -> tuple[dict[int, Doubles], list[Calibration]]:
+    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
+
+    ``fitted`` takes them from :func:`fold_calibrations` where they are at hand.
+    """
+    fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
+    out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
+    for fold, calibration in fitted.items():
+        for k, groups in by_budget.items():
+            test = groups.fold == fold
+            out[k][test] = calibration.apply(groups.scores[test], k)
+    return out, list(fitted.values())
+
+
+def calibration_error_floor(log_posteriors: Doubles, seed: int, draws: int = FLOOR_DRAWS) -> float:
+    """The calibration error that so many groups show by chance alone when every probability is right."""
+    rng = np.random.default_rng(seed)
+    cumulative = np.exp(log_posteriors).cumsum(1)
+    errors = []
+    for _ in range(draws):
+        drawn = (cumulative < rng.random((len(cumulative), 1)) * cumulative[:, -1:]).sum(1)
+        errors.append(expected_calibration_error(log_posteriors, drawn))
+    return float(np.mean(errors))
+
+
+def calibration_frame(
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    budgets: Sequence[int] = BUDGETS,
+    seeds: Sequence[int] = GROUPING_SEEDS,
+    with_bias: bool | None = False,
+    fitted: Mapping[int, Calibration] | None = None,
+    family: Ints | None = None,
+) -> pd.DataFrame:
+    """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (C * P, C)
+        Out-of-fold, row = source * P + prompt.
+    prompt_folds : ndarray of shape (P,)
+    budgets, seeds : sequence of int
+        Budgets ascending.
+    with_bias : bool or None
+        See :func:`backend.inference.calibration.fit_calibration`.
+    fitted : mapping of fold to Calibration, optional
+        From :func:`fold_calibrations` on these groups.
+    family : ndarray of shape (C,), optional
+        Family number of every source; without it nothing is said of verdicts.
+
+    Returns
+    -------
+    DataFrame
+        Columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum
+        of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
+        costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
+        ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
+        grouping (std NaN), and with families the rates of :mod:`backend.inference.verdict_rates`, of the first grouping
+        as well, for budgets that the verdict's rule decides at.
+    """
+    smallest = int(np.bincount(prompt_folds).min())
+    rows: list[dict[str, object]] = []
+    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
+    fitted = fold_calibrations(by_budget, with_bias, family) if fitted is None else fitted
+    calibrated, calibrations = cross_calibrated(by_budget, with_bias, fitted)
+    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(log_posteriors.shape[1]), len(prompt_folds)))
+    for place, (k, groups) in enumerate(by_budget.items()):
+        after = calibrated[k]
+        present = np.unique(groups.seed)
+        n = len(groups.truth) // len(present)
+
+        def row(metric: str, values: list[float], k: int = k, n: int = n) -> None:
+            summary = {"value": float(np.mean(values)), "std": float(np.std(values))}
+            rows.append({"k": k, "metric": metric, **summary, "n": n})
+
+        for name, measure in MEASURES.items():
+            for when, scores in (("before", normalised(groups.scores)), ("after", after)):
+                of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
+                row(f"{name}_{when}", of_seed)
+        costs: list[tuple[float, float]] = []
+        for s in present:
+            ratios = log_likelihood_ratios(after[groups.seed == s])
+            true, false = claim_trials(ratios, groups.truth[groups.seed == s])
+            pooled = pool_adjacent_violators(true, false)
+            costs.append((pooled.cost(), cllr(true, false)))
+            if s == present[0]:
+                rows.extend({"k": k, "std": np.nan, **point} for point in ratio_curves(true, false, pooled))
+        row("cllr_min", [least for least, _ in costs])
+        row("cllr_cal", [cost - least for least, cost in costs])
+        limits_of = [c.log10_limits(k) for c in calibrations]
+        row("log10_lower", [lower for lower, _ in limits_of])
+        row("log10_upper", [upper for _, upper in limits_of])
+        row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
+        row("scale", [float(c.scale[place]) for c in calibrations])
+        row("bias", [float((c.bias != 0).any()) for c in calibrations])
+        if family is not None and k >= Rule().minimum_traces:
+            one = groups.seed == present[0]
+            limits, family_limits = (
+                np.array([fitted[int(fold)].log10_limits(k, among) for fold in groups.fold[one]])
+                for among in (None, len(np.unique(family)))
+            )
+            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, limits, family_limits)
+            for name, rate in rates.items():
+                rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
+    return pd.DataFrame(rows)
+
+
+def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
+    """Points of the Tippett and PAV plots of likelihood ratios.
+
+    Parameters
+    ----------
+    true, false : ndarray of shape (n,), (m,)
+        Log ratios (nats) of true and of false claims.
+    pooled : PooledRatios
+        Of these ratios.
+
+    Returns
+    -------
+    list of dict
+        metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
+        log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
+        (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
+        kinds lie.
+    """
+    rows: list[dict[str, object]] = []
+    shares = np.r_[0.0, TAILS, 0.5, 1 - np.array(TAILS), 1.0]
+    for metric, ratios in (("tippett_true", true), ("tippett_false", false)):
+        ordered = np.sort(ratios)
+        points = np.unique(ordered[np.minimum((shares * len(ordered)).astype(np.intp), len(ordered) - 1)])
+        above = 1 - np.searchsorted(ordered, points) / len(ordered)
+        rows += _points(metric, points / LN10, above, len(ordered))
+    both = np.isfinite(pooled.at(true))
+    if both.any():
+        points = np.unique(np.linspace(true[both].min(), true[both].max(), PAV_POINTS))
+        rows += _points("pav", points / LN10, pooled.at(points) / LN10, len(true) + len(false))
+    return rows
+
+
+def _points(metric: str, levels: Doubles, values: Doubles, n: int) -> list[dict[str, object]]:
+    pairs = zip(levels.tolist(), values.tolist(), strict=True)
+    return [{"metric": metric, "level": level, "value": value, "n": n} for level, value in pairs]
+
+
+def fold_sessions(prompt_folds: Ints, folds: Sequence[int], classes: int, orders: int, seed: int) -> Sessions:
+    """Sessions of every source within each of some folds; a (fold, source) is a cluster."""
+    parts: list[Sessions] = []
+    for fold in folds:
+        one = ordered_sessions(grid_rows(classes, len(prompt_folds), prompt_folds == fold), orders, seed + fold)
+        parts.append(Sessions(one.rows, one.truth, one.cluster + classes * len(parts)))
+    shortest = min(part.rows.shape[1] for part in parts)
+    return Sessions(
+        np.concatenate([part.rows[:, :shortest] for part in parts]),
+        np.concatenate([part.truth for part in parts]),
+        np.concatenate([part.cluster for part in parts]),
+    )
+
+
+def stop_frame(
+    log_posteriors: Floating,
+    prompt_folds: Ints,
+    levels: Sequence[float] = STOP_LEVELS,
+    budgets: Sequence[int] = BUDGETS,
+    orders: int = SESSION_ORDERS,
+    seed: int = GROUPING_SEEDS[0],
+    with_bias: bool | None = False,
+    calibrations: Mapping[int, Calibration] | None = None,
+) -> pd.DataFrame:
+    """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (C * P, C)
+    prompt_folds : ndarray of shape (P,)
+    levels : sequence of float
+        Stated error rates.
+    budgets : sequence of int
+        Budgets of the calibration.
+    orders : int
+        Random orders of the traces of every source and fold.
+    seed : int
+    with_bias : bool or None
+        Of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
+    calibrations : mapping of fold to Calibration, optional
+        From :func:`fold_calibrations`, in place of fitting them.
+
+    Returns
+    -------
+    DataFrame
+        Columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std (over
+        folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain sum),
+        ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
+        ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
+        (among all, those that never stop at their full length). For a claim, by the controlled rule:
+        ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
+        source), ``claim_false_against``, ``claim_support`` and ``claim_traces`` (true claims). What no session could
+        have done, because none stops or the threshold is infinite in every fold, has no row.
+    """
+    classes = log_posteriors.shape[1]
+    labels = np.repeat(np.arange(classes), len(prompt_folds))
+    smallest = int(np.bincount(prompt_folds).min())
+    if calibrations is None:
+        by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
+        calibrations = fold_calibrations(by_budget, with_bias)
+    found: dict[tuple[str, str, float], list[tuple[float, int]]] = {}
+    for fold in np.unique(prompt_folds):
+        others = [int(f) for f in np.unique(prompt_folds) if f != fold]
+        calibration = calibrations[int(fold)]
+        row_folds = np.tile(prompt_folds, classes)
+        nearest = nearest_sources(log_posteriors[row_folds != fold], labels[row_folds != fold])
+        train = fold_sessions(prompt_folds, others, classes, orders, seed)
+        fitted = running_ratios(log_posteriors, train.rows, calibration)
+        rules = [fit_stop_rule(fitted, train, nearest, level) for level in levels]
+        del fitted
+        test = fold_sessions(prompt_folds, [int(fold)], classes, orders, seed)
+        ratios = running_ratios(log_posteriors, test.rows, calibration)
+        plain = running_ratios(log_posteriors, test.rows, None)
+        for rule in rules:
+            wald = StopRule(rule.level, *[float(np.log((1 - rule.level) / rule.level))] * 3)
+            for name, paths, one in (
+                ("plain", plain, wald),
+                ("calibrated", ratios, wald),
+                ("controlled", ratios, rule),
+            ):
+                for metric, counted in _named(paths, test, one).items():
+                    found.setdefault((metric, name, rule.level), []).append(counted)
+            for metric, counted in _claimed(ratios, test, nearest, rule).items():
+                found.setdefault((metric, "controlled", rule.level), []).append(counted)
+    return pd.DataFrame(
+        [
+            {"k": smallest, "metric": metric, "rule": rule, "level": level, **pooled(folds)}
+            for (metric, rule, level), folds in found.items()
+            if any(sessions for _, sessions in folds)
+        ]
+    )
+
+
+def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
+    """Mean over the sessions of all folds, and its spread over the folds that have any.
+
+    Parameters
+    ----------
+    folds : sequence of (sum, number of sessions)
+        At least one with sessions.
+
+    Returns
+    -------
+    dict
+        value, std, n (sessions).
+    """
+    n = sum(sessions for _, sessions in folds)
+    means = [total / sessions for total, sessions in folds if sessions]
+    return {"value": float(sum(total for total, _ in folds) / n), "std": float(np.std(means)), "n": n}
+
+
+def _named(ratios: Doubles, sessions: Sessions, rule: StopRule) -> dict[str, tuple[float, int]]:
+    """Sum over sessions and number of sessions, of every metric."""
+    at, named = rule.named_at(ratios)
+    stopped, n = at > 0, len(at)
+    stops = int(stopped.sum())
+    return {
+        "stop_error": (float((named != sessions.truth)[stopped].sum()), stops),
+        "stop_share": (stops, n),
+        "stop_traces": (float(np.where(stopped, at, ratios.shape[1]).sum()), n),
+        "stop_traces_decided": (float(at[stopped].sum()), stops),
+    }
+
+
+def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule) -> dict[str, tuple[float, int]]:
+    """As :func:`_named`; without sessions where the rule can support or refute nothing."""
+    n, m = np.arange(len(ratios)), ratios.shape[1]
+    supports, refutes = (len(n) if np.isfinite(threshold) else 0 for threshold in (rule.support, rule.against))
+    at, verdict = rule.claim_at(ratios[n, :, sessions.truth])
+    wrong = rule.claim_at(ratios[n, :, nearest[sessions.truth]])[1]
+    passed = np.stack([rule.claim_at(ratios[:, :, c])[1] == 1 for c in range(ratios.shape[2])], axis=1)
+    passed[n, sessions.truth] = False
+    return {
+        "claim_false_support": (float((wrong == 1).sum()), supports),
+        "claim_false_support_any": (float(passed.sum() / (ratios.shape[2] - 1)), supports),
+        "claim_false_against": (float((verdict == -1).sum()), refutes),
+        "claim_support": (float((verdict == 1).sum()), len(n)),
+        "claim_traces": (float(np.where(at > 0, at, m).sum()), len(n)),
+    }
+
+
+def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
+    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
+        are needed.
+
+    Returns
+    -------
+    dict of str to ndarray
+    """
+    rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
+    texts = {
+        name: np.array([str(v) if isinstance(v, str) else "" for v in rows[name]], dtype=np.str_) for name in TEXTS
+    }
+    numbers = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in NUMBERS}
+    return {f"validation.{name}": array for name, array in (texts | numbers).items()}

@@ -1,0 +1,312 @@
+"""The verdict: one documented rule, one verbal scale; SUPPORTS, AGAINST, UNKNOWN or INCONCLUSIVE, never "proved".
+
+The rule, in order; the first that applies decides:
+
+1. fewer than :attr:`Rule.minimum_traces` traces: INCONCLUSIVE;
+2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.prompt_novelty`): INCONCLUSIVE. Another
+topic
+   looks just like another source, and no statement was validated there;
+3. the responses are shorter than any that were validated: INCONCLUSIVE;
+4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
+5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
+6. there is no calibration: INCONCLUSIVE;
+7. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
+   :attr:`Rule.share` among all enrolled sources, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
+8. the same for the family of the claimed source: siblings cannot be told apart, and the answer is about the family;
+9. INCONCLUSIVE.
+
+The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
+among 165 a source that another one beats by 60 to 40 is a hundred times more probable than the mean of the others.
+
+Without a claim, the proposition is the leading source. It was picked for its score, so its posterior under the stated
+prior must reach that share as well; likewise for its family.
+The words of the scale are those that ENFSI's guideline for evaluative reporting proposes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from backend.inference.evidence_bounds import LN10, weighed_log_ratio
+from backend.inference.prompt_novelty import Kind
+
+Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
+Level = Literal["source", "family", "none"]
+Flag = Literal["short", "domain", "budget"]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+NO_SUPPORT = float(np.log10(2.0))
+SCALE: tuple[tuple[float, str], ...] = (
+    (NO_SUPPORT, "no support either way"),
+    (1.0, "weak support"),
+    (2.0, "moderate support"),
+    (3.0, "moderately strong support"),
+    (4.0, "strong support"),
+    (6.0, "very strong support"),
+    (math.inf, "extremely strong support"),
+)
+"""Upper ends (log10 of the ratio) and words."""
+OTHER_TRAFFIC: dict[Kind, str] = {
+    "other topic": "these prompts are another kind of traffic than enrolled (other topic)",
+    "other language": "these prompts are another kind of traffic than enrolled (other language)",
+    "no prompts": "no prompts were given, so that nobody can check whether this kind of traffic was enrolled",
+    "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
+}
+"""Why nothing can be said where the prompts are not known to be of the enrolled kind."""
+SHORT = "the responses are shorter than any that were validated"
+UNLIKE = "the responses are unlike those of the enrolled sources"
+UNCALIBRATED = "the evidence is not calibrated"
+"""Further reasons for which nothing is decided."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Thresholds of the rule; they are printed with every verdict.
+
+    Attributes
+    ----------
+    minimum_traces : int
+        The smallest budget above 1 that is validated.
+    log10_lr : float
+        2: the traces are a hundred times more probable under one proposition.
+    share : float
+        Least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
+        one too.
+    unknown_level : float
+        Conformal p values up to it reject every enrolled source.
+    least_tokens : float
+        Mean response tokens below the shortest validated truncation.
+    domain_level : float
+        p values up to it mark the responses as unlike the enrolled ones.
+    """
+
+    minimum_traces: int = 5
+    log10_lr: float = 2.0
+    share: float = 0.95
+    unknown_level: float = 0.05
+    least_tokens: float = 32.0
+    domain_level: float = 0.01
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rule looks at.
+
+    Attributes
+    ----------
+    traces : int
+        K.
+    claimed : bool
+        Whether the proposition was named beforehand; else it is the leading source.
+    source, family : int
+        Numbers of the source that the proposition is about, and of its family.
+    log10_lr : float
+        Source against the other enrolled ones, calibrated, within what the validation can bear.
+    family_log10_lr : float
+        Its family against the other ones, within what the validation of families can bear; NaN where the family has no
+        other member or is the only one.
+    share, family_share : float
+        Posterior under the even prior.
+    posterior, family_posterior : float
+        Under the stated prior.
+    p_unknown : float
+        Of "the traces come from an enrolled source"; NaN where it was not computed.
+    flags : tuple of str
+        Shift flags, from :func:`shift_flags`.
+    traffic : str
+        Kind of the prompts, from :class:`backend.inference.prompt_novelty.Traffic`.
+    calibrated : bool
+    """
+
+    traces: int
+    claimed: bool
+    source: int
+    family: int
+    log10_lr: float
+    family_log10_lr: float
+    share: float
+    family_share: float
+    posterior: float
+    family_posterior: float
+    p_unknown: float
+    flags: tuple[Flag, ...] = ()
+    traffic: Kind = "like"
+    calibrated: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of the rule.
+
+    Attributes
+    ----------
+    outcome : {'SUPPORTS', 'AGAINST', 'UNKNOWN', 'INCONCLUSIVE'}
+    level : {'source', 'family', 'none'}
+        What the outcome is about.
+    reason : str
+        Which part of the rule decided.
+    log10_ratio : float
+        Of the source, or of its family where the outcome is about that, against the other enrolled ones.
+    validated : bool
+        Whether ratios and probabilities hold in the condition of these traces.
+    """
+
+    outcome: Outcome
+    level: Level
+    reason: str
+    log10_ratio: float
+    validated: bool = True
+
+
+def gather(
+    log_posterior: Doubles,
+    family: Ints,
+    traces: int,
+    claimed: int | None,
+    limits: tuple[float, float],
+    family_limits: tuple[float, float],
+    p_unknown: float = float("nan"),
+    log_prior: Doubles | None = None,
+    flags: tuple[Flag, ...] = (),
+    traffic: Kind = "like",
+    calibrated: bool = True,
+) -> Evidence:
+    """Evidence from one log-posterior.
+
+    Parameters
+    ----------
+    log_posterior : ndarray of shape (C,)
+        Under the uniform prior.
+    family : ndarray of shape (C,)
+        Family number of every source.
+    traces : int
+    claimed : int or None
+        Source named beforehand; None for the leading one.
+    limits, family_limits : (float, float)
+        From :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and among the families.
+    p_unknown : float
+    log_prior : ndarray of shape (C,), optional
+        Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
+    flags, traffic, calibrated
+        See :class:`Evidence`.
+
+    Returns
+    -------
+    Evidence
+    """
+    prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
+    weighed = log_posterior + prior
+    weighed = weighed - logsumexp(weighed)
+    source = int(weighed.argmax()) if claimed is None else claimed
+    members = family == family[source]
+    ratio = float(weighed_log_ratio(log_posterior, np.arange(len(family)) == source, prior)) / LN10
+    wide = float("nan")
+    if 1 < members.sum() < len(family):
+        wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10
+    return Evidence(
+        traces=traces,
+        claimed=claimed is not None,
+        source=source,
+        family=int(family[source]),
+        log10_lr=float(np.clip(ratio, *limits)),
+        family_log10_lr=float(np.clip(wide, *family_limits)),
+        share=float(np.exp(log_posterior[source])),
+        family_share=float(np.exp(logsumexp(log_posterior[members]))),
+        posterior=float(np.exp(weighed[source])),
+        family_posterior=float(np.exp(logsumexp(weighed[members]))),
+        p_unknown=p_unknown,
+        flags=flags,
+        traffic=traffic,
+        calibrated=calibrated,
+    )
+
+
+def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
+    """What makes the responses unlike those of the validation.
+
+    Parameters
+    ----------
+    mean_tokens : float
+        Mean number of response tokens.
+    p_domain : float
+        :meth:`backend.inference.domain_shift.DomainReference.p_value` of the responses, by the reference of their own
+        length; NaN without one.
+    budget, largest_budget : int
+        Traces, and the most that were validated; more of them is noted and does not stop a verdict, since the
+        calibration averages there.
+    rule : Rule
+
+    Returns
+    -------
+    tuple of str
+        Of 'short', 'domain' and 'budget'.
+    """
+    flags: list[Flag] = []
+    if mean_tokens < rule.least_tokens:
+        flags.append("short")
+    if p_domain <= rule.domain_level:
+        flags.append("domain")
+    if budget > largest_budget:
+        flags.append("budget")
+    return tuple(flags)
+
+
+def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
+    """Apply the rule of this module."""
+    rule = rule or Rule()
+    ratio = evidence.log10_lr
+
+    def undecided(reason: str, validated: bool = True) -> Verdict:
+        return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
+
+    few = evidence.traces < rule.minimum_traces
+    like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
+    if few:
+        known = like and fits and evidence.calibrated and not {"short", "domain"} & set(evidence.flags)
+        return undecided(f"fewer than {rule.minimum_traces} traces", known)
+    if not like:
+        return undecided(OTHER_TRAFFIC[evidence.traffic], False)
+    if "short" in evidence.flags:
+        return undecided(SHORT, False)
+    if not fits:
+        return Verdict("UNKNOWN", "source", "no enrolled source fits the traces", ratio)
+    if "domain" in evidence.flags:
+        return undecided(UNLIKE, False)
+    if not evidence.calibrated:
+        return undecided(UNCALIBRATED, False)
+    levels: tuple[tuple[Level, float, float, float], ...] = (
+        ("source", evidence.log10_lr, evidence.share, evidence.posterior),
+        ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),
+    )
+    for level, ratio_here, share, posterior in levels:
+        alone = share >= rule.share and (evidence.claimed or posterior >= rule.share)
+        if ratio_here >= rule.log10_lr and alone:
+            return Verdict("SUPPORTS", level, f"the traces point to this {level}", ratio_here)
+        if ratio_here <= -rule.log10_lr and evidence.claimed:
+            return Verdict("AGAINST", level, f"the traces point away from this {level}", ratio_here)
+    if evidence.log10_lr >= rule.log10_lr:
+        return undecided("other enrolled sources fit nearly as well")
+    return undecided("the evidence is not strong enough either way")
+
+
+def verbal(log10_ratio: float, level: Level = "source") -> str:
+    """The verbal scale: how strong, and for which side; at the level of the family, for which families.
+
+    Raises
+    ------
+    ValueError
+        If the ratio is not a number.
+    """
+    if math.isnan(log10_ratio):
+        raise ValueError("log10_ratio is not a number")
+    words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
+    if words == SCALE[0][1]:
+        return words
+    sides = ("family of the named source", "other families") if level == "family" else ("named source", "alternative")
+    return f"{words} for the {sides[log10_ratio <= 0]}"

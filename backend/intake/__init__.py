@@ -1,0 +1,358 @@
+"""Intake of an audit: any file of traces to a list of them, with a preview that names every bad place.
+
+:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both and keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from backend.errors import AtlasError
+from backend.intake.chat_logs import ChatError, Found
+from backend.intake.columns import as_remark, as_text, is_role, look_up, recognise
+from backend.intake.deadline import Clock
+from backend.intake.encoding import arrive
+from backend.intake.formats import UNITS, kind_of, records
+from backend.intake.log_formats import Form, form_of
+from backend.intake.parquet import parquet_fields
+from backend.intake.traces import (
+    COMMAND_LINE,
+    Columns,
+    Intake,
+    Layout,
+    Limits,
+    Problem,
+    Received,
+    is_remark,
+    notes_on_remarks,
+    short,
+    trace_hash,
+)
+
+__all__ = [
+    "COMMAND_LINE",
+    "Columns",
+    "Intake",
+    "Layout",
+    "Limits",
+    "Problem",
+    "Received",
+    "inspect",
+    "notes_about",
+    "receive",
+    "trace_hash",
+    "walk",
+]
+
+_LOOK = 200
+"""Records whose columns come first: one that only later records have does not take a role from them."""
+_SHOWN = 500
+"""Columns that are listed; of as many further ones only those that have the name of a role."""
+_NAME = 1_000
+"""Characters of a column's name; what has a longer one is no column."""
+
+
+def inspect(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Layout:
+    """Find out what a file is and which column is the response.
+
+    Parameters
+    ----------
+    stream : binary file
+        Seekable; it stays open.
+    name : str
+        Name of the file, without a path.
+    columns : Columns, optional
+        What a person mapped; the rest is recognised.
+    limits : Limits, optional
+    encoding : str, optional
+        That a person named; by default it is recognised.
+
+    Returns
+    -------
+    Layout
+
+    Raises
+    ------
+    AtlasError
+        If it is empty, too large, of no known kind or not in that encoding, or a mapped column does not exist.
+    """
+    limits = limits or Limits()
+    return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
+
+
+def _inspect(
+    stream: BinaryIO, name: str, columns: Columns | None, limits: Limits, encoding: str | None, clock: Clock
+) -> Layout:
+    arrived = arrive(stream, limits, clock, encoding)
+    kind, delimiter = kind_of(stream, arrived, name, limits, clock)
+    layout = Layout(
+        name=short(name, 200),
+        kind=kind,
+        unit=UNITS[kind],
+        encoding=arrived.encoding,
+        codec=arrived.codec,
+        size=arrived.size,
+        sha256=arrived.sha256,
+        packed=arrived.packed,
+        delimiter=delimiter,
+    )
+    fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits, clock)
+    mapped = columns is not None and columns.response is not None
+    return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
+
+
+def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
+    """Stream the traces of a file, in its order; nothing but one record is in memory.
+
+    Raises
+    ------
+    AtlasError
+        If there are more traces or more bad places than the limits allow, or the file breaks off.
+    """
+    limits = limits or Limits()
+    clock = Clock(layout.name, limits)
+    for found in _walk(stream, layout, limits, clock):
+        clock.pause()
+        yield found
+        clock.resume()
+
+
+def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Received | Problem]:
+    problems = 0
+    for entry in records(stream, layout, limits, clock):
+        for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout.columns, layout.mapped, limits):
+            if isinstance(found, Problem):
+                problems += 1
+                if problems > limits.problems:
+                    raise _too_bad(layout, found, limits)
+            else:
+                clock.traces += 1
+                if clock.traces > limits.traces:
+                    raise AtlasError(
+                        f"{layout.name} holds more than {limits.traces:,} traces (the last is in {layout.unit} "
+                        f"{found.place:,})",
+                        "Take a sample of them, or cut it",
+                    )
+                clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
+            yield found
+            del found
+        del entry  # one record may fill much of the memory, and so may the next
+
+
+def receive(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Intake:
+    """Read a file: its traces, every bad place, duplicates and notes.
+
+    Parameters
+    ----------
+    stream, name, columns, limits, encoding
+        See :func:`inspect`.
+
+    Returns
+    -------
+    Intake
+
+    Raises
+    ------
+    AtlasError
+        As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
+    """
+    limits = limits or Limits()
+    clock = Clock(name, limits)
+    layout = _inspect(stream, name, columns, limits, encoding, clock)
+    traces: list[Received] = []
+    problems: list[Problem] = []
+    characters = 0
+    for found in _walk(stream, layout, limits, clock):
+        if isinstance(found, Problem):
+            problems.append(found)
+            continue
+        traces.append(found)
+        characters += len(found.prompt) + len(found.response)
+        if characters > limits.text:
+            raise AtlasError(
+                f"The traces of {layout.name} hold more than {limits.text:,} characters",
+                "Run it by command line: python -m jobs attribute FILE, or give fewer traces",
+            )
+    if not traces:
+        raise _nothing(layout, problems)
+    first: dict[tuple[str | None, str], int] = {}
+    keys = ((trace.label, trace.sha256) for trace in traces)
+    duplicates = {i: at for i, key in enumerate(keys) if (at := first.setdefault(key, i)) != i}
+    return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
+
+
+def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, int]) -> tuple[str, ...]:
+    """Sentences a person should read before anything runs."""
+    notes = []
+    if "guess" in layout.encoding:
+        notes.append(
+            f"The encoding is {layout.encoding}. Check that accented letters look right; if not, name it "
+            "(Encoding on the page, --encoding NAME by command line), or save the file as UTF-8."
+        )
+    if duplicates:
+        repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
+        notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
+    lengths = [(len(trace.prompt), len(trace.response)) for trace in traces]
+    other = [trace for trace in traces if trace.requested and trace.label and trace.requested != trace.label]
+    if other:
+        were = "1 trace was" if len(other) == 1 else f"{len(other):,} traces were"
+        notes.append(
+            f"{were} answered by another model than was requested "
+            f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)."
+        )
+    names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
+    notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
+    remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
+    return (*notes, *notes_on_remarks(remarks))
+
+
+def notes_about(
+    lengths: Sequence[tuple[int, int]], names: Sequence[tuple[str, int]], labels: Collection[str]
+) -> list[str]:
+    """Sentences about traces as such.
+
+    Parameters
+    ----------
+    lengths : sequence of (int, int)
+        Characters of every prompt and response.
+    names : sequence of (str, int)
+        The file's own id of a trace and its turn, of those that have one.
+    labels : collection of str
+        Sources that the file names.
+    """
+    notes = []
+    if empty := sum(not response for _, response in lengths):
+        notes.append(f"{empty:,} of {len(lengths):,} traces have an empty response. They count as what they are.")
+    if bare := sum(not prompt for prompt, _ in lengths):
+        notes.append(f"{bare:,} of {len(lengths):,} traces have no prompt. A reader of view r needs none.")
+    if again := len(names) - len(set(names)):
+        have = "1 trace has" if again == 1 else f"{again:,} traces have"
+        notes.append(f"{have} the id of an earlier one. All are counted unless they repeat it word for word.")
+    if (many := sum(is_remark(label) for label in labels)) > 1:
+        notes.append(f"The file names {many:,} different sources or models. One audit asks about one endpoint.")
+    return notes
+
+
+def _fields(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> tuple[list[str], list[str]]:
+    """Columns of the first records, and those that only later ones have."""
+    names: dict[str, None] = {}
+    early = None
+    problems = 0
+    for seen, entry in enumerate(records(stream, layout, limits, clock)):
+        if seen == _LOOK:
+            early = len(names)
+        if isinstance(entry, Problem):
+            problems += 1
+            if problems > limits.problems:
+                raise _too_bad(layout, entry, limits)
+        else:
+            for name in entry[1]:
+                if len(name) <= _NAME and (len(names) < _SHOWN or (len(names) < 2 * _SHOWN and is_role(name))):
+                    names[name] = None
+            if layout.kind == "csv":
+                break  # every record has the columns of the header
+        del entry  # it may fill much of the memory, and so may the next
+        if seen > limits.traces + limits.problems:
+            break  # more than a walk goes through
+    return list(names)[:early], list(names)[len(names) if early is None else early :]
+
+
+def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
+    return AtlasError(
+        f"More than {limits.problems:,} {layout.unit}s of {layout.name} give no trace "
+        f"(here {layout.unit} {problem.place:,}: {problem.reason})",
+        "Check that the file is what you meant to give, and the mapping of its columns",
+    )
+
+
+def _traces(
+    place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
+) -> Iterator[Received | Problem]:
+    form = None if mapped else form_of(record)
+    if form is not None:
+        for turn, said in enumerate(_found(form, record)):
+            if isinstance(said, ChatError):
+                yield Problem(place, said.column, said.reason)
+                continue
+            time = said.time if columns.time is None else look_up(record, columns.time)
+            if columns.label is None or (columns.label and form.labelled):
+                label = said.label
+            else:
+                label = look_up(record, columns.label)
+            received = _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
+            if isinstance(received, Received) and (said.name is not None or said.requested is not None):
+                name = received.name if said.name is None or columns.name == "" else as_remark(said.name)
+                received = replace(received, name=name, requested=as_remark(said.requested))
+            yield received
+        return
+    if columns.response is None:
+        yield Problem(place, None, "no column holds a response")
+        return
+    texts: dict[str, str] = {}
+    for role, column in (("prompt", columns.prompt), ("response", columns.response)):
+        try:
+            value = None if column is None else as_text(look_up(record, column))
+        except (TypeError, ValueError) as error:
+            yield Problem(place, column, short(str(error), 120))
+            return
+        if value is None and role == "response":
+            yield Problem(place, column, "there is no response")
+            return
+        texts[role] = value or ""
+    time, label = (None if c is None else look_up(record, c) for c in (columns.time, columns.label))
+    yield _received(place, 0, texts["prompt"], texts["response"], time, label, record, columns, limits)
+
+
+def _found(form: Form, record: Mapping[str, Any]) -> Iterator[Found]:
+    try:
+        yield from form.turns(record)
+    except ChatError as error:
+        yield error
+
+
+def _received(
+    place: int,
+    turn: int,
+    prompt: str,
+    response: str,
+    time: Any,
+    label: Any,
+    record: Mapping[str, Any],
+    columns: Columns,
+    limits: Limits,
+) -> Received | Problem:
+    for role, text in (("prompt", prompt), ("response", response)):
+        if len(text) > limits.characters:
+            return Problem(place, role, f"the {role} is longer than {limits.characters:,} characters")
+    name = None if columns.name is None else as_remark(look_up(record, columns.name))
+    return Received(
+        place, turn, prompt, response, as_remark(time), as_remark(label), name, trace_hash(prompt, response)
+    )
+
+
+def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
+    in_a_form = bool(problems) and problems[0].column is not None
+    if layout.fields and layout.columns.response is None and not in_a_form:
+        return AtlasError(
+            f"No column of {layout.name} looks like a response (its columns are "
+            f"{', '.join(short(field) for field in layout.fields[:20])})",
+            "Say which one it is: --response-column NAME, or choose it on the page",
+        )
+    first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
+    return AtlasError(
+        f"There is no trace in {layout.name}{first}", "Give JSONL, CSV, Parquet, a chat log, or plain text"
+    )

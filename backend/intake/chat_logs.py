@@ -1,0 +1,258 @@
+"""Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
+
+Every answer of the assistant is one trace; its prompt is the user's message before it. What a request repeats of a
+conversation is no answer to it: where a record has a place for the response, or an error, only what is there counts.
+System messages are left out, because the proxy of the paper sees prompt and response only. A response that is itself
+JSON stays as it is: only where request and response are both whole bodies, written as text, are they taken for objects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backend.intake.columns import as_text
+from backend.intake.json_text import parse_json
+
+_REQUEST = ("request", "request_body", "body", "input", "kwargs")
+_RESPONSE = ("response", "response_body", "completion", "output")
+ASKED = ("prompt", "input", "question")
+TIME = ("timestamp", "created_at", "created", "time")
+_LABEL = ("model", "source")
+_TALKS = ("messages", "conversations", "conversation")
+"""Where a list of messages is; ShareGPT writes ``conversations``, with ``from`` and ``value`` in each."""
+_USER = frozenset({"user", "human"})
+_ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
+KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})
+"""Columns of a record that can make it a chat log, or say something of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer, the prompt before it, and the time, model and id that the log states, and the model requested."""
+
+    prompt: str
+    response: str
+    time: Any = None
+    label: Any = None
+    name: Any = None
+    requested: Any = None
+
+
+class ChatError(Exception):
+    """Why a record that looks like a chat log gave no trace: which part, and what is wrong with it."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column, self.reason = column, reason
+
+
+Found = Turn | ChatError
+"""An answer, or why a part of a record gave none."""
+
+
+def is_chat(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a chat log: a message list, a list of choices, or a request with one of them."""
+    record = _unwrapped(record)
+    if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
+        return True
+    if any(_is_talk(record.get(key)) for key in _TALKS) and not any(key in record for key in _RESPONSE):
+        return True
+    if any(isinstance(record.get(key), dict) for key in _RESPONSE):
+        return True
+    return any(
+        isinstance(record.get(key), dict) and ("messages" in record[key] or key.startswith("request"))
+        for key in _REQUEST
+    )
+
+
+def turns(record: Mapping[str, Any]) -> list[Turn]:
+    """Answers of a chat log.
+
+    Parameters
+    ----------
+    record : mapping
+        For which :func:`is_chat` holds.
+
+    Returns
+    -------
+    list of Turn
+        At least one.
+
+    Raises
+    ------
+    ChatError
+        If there is no answer in it, the request failed, or an answer is no text.
+    """
+    record = _unwrapped(record)
+    request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
+    reply = _reply(record)
+    if isinstance(reply, dict) and isinstance(body := _body(reply.get("body"), "choices") or reply.get("body"), dict):
+        reply = body
+    time = first_of(record, reply, *TIME)
+    label = first_of(reply, record, *_LABEL) or first_of(request, None, "model")
+    if reply is None:
+        talk = next((key for key in _TALKS if key in request), "messages")
+        return conversation(request.get(talk), time, label, talk)
+    prompt = last_asked(request)
+    answers = _answers(reply)
+    if _failed(record) and not any(answers):
+        raise ChatError("error", "the request failed, and there is no answer")
+    if not answers:
+        raise ChatError("response", "there is no answer in the response")
+    return [Turn(prompt, answer, time, label) for answer in answers]
+
+
+def _is_talk(messages: Any) -> bool:
+    return isinstance(messages, list) and any(isinstance(message, dict) for message in messages)
+
+
+def _reply(record: Mapping[str, Any]) -> Any:
+    """What came back; None where the record has no place for it, so that its messages are all there is."""
+    places = [key for key in _RESPONSE if key in record]
+    if (full := next((key for key in places if record[key] not in (None, "")), None)) is not None:
+        return record[full]
+    if isinstance(record.get("choices"), list):
+        return record
+    if any(record[key] == "" for key in places):
+        return ""
+    if _failed(record):
+        raise ChatError("error", "the request failed, and there is no answer")
+    if places or "choices" in record:
+        raise ChatError(places[0] if places else "choices", "there is no response")
+    return None
+
+
+def _failed(record: Mapping[str, Any]) -> bool:
+    error = record.get("error")
+    return bool(error) and not (isinstance(error, float) and math.isnan(error))  # pandas writes NaN for nothing
+
+
+def conversation(messages: Any, time: Any, label: Any, column: str = "messages") -> list[Turn]:
+    """Answers of the assistant in a list of messages, each with the user's message before it.
+
+    Raises
+    ------
+    ChatError
+        If it is no list, a message is none, or there is no answer.
+    """
+    if not isinstance(messages, list):
+        raise ChatError(column, "there is neither an answer nor a list of messages")
+    found: list[Turn] = []
+    prompt = ""
+    for number, message in enumerate(messages):
+        where = f"{column}[{number}]"
+        if not isinstance(message, dict):
+            raise ChatError(where, "a message is no object")
+        role = message.get("role", message.get("from"))
+        if role is None and column != "messages" and message.get("content", message.get("value")):
+            raise ChatError(where, "a message does not say whom it is from; give it a role, or from")
+        if not isinstance(role, str):
+            continue
+        if role.lower() in _USER:
+            prompt = _text(message, where) or ""
+        elif role.lower() in _ASSISTANT:
+            answer = _text(message, where)
+            if answer is not None:  # a call of a tool has no text
+                found.append(Turn(prompt, answer, time, label))
+    if not found:
+        raise ChatError(column, "there is no message of the assistant")
+    return found
+
+
+def last_asked(request: Mapping[str, Any]) -> str:
+    """The last message of the user in a request, or its prompt; empty where there is none."""
+    messages = request.get("messages", request.get("input"))
+    if isinstance(messages, list):
+        asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
+        return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
+    for key in ASKED:
+        if isinstance(request.get(key), str):
+            return as_text(request[key]) or ""
+    return ""
+
+
+def _answers(reply: Any) -> list[str]:
+    if isinstance(reply, str):
+        return [as_text(reply) or ""]
+    if not isinstance(reply, dict):
+        raise ChatError("response", "the response is neither text nor an object")
+    if reply.get("error"):
+        raise ChatError("response", "the response is an error of the endpoint")
+    if isinstance(reply.get("choices"), list):
+        texts = [_choice(number, choice) for number, choice in enumerate(reply["choices"])]
+        return [text for text in texts if text is not None]
+    if isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
+        items = [
+            item for item in reply["output"] if isinstance(item, dict) and item.get("type", "message") == "message"
+        ]
+        return [text for item in items if (text := _text(item, "response.output")) is not None]
+    if "content" in reply:
+        text = _text(reply, "response")
+        return [] if text is None else [text]
+    if isinstance(message := reply.get("message"), dict):
+        text = _text(message, "response.message")
+        return [] if text is None else [text]
+    for key in ("text", "output_text", "response", "generated_text"):
+        if isinstance(reply.get(key), str):
+            return [as_text(reply[key]) or ""]
+    return []
+
+
+def _choice(number: int, choice: Any) -> str | None:
+    where = f"choices[{number}]"
+    if not isinstance(choice, dict):
+        raise ChatError(where, "a choice is no object")
+    if isinstance(choice.get("message"), dict):
+        return _text(choice["message"], f"{where}.message")
+    try:
+        return as_text(choice.get("text"))
+    except TypeError as error:
+        raise ChatError(f"{where}.text", str(error)) from error
+
+
+def _text(message: Mapping[str, Any], where: str) -> str | None:
+    content = message.get("content", message.get("value"))
+    if isinstance(content, list) and not content:
+        return ""
+    try:
+        return as_text(content)
+    except TypeError as error:
+        raise ChatError(f"{where}.content", str(error)) from error
+
+
+def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with its request and response as objects, where both are bodies written as text and neither is more.
+
+    A prompt in plain words beside them says that the response is one as well, whatever it looks like.
+    """
+    if any(isinstance(record.get(key), str) for key in ("prompt", "question")):
+        return record
+    asked = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
+    if not asked or None in asked.values():
+        return record
+    answered = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
+    return {**record, **asked, **answered} if answered and None not in answered.values() else record
+
+
+def _body(value: Any, part: str) -> dict[str, Any] | None:
+    """The object that a text is, if it has a list of that name, or a body."""
+    if not isinstance(value, str) or value[:1] != "{":
+        return None
+    try:
+        inner = parse_json(value)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, dict) and (isinstance(inner.get(part), list) or "body" in inner) else None
+
+
+def first_of(one: Any, other: Any, *keys: str) -> Any:
+    """The first plain value under one of the keys, of two objects in turn."""
+    for place in (one, other):
+        if isinstance(place, Mapping):
+            for key in keys:
+                if place.get(key) is not None and not isinstance(place[key], dict | list):
+                    return place[key]
+    return None

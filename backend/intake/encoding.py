@@ -1,0 +1,261 @@
+"""From bytes to text: gzip, encodings, and what is refused at the door.
+
+The whole file is walked through once, a piece at a time, so its hash, its size and its encoding are known before the
+first trace is read, however large it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+from backend.errors import AtlasError
+from backend.intake.deadline import Clock
+from backend.intake.traces import Limits, short
+
+PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
+_REFUSED = {
+    b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "Save the table as CSV, or unpack the archive"),
+    b"%PDF": ("a PDF document", "Export the traces as JSONL or CSV"),
+    b"SQLite format 3": ("an SQLite database", "Export the table as CSV"),
+    b"\x28\xb5\x2f\xfd": ("a zstd archive", "Unpack it first"),
+    b"BZh": ("a bzip2 archive", "Unpack it first"),
+    b"\xfd7zXZ": ("an xz archive", "Unpack it first"),
+}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig", "UTF-8 with byte order mark"),
+    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
+    (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
+)
+_UNFIT = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
+"""Codecs that Python has for text and that are no character sets; some take the square of a file's length."""
+_GIVEN = " (as given)"
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a\0"))
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the walk through a file found: size and sha256 as received, packing, encoding; no codec for Parquet."""
+
+    size: int
+    sha256: str
+    packed: bool
+    codec: str
+    encoding: str
+
+
+def codec_of(encoding: str) -> str:
+    """Python's name of a character encoding.
+
+    Parameters
+    ----------
+    encoding : str
+        As a person names it.
+
+    Raises
+    ------
+    AtlasError
+        If there is none of that name.
+    """
+    try:
+        codec = codecs.lookup(encoding).name
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses what turns no bytes into text, such as hex
+    except (LookupError, ValueError):
+        codec = None
+    if codec is None or codec in _UNFIT:
+        raise AtlasError(
+            f"There is no encoding '{short(encoding)}'",
+            "Name one such as utf-8, utf-16-le, cp1252, cp1251, latin-1, gb18030, big5 or shift_jis, or leave it out "
+            "to have it recognised",
+        )
+    return codec
+
+
+def encoding_given(words: str) -> str | None:
+    """The encoding that a person named, out of what a layout or a report says of it; None where it was recognised."""
+    return words.removesuffix(_GIVEN) if words.endswith(_GIVEN) else None
+
+
+def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
+    """Walk through a file once.
+
+    Parameters
+    ----------
+    stream : binary file
+        Must be seekable.
+    limits : Limits
+    clock : Clock
+    encoding : str, optional
+        In place of the one that would be recognised; of Parquet, which says what it is, none is needed.
+
+    Returns
+    -------
+    Arrived
+
+    Raises
+    ------
+    AtlasError
+        If it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown or another one.
+    """
+    codec = None if encoding is None else codec_of(encoding)
+    digest, size = hashlib.sha256(), 0
+    stream.seek(0)
+    while piece := stream.read(PIECE):
+        digest.update(piece)
+        size += len(piece)
+        if size > limits.bytes:
+            raise AtlasError(
+                f"The file is larger than {_megabytes(limits.bytes)}",
+                "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page",
+            )
+    if not size:
+        raise AtlasError("The file is empty", "Give a file with at least one trace")
+    stream.seek(0)
+    head = stream.read(4096)
+    packed = head.startswith(_GZIP)
+    with unpacked(stream, packed, clock) as inner:
+        if packed:
+            head = inner.read(4096)
+        for magic, (what, remedy) in _REFUSED.items():
+            if head.startswith(magic):
+                raise AtlasError(f"The file is {what}", remedy)
+        if head.startswith(b"PAR1"):
+            if packed:
+                raise AtlasError("The file is a Parquet file inside a gzip file", "Unpack it first")
+            return Arrived(size, digest.hexdigest(), False, "", "")
+        inner.seek(0)
+        found = _recognised(inner, head, limits, clock) if codec is None else _given(inner, codec, limits, clock)
+    return Arrived(size, digest.hexdigest(), packed, *found)
+
+
+@contextlib.contextmanager
+def unpacked(stream: BinaryIO, packed: bool, clock: Clock) -> Iterator[BinaryIO]:
+    """The file from its start, unpacked if it is a gzip file; errors of gzip become sentences."""
+    stream.seek(0)
+    try:
+        if packed:
+            with gzip.GzipFile(fileobj=cast(Any, _Clocked(stream, clock)), mode="rb") as inner:
+                yield inner  # type: ignore[misc]
+        else:
+            yield stream
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise AtlasError(f"The gzip file is damaged ({error})", "Make or fetch it again") from error
+
+
+class _Clocked:
+    """A packed file; a million empty gzip members are walked through within one call of ``read``."""
+
+    def __init__(self, stream: BinaryIO, clock: Clock) -> None:
+        self.seek, self._read, self._clock = stream.seek, stream.read, clock
+        self._place = 0
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._read(size)
+        self._place += len(piece)
+        self._clock.check(self._place, "byte", len(piece))
+        return piece
+
+
+@contextlib.contextmanager
+def text_of(
+    stream: BinaryIO, packed: bool, codec: str, newline: str | None, clock: Clock
+) -> Iterator[io.TextIOWrapper]:
+    """The decoded file from its start; the stream itself stays open."""
+    with unpacked(stream, packed, clock) as inner:
+        wrapper = io.TextIOWrapper(inner, encoding=codec, newline=newline)
+        try:
+            yield wrapper
+        finally:
+            with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
+                wrapper.detach()
+
+
+def too_large(limits: Limits) -> AtlasError:
+    """The refusal of a file that is small only as long as it is packed."""
+    return AtlasError(
+        f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
+        "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
+    )
+
+
+def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[str, str]:
+    try:
+        _decode(inner, codec, limits, clock)
+    except UnicodeError as error:
+        raise AtlasError(
+            f"The file cannot be read as {codec}{_where(error)}",
+            "Name another encoding, or none to have it recognised",
+        ) from error
+    return codec, f"{codec}{_GIVEN}"
+
+
+def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> tuple[str, str]:
+    for mark, codec, words in _MARKS:
+        if head.startswith(mark):
+            _check(inner, codec, words, limits, clock)
+            return codec, words
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
+        codec = "utf-16-le" if odd > even else "utf-16-be"
+        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits, clock)
+        return codec, "UTF-16 (no byte order mark, found by its zero bytes)"
+    if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
+        raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
+    try:
+        _decode(inner, "utf-8", limits, clock)
+    except UnicodeDecodeError as error:
+        guess = f"(a guess: byte {error.start + 1:,} is no UTF-8)"
+    else:
+        return "utf-8", "UTF-8"
+    inner.seek(0)
+    try:
+        _decode(inner, "cp1252", limits, clock)  # what spreadsheets write; five of its bytes stand for nothing
+    except UnicodeDecodeError:
+        return "latin-1", f"Latin-1 {guess}"
+    return "cp1252", f"Windows-1252 {guess}"
+
+
+def _check(inner: BinaryIO, codec: str, words: str, limits: Limits, clock: Clock) -> None:
+    try:
+        _decode(inner, codec, limits, clock)
+    except UnicodeError as error:
+        raise AtlasError(f"The file says that it is {words}, and is not{_where(error)}", "Save it as UTF-8") from error
+
+
+def _where(error: UnicodeError) -> str:
+    return f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
+
+
+def _decode(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> None:
+    """Decode everything once; errors count bytes from the start of the file."""
+    decoder, done = codecs.getincrementaldecoder(codec)(), 0
+    while piece := inner.read(PIECE):
+        before = done - len(decoder.getstate()[0])
+        try:
+            decoder.decode(piece)
+        except UnicodeDecodeError as error:
+            error.start += before
+            raise
+        done += len(piece)
+        clock.check(done, "byte", len(piece))
+        if done > limits.unpacked:
+            raise too_large(limits)
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        error.start += max(0, done - len(error.object))
+        raise
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count < 10e9 else f"{count / 1e9:,.0f} GB"

@@ -1,0 +1,167 @@
+"""Experts for the siblings of a family, beside discriminants that tell families apart.
+
+What discriminants give a family is shared out among its siblings by weights of their own, fitted on that family's rows
+alone. The experts' scores say nothing of families: one whose siblings are pushed further apart would get more of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax, logsumexp, softmax
+
+from backend.methods.discriminant import LinearReadout
+from backend.methods.logistic import minimum
+from backend.methods.probe import standardiser
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+_NODES, _SHARES = np.polynomial.legendre.leggauss(64)
+POINTS, WEIGHTS = 0.5 * (_NODES + 1), 0.5 * _SHARES
+"""Gauss-Legendre on the line from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class FamilyReadout:
+    """Linear scores that tell families apart, and linear scores that tell siblings apart.
+
+    Attributes
+    ----------
+    centre : ndarray of shape (D,), float32
+        Taken from every row first.
+    weight, bias : ndarray of shape (D, C) and (C,), float32
+        Of all sources; what they give a family is its share.
+    expert_weight, expert_bias : ndarray of shape (D, C) and (C,), float32
+        Compared within a family alone.
+    families : ndarray of shape (C,)
+        Family of every source, integers from 0.
+    """
+
+    centre: Floats
+    weight: Floats
+    bias: Floats
+    expert_weight: Floats
+    expert_bias: Floats
+    families: Ints
+
+    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+        """Log-posteriors (n, C), float32, of rows (n, D)."""
+        moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
+        between, within = moved @ self.weight + self.bias, moved @ self.expert_weight + self.expert_bias
+        return within_families(log_softmax(between, axis=1), within, self.families)
+
+    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """A plane through the log-odds of two sources at a row.
+
+        Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
+        the row, which is what integrated gradients give.
+
+        Parameters
+        ----------
+        row : ndarray of shape (D,)
+        source, rival : int
+
+        Returns
+        -------
+        centre, direction : ndarray of shape (D,), float64
+            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
+        constant : float
+            The log-odds at the centre.
+        """
+        centre = self.centre.astype(np.float64)
+        moved = np.asarray(row, dtype=np.float64) - centre
+        own, slope = zip(*(self._line(moved, one) for one in (source, rival)), strict=True)
+        direction = slope[0] - slope[1]
+        if self.families[source] == self.families[rival]:  # what the family has cancels
+            direction = self.expert_weight[:, source].astype(np.float64) - self.expert_weight[:, rival]
+        return centre, direction, float(own[0] - own[1] - moved @ direction)
+
+    def _line(self, moved: Doubles, source: int) -> tuple[float, Doubles]:
+        """Log-posterior of a source but for what all have, and its mean slope (D,) between the centre and there."""
+        siblings = np.flatnonzero(self.families == self.families[source])
+        held = ((self.weight, self.bias), (self.expert_weight, self.expert_bias))
+        masses, slopes = [], []
+        for weight, bias in held:
+            some, start = weight[:, siblings].astype(np.float64), bias[siblings].astype(np.float64)
+            rise = moved @ some
+            slopes.append(some @ (WEIGHTS @ softmax(start + POINTS[:, None] * rise, axis=1)))
+            masses.append(logsumexp(start + rise))
+        expert = self.expert_weight[:, source].astype(np.float64)
+        value = masses[0] + moved @ expert + float(self.expert_bias[source]) - masses[1]
+        return float(value), slopes[0] + expert - slopes[1]
+
+
+def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
+    """Discriminants with weights of their own among the siblings of every family.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, D), float32
+        Training rows, those of ``base``.
+    labels : ndarray of shape (n,)
+    families : ndarray of shape (C,)
+        Family of every source.
+    base : LinearReadout
+        Of all sources; the experts begin at what it says.
+    penalty : float
+        On the weights that are added.
+
+    Returns
+    -------
+    FamilyReadout
+
+    Raises
+    ------
+    ValueError
+        If the penalty is not above 0.
+    """
+    mean, scale = standardiser(rows)
+    weight, bias = base.weight.copy(), base.bias.copy()
+    for family in np.unique(families):
+        siblings = np.flatnonzero(families == family)
+        own = np.flatnonzero(np.isin(labels, siblings))
+        if len(siblings) < 2 or not len(own):
+            continue
+        moved = (rows[own] - mean) / scale
+        offset = base.scores(rows[own])[:, siblings]
+        added, shift = minimum(moved, np.searchsorted(siblings, labels[own]), len(siblings), penalty, offset)
+        added /= scale[:, None]
+        weight[:, siblings] += added
+        bias[siblings] += shift + (base.centre - mean) @ added
+    return FamilyReadout(base.centre, base.weight, base.bias, weight, bias, np.asarray(families, dtype=np.intp))
+
+
+def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
+    """Siblings told apart by experts, families by somebody else.
+
+    Parameters
+    ----------
+    log_posteriors : ndarray of shape (n, C)
+        What a family has stays what it is here.
+    experts : ndarray of shape (n, C)
+        Scores, compared within a family alone.
+    families : ndarray of shape (C,)
+
+    Returns
+    -------
+    ndarray of shape (n, C), float32
+        Log-posteriors.
+    """
+    order = np.argsort(families, kind="stable")
+    starts = np.flatnonzero(np.diff(families[order], prepend=families.min() - 1))
+    place = np.empty_like(order)
+    place[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    apart = _mass(log_posteriors[:, order], starts) - _mass(experts[:, order], starts)
+    out: Floats = (experts + apart[:, place]).astype(np.float32, copy=False)
+    return out
+
+
+def _mass(scores: Floats, starts: Ints) -> Floats:
+    """Logarithm of the summed exponentials of every run of columns, (n, runs)."""
+    highest = np.maximum.reduceat(scores, starts, axis=1)
+    runs = np.diff(starts, append=scores.shape[1])
+    out: Floats = highest + np.log(np.add.reduceat(np.exp(scores - np.repeat(highest, runs, axis=1)), starts, axis=1))
+    return out

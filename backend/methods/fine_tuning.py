@@ -1,0 +1,434 @@
+"""Fine-tuned text encoders as source classifiers (paper, Fine-tuned DeBERTa, and the fine-tuned rows of its table).
+
+Any transformers encoder is trained end to end: either as the sequence classifier of its architecture (DeBERTa), or as
+a sentence encoder whose pooled vector feeds a linear layer. Training is a fixed list of steps from a seed, and a
+checkpoint holds everything that the next step depends on, so that a fold which was killed ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from backend.errors import AtlasError
+from backend.methods.sentence_encoder import Recipe, pool, recipe_of
+from backend.proxies.reader import best_dtype
+from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
+from backend.proxies.truncation import whole_text
+
+Floats = npt.NDArray[np.float32]
+DEBERTA = "microsoft/deberta-v3-large"
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
+
+    Attributes
+    ----------
+    kind : {'classifier', 'encoder'}
+        The architecture's own sequence classifier, or pooled states and a linear layer.
+    max_tokens, epochs, batch : int
+    learning_rate, head_rate : float
+        Of the encoder and of the linear layer; a classifier has one rate for all.
+    weight_decay : float
+        Not applied to biases and norms.
+    warmup : float
+        Share of the steps in which the rate rises; it falls linearly to zero afterwards.
+    clip : float
+        Largest norm of the gradient.
+    autocast : bool
+        Matrix products in bfloat16; the paper trains in float32.
+    checkpoint : int
+        Steps between checkpoints.
+    bucket : int
+        Batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
+        epoch still holds every row once, in a random order of batches.
+    dropout : float or None
+        In place of the rates that the model was published with; None keeps those. Without dropout of attention, a step
+        of 192 tokens takes two thirds of the time on a processor.
+    """
+
+    kind: Literal["classifier", "encoder"] = "classifier"
+    max_tokens: int = 256
+    epochs: int = 2
+    batch: int = 32
+    learning_rate: float = 6e-6
+    head_rate: float = 6e-6
+    weight_decay: float = 0.01
+    warmup: float = 0.06
+    clip: float = 1.0
+    autocast: bool = False
+    checkpoint: int = 250
+    bucket: int = 1
+    dropout: float | None = None
+
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"FinetuneSettings(kind={self.kind!r}, max_tokens={self.max_tokens!r}, epochs={self.epochs!r}, "
+            f"batch={self.batch!r}, learning_rate={self.learning_rate!r}, head_rate={self.head_rate!r}, "
+            f"weight_decay={self.weight_decay!r}, warmup={self.warmup!r}, clip={self.clip!r}, "
+            f"autocast={self.autocast!r}, checkpoint={self.checkpoint!r}, bucket={self.bucket!r}, "
+            f"dropout={self.dropout!r})"
+        )
+
+
+CLASSIFIER = FinetuneSettings()
+ENCODER = replace(CLASSIFIER, kind="encoder", batch=64, learning_rate=1e-5, head_rate=1e-3)
+"""The released settings of the fine-tuned MPNet."""
+
+
+def affordable(settings: FinetuneSettings) -> FinetuneSettings:
+    """The paper's float32 on a GPU; bfloat16 products on a processor that has them, where float32 takes days."""
+    slow = not torch.cuda.is_available()
+    return replace(settings, autocast=slow and best_dtype(torch.device("cpu")) == torch.bfloat16)
+
+
+class EncoderClassifier(nn.Module):
+    """A sentence encoder with a linear layer on its pooled states."""
+
+    def __init__(self, encoder: Any, recipe: Recipe, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.recipe = recipe
+        self.head = nn.Linear(encoder.config.get_text_config().hidden_size, classes)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, T) to logits (B, classes)."""
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        logits: torch.Tensor = self.head(pool(states, attention_mask, self.recipe))
+        return logits
+
+
+class SequenceClassifier(nn.Module):
+    """An architecture's own classifier, reduced to its logits."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, T) to logits (B, classes)."""
+        logits: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits
+
+
+def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings, seed: int) -> tuple[nn.Module, Any]:
+    """A model to train, and its tokenizer.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    classes : int
+    settings : FinetuneSettings
+    seed : int
+        Of the new layers.
+
+    Returns
+    -------
+    model : Module
+        ``model(input_ids, attention_mask)`` gives logits; float32, on the CPU.
+    tokenizer : Hugging Face tokenizer
+
+    Raises
+    ------
+    AtlasError
+        If the model is unknown, not here, or no encoder that can be trained so.
+    """
+    if settings.kind == "encoder":
+        proxy = describe(name_or_path)
+        encoder, tokenizer = load_model(proxy)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: nn.Module = EncoderClassifier(encoder.float(), recipe_of(proxy.key, locate(proxy)), classes)
+        return model, tokenizer
+    where = _where(name_or_path)
+    import transformers
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            # Hub models that hold pickled weights only are taken in the hub's own conversion to safetensors.
+            inner = transformers.AutoModelForSequenceClassification.from_pretrained(
+                where,
+                num_labels=classes,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+            )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        why = str(error).strip().splitlines()[0].rstrip(".")
+        raise AtlasError(
+            f"The model '{name_or_path}' cannot be loaded as a classifier ({why})",
+            "Give a hub id that can be reached, or a folder with a safetensors model and its tokenizer, by --model",
+        ) from error
+    return SequenceClassifier(inner), tokenizer
+
+
+def _where(name_or_path: str) -> str:
+    key = proxy_key(name_or_path)
+    return str(locate(registered()[key])) if key in registered() else str(Path(name_or_path).expanduser())
+
+
+@dataclass(frozen=True)
+class TrainedClassifier:
+    """A trained model that answers."""
+
+    model: nn.Module
+    tokenizer: Any
+    settings: FinetuneSettings
+    device: torch.device
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained weights."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
+        """Log-posteriors of texts (n,): (n, C), float32."""
+        with _mixed(self.settings, self.device):
+            return log_posteriors(self.model, self.tokenizer, texts, self.settings.max_tokens, self.device, batch)
+
+
+@torch.inference_mode()
+def log_posteriors(
+    logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    tokenizer: Any,
+    texts: Sequence[str],
+    max_tokens: int,
+    device: torch.device,
+    batch: int = 64,
+) -> Floats:
+    """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once.
+
+    Parameters
+    ----------
+    logits : callable
+        Token ids and mask, each (B, T), to logits (B, C).
+    tokenizer : Hugging Face tokenizer
+    texts : sequence of str, length n
+    max_tokens : int
+        Where texts are cut, special tokens counted.
+    device : torch.device
+    batch : int
+        Texts in a pass.
+    """
+    places: dict[tuple[int, ...], int] = {}
+    which = [places.setdefault(tuple(row), len(places)) for row in tokenise(tokenizer, texts, max_tokens)]
+    different = [list(row) for row in places]
+    order = sorted(range(len(different)), key=lambda i: -len(different[i]))
+    parts = []
+    for low in range(0, len(order), batch):
+        inputs = _batch([different[i] for i in order[low : low + batch]], tokenizer, device)
+        parts.append(torch.log_softmax(logits(*inputs).float(), -1).cpu().numpy())
+    scattered = np.concatenate(parts)
+    out = np.empty_like(scattered)
+    out[order] = scattered
+    return out[which]
+
+
+def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+    """Token ids with the special tokens of the model, cut on the right, where the model ends at the latest."""
+    limit = min(max_tokens, tokenizer.model_max_length)
+    ids: list[list[int]] = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=limit)[
+        "input_ids"
+    ]
+    return [row or [tokenizer.pad_token_id or 0] for row in ids]
+
+
+def fine_tune(
+    name_or_path: str,
+    texts: Sequence[str],
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    *,
+    settings: FinetuneSettings,
+    seed: int,
+    copies: Sequence[Sequence[str]] = (),
+    checkpoint: Path | None = None,
+    device: str | torch.device = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> TrainedClassifier:
+    """Train an encoder on texts, from its checkpoint where there is one.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    texts : sequence of str, length n
+    labels : ndarray of shape (n,)
+    classes : int
+    settings : FinetuneSettings
+    seed : int
+        Of the new layers, the order of texts and the dropout.
+    copies : sequence of sequence of str, length n each
+        Other forms of the same texts, cut short say; a batch takes one of the forms at random.
+    checkpoint : Path, optional
+        File to write every ``settings.checkpoint`` steps, and to go on from.
+    device : str or torch.device
+    progress : callable, optional
+        Called with (steps done, steps) after every step.
+
+    Returns
+    -------
+    TrainedClassifier
+
+    Raises
+    ------
+    AtlasError
+        If the model cannot be loaded, or the checkpoint belongs to another training.
+    """
+    where = torch.device(device)
+    model, tokenizer = load_classifier(name_or_path, classes, settings, seed)
+    for part in model.modules():
+        if isinstance(part, nn.Dropout) and settings.dropout is not None:
+            part.p = settings.dropout
+        attend = getattr(part, "set_attn_implementation", None)
+        if where.type == "cpu" and callable(attend):  # there, fused attention goes backwards slower than plain products
+            attend("eager")
+    model.to(where).train()
+    optimiser = torch.optim.AdamW(_groups(model, settings), fused=True)
+    begun = weights_hash(model) if checkpoint else ""
+    steps = settings.epochs * math.ceil(len(texts) / settings.batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
+    forms = [tokenise(tokenizer, form, settings.max_tokens) for form in (texts, *copies)]
+    ids = forms[0]
+    truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    read = [sum(map(sum, form)) for form in forms]
+    identity = f"{proxy_key(name_or_path)} {begun} {settings.as_text()} {seed} {len(texts)} {classes} {read}"
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+        torch.manual_seed(seed)
+        start = _resume(checkpoint, identity, model, optimiser, where) if checkpoint else 0
+        schedule.last_epoch = start
+        for group, base, share in zip(optimiser.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+            group["lr"] = base * share(start)
+        lengths = torch.tensor([len(row) for row in ids])
+        drawn = torch.randint(len(forms), (steps,), generator=torch.Generator().manual_seed(seed))
+        for step, rows in enumerate(batches(lengths, settings, seed)):
+            if step < start:
+                continue
+            inputs = _batch([forms[int(drawn[step])][i] for i in rows], tokenizer, where)
+            optimiser.zero_grad()
+            with _mixed(settings, where):
+                logits = model(*inputs)
+            torch.autograd.backward(nn.functional.cross_entropy(logits.float(), truth[rows].to(where)))
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+            optimiser.step()
+            schedule.step()
+            if checkpoint and (step + 1) % settings.checkpoint == 0:
+                _keep(checkpoint, identity, model, optimiser, step + 1, where)
+            if progress:
+                progress(step + 1, steps)
+    return TrainedClassifier(model.eval(), tokenizer, settings, where)
+
+
+def weights_hash(model: nn.Module) -> str:
+    """sha256 over the weights that are trained, new layers included; a pooler that nobody reads may be random."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.named_parameters()):
+        if value.requires_grad:
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def batches(lengths: torch.Tensor, settings: FinetuneSettings, seed: int) -> Iterator[torch.Tensor]:
+    """Rows of every step, the same in every run with that seed; ``lengths`` (n,) are those of the texts."""
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(settings.epochs):
+        shuffled = torch.randperm(len(lengths), generator=order)
+        if settings.bucket == 1:
+            yield from torch.split(shuffled, settings.batch)
+            continue
+        for drawn in torch.split(shuffled, settings.bucket * settings.batch):
+            alike = torch.split(drawn[torch.argsort(lengths[drawn], stable=True)], settings.batch)
+            yield from (alike[i] for i in torch.randperm(len(alike), generator=order).tolist())
+
+
+def rate_share(step: int, steps: int, warmup: float) -> float:
+    """Share of the full learning rate: a linear rise over the first part of the steps, then a linear fall to zero."""
+    rise = math.ceil(warmup * steps)
+    if step < rise:
+        return step / max(1, rise)
+    return max(0.0, (steps - step) / max(1, steps - rise))
+
+
+def _groups(model: nn.Module, settings: FinetuneSettings) -> list[dict[str, Any]]:
+    """Parameters by learning rate and decay."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if "pooler" in name and settings.kind == "encoder":
+            parameter.requires_grad_(False)  # no loss reaches it
+            continue
+        rate = settings.head_rate if name.startswith("head.") else settings.learning_rate
+        groups.setdefault((rate, settings.weight_decay if parameter.dim() > 1 else 0.0), []).append(parameter)
+    return [{"params": members, "lr": rate, "weight_decay": decay} for (rate, decay), members in groups.items()]
+
+
+def _batch(rows: Sequence[list[int]], tokenizer: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = 1
+    return ids.to(device), mask.to(device)
+
+
+def _mixed(settings: FinetuneSettings, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.autocast)
+
+
+def _keep(
+    path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, step: int, device: torch.device
+) -> None:
+    """Write weights, moments and random state in one step; plain tensors, so that nothing is ever unpickled."""
+    tensors = {f"model/{name}": value.detach().contiguous().clone() for name, value in model.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"moment/{index}/{name}": value.detach().clone() for name, value in state.items()}
+    tensors["random"] = torch.get_rng_state()
+    if device.type == "cuda":
+        tensors["random/device"] = torch.cuda.get_rng_state(device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".partial")
+    save_file(tensors, scratch, {"identity": identity, "step": str(step)})
+    scratch.replace(path)
+
+
+def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device) -> int:
+    """Load a checkpoint and give the number of steps that it holds; 0 without one."""
+    if not path.exists():
+        return 0
+    with safe_open(path, "pt", device="cpu") as held:
+        said = held.metadata() or {}
+        if said.get("identity") != identity:
+            raise AtlasError(
+                f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights",
+                "Remove it, or give what it was made with",
+            )
+        tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118 - no mapping
+    model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("moment/"):
+            _, index, moment = name.split("/")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    if "random/device" in tensors:
+        torch.cuda.set_rng_state(tensors["random/device"], device)
+    return int(said["step"])

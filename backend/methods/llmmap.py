@@ -1,0 +1,178 @@
+"""LLMmap's closed-set classifier, asked about one interaction at a time (paper, LLMmap and LLM-DNA).
+
+LLMmap reads the answers to a fixed panel of queries as a set; here the set has one member (Q = 1), the embeddings of
+one prompt and of its response side by side. A learnt class token attends to it in three small Transformer blocks. With
+an encoder of 1,024 dimensions and 100 sources the head has the 3,047,908 weights that the paper's release reports.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from backend.methods.probe import standardiser
+
+Floats = npt.NDArray[np.float32]
+RESPONSE_CHARACTERS = 650
+"""How much of a response LLMmap reads."""
+
+
+@dataclass(frozen=True)
+class LLMmapSettings:
+    """Shape and training of the head.
+
+    Attributes
+    ----------
+    width, blocks, heads : int
+        LLMmap's own shape.
+    epochs : int
+        Six, which the paper's release selected.
+    batch : int
+    learning_rate : float
+        Of Adam, LLMmap's own.
+    """
+
+    width: int = 384
+    blocks: int = 3
+    heads: int = 4
+    epochs: int = 6
+    batch: int = 64
+    learning_rate: float = 1e-4
+
+    def as_text(self) -> str:
+        """Words by which kept files name these settings; they never change."""
+        return (
+            f"LLMmapSettings(width={self.width!r}, blocks={self.blocks!r}, heads={self.heads!r}, "
+            f"epochs={self.epochs!r}, batch={self.batch!r}, learning_rate={self.learning_rate!r})"
+        )
+
+
+class _Block(nn.Module):
+    """Attention and one dense layer, each behind a batch normalisation and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.before_attention = nn.BatchNorm1d(width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.before_dense = nn.BatchNorm1d(width)
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        calm = self.before_attention(x.transpose(1, 2)).transpose(1, 2)
+        x = x + self.attention(calm, calm, calm, need_weights=False)[0]
+        calm = self.before_dense(x.transpose(1, 2)).transpose(1, 2)
+        return x + nn.functional.gelu(self.dense(calm))
+
+
+class LLMmapHead(nn.Module):
+    """Pairs of embeddings to logits.
+
+    Parameters
+    ----------
+    features : int
+        Dimension of a prompt's and a response's embedding together.
+    classes : int
+    settings : LLMmapSettings, optional
+    """
+
+    def __init__(self, features: int, classes: int, settings: LLMmapSettings | None = None) -> None:
+        super().__init__()
+        shape = settings or LLMmapSettings()
+        self.enter = nn.Linear(features, shape.width)
+        self.token = nn.Parameter(torch.randn(1, 1, shape.width))
+        self.blocks = nn.ModuleList(_Block(shape.width, shape.heads) for _ in range(shape.blocks))
+        self.leave = nn.Linear(shape.width, classes)
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Pairs (B, features) to logits (B, classes)."""
+        x = nn.functional.gelu(self.enter(pairs))[:, None]
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        for block in self.blocks:
+            x = block(x)
+        logits: torch.Tensor = self.leave(x[:, 0])
+        return logits
+
+
+@dataclass(frozen=True)
+class LLMmapModel:
+    """A fitted head with the standardiser of its inputs."""
+
+    head: LLMmapHead
+    mean: Floats
+    scale: Floats
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained weights."""
+        return sum(p.numel() for p in self.head.parameters())
+
+    @torch.inference_mode()
+    def log_posterior(self, pairs: Floats, chunk: int = 4096) -> Floats:
+        """Log-posteriors of pairs (n, features): (n, C), float32."""
+        device = next(self.head.parameters()).device
+        parts = []
+        for low in range(0, len(pairs), chunk):
+            x = torch.from_numpy((pairs[low : low + chunk] - self.mean) / self.scale).to(device)
+            parts.append(torch.log_softmax(self.head(x), -1).cpu().numpy())
+        out: Floats = np.concatenate(parts)
+        return out
+
+
+def fit_llmmap(
+    pairs: Floats,
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    *,
+    seed: int,
+    settings: LLMmapSettings | None = None,
+    device: str | torch.device = "cpu",
+) -> LLMmapModel:
+    """Train the head.
+
+    Parameters
+    ----------
+    pairs : ndarray of shape (n, features)
+        Prompt embedding and response embedding side by side; they are standardised here, because the embeddings of
+        some encoders are of unit length and those that LLMmap was made for are not.
+    labels : ndarray of shape (n,)
+    classes : int
+    seed : int
+        Of the first weights and of the order of rows.
+    settings : LLMmapSettings, optional
+    device : str or torch.device
+
+    Returns
+    -------
+    LLMmapModel
+        In evaluation mode.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two rows, which a batch normalisation cannot work with.
+    """
+    settings = settings or LLMmapSettings()
+    if len(pairs) < 2:
+        raise ValueError(f"{len(pairs)} training rows: batch normalisation needs at least two")
+    mean, scale = standardiser(pairs)
+    x = torch.from_numpy(((pairs - mean) / scale).astype(np.float32)).to(device)
+    y = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(device)
+    order = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = LLMmapHead(x.shape[1], classes, settings).to(device)
+    optimiser = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
+    batches = max(1, math.ceil(len(x) / settings.batch))
+    head.train()
+    for _ in range(settings.epochs):
+        # Batches of nearly one size, so that none is left with a single row.
+        for rows in torch.tensor_split(torch.randperm(len(x), generator=order), batches):
+            optimiser.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(head(x[rows]), y[rows]))
+            optimiser.step()
+    return LLMmapModel(head.eval(), mean, scale)

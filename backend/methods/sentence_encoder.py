@@ -1,0 +1,310 @@
+"""Sentence embeddings by a frozen encoder: the representation of LLM-DNA and LLMmap (paper, LLMmap and LLM-DNA).
+
+Pooling, normalisation and the longest input are those of the encoder's own sentence-transformers files; where an
+encoder has none, those of its card, kept in :data:`CARDS`, and mean pooling else. Embeddings are kept on disk row
+by row, so that an interrupted run goes on where it stopped and a longer roster continues a shorter one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from backend.errors import AtlasError
+from backend.proxies.reader import best_dtype
+from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
+from backend.proxies.truncation import whole_text
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+Pooling = Literal["mean", "cls", "last"]
+MAX_TOKENS = 512
+DEFAULT_ENCODER = "minilm-l6"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How states become one vector.
+
+    Attributes
+    ----------
+    pooling : {'mean', 'cls', 'last'}
+        Mean over all tokens (special ones too), first token, or last token.
+    normalise : bool
+        To unit length.
+    max_tokens : int
+        Where texts are cut, special tokens counted.
+    """
+
+    pooling: Pooling = "mean"
+    normalise: bool = True
+    max_tokens: int = MAX_TOKENS
+
+    def as_text(self) -> str:
+        """Words by which kept files name this recipe; they never change."""
+        return f"Recipe(pooling={self.pooling!r}, normalise={self.normalise!r}, max_tokens={self.max_tokens!r})"
+
+
+CARDS = {"minilm-l6": Recipe("mean", True, 256)}
+"""Encoders whose packaged files leave the recipe out."""
+
+
+def recipe_of(key: str, folder: Path) -> Recipe:
+    """The recipe of an encoder.
+
+    Parameters
+    ----------
+    key : str
+        Registered name.
+    folder : Path
+        Its model folder.
+
+    Returns
+    -------
+    Recipe
+
+    Raises
+    ------
+    AtlasError
+        If it pools in a way that is not known here.
+    """
+    if key in CARDS:
+        return CARDS[key]
+    if not (folder / "modules.json").is_file():
+        return Recipe()
+    modules = json.loads((folder / "modules.json").read_text("utf-8"))
+    pooling: Pooling = "mean"
+    for module in modules:
+        if module["type"].rpartition(".")[2] == "Pooling":
+            pooling = _pooling(json.loads((folder / module["path"] / "config.json").read_text("utf-8")), folder)
+    limits = folder / "sentence_bert_config.json"
+    limit = json.loads(limits.read_text("utf-8")).get("max_seq_length") if limits.is_file() else None
+    normalise = any(module["type"].rpartition(".")[2] == "Normalize" for module in modules)
+    return Recipe(pooling, normalise, min(int(limit or MAX_TOKENS), MAX_TOKENS))
+
+
+def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
+    names: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
+    wanted = [
+        name.removeprefix("pooling_mode_") for name, on in config.items() if name.startswith("pooling_mode_") and on
+    ]
+    # Newer files name the mode in one field.
+    if isinstance(config.get("pooling_mode"), str):
+        wanted = [{"mean": "mean_tokens", "cls": "cls_token"}.get(config["pooling_mode"], config["pooling_mode"])]
+    if len(wanted) != 1 or wanted[0] not in names:
+        raise AtlasError(
+            f"The encoder in {folder} pools by {', '.join(wanted) or 'nothing'}, which is not supported",
+            f"Choose an encoder that pools by one of {', '.join(names)}",
+        )
+    return names[wanted[0]]
+
+
+def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
+    """One vector a text.
+
+    Parameters
+    ----------
+    states : Tensor of shape (B, T, d)
+    mask : Tensor of shape (B, T)
+        1 for tokens, 0 for padding on the right.
+    recipe : Recipe
+
+    Returns
+    -------
+    Tensor of shape (B, d), float32
+    """
+    states = states.float()
+    if recipe.pooling == "cls":
+        vectors = states[:, 0]
+    elif recipe.pooling == "last":
+        vectors = states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
+    else:
+        weights = mask[..., None].to(states.dtype)
+        vectors = (states * weights).sum(1) / weights.sum(1).clamp_min(1e-9)
+    return torch.nn.functional.normalize(vectors, dim=1) if recipe.normalise else vectors
+
+
+class SentenceEncoder:
+    """A frozen encoder, ready to embed.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Registered name, hub id or folder.
+    device : str
+        'auto' takes CUDA where there is one.
+    dtype : torch.dtype, optional
+        Type of the matrix products, by default what the processor is best at; weights stay in float32.
+
+    Attributes
+    ----------
+    proxy : Proxy
+    recipe : Recipe
+    width : int
+        Dimension ``d``.
+    """
+
+    def __init__(
+        self, name_or_path: str = DEFAULT_ENCODER, device: str = "auto", dtype: torch.dtype | None = None
+    ) -> None:
+        self.proxy: Proxy = describe(name_or_path)
+        self.name = name_or_path
+        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self.dtype = dtype or best_dtype(self.device)
+        self.model, self.tokenizer = load_model(self.proxy)
+        self.model.float().to(self.device).eval()
+        recipe = recipe_of(self.proxy.key, locate(self.proxy))
+        self.recipe = replace(recipe, max_tokens=min(recipe.max_tokens, self.tokenizer.model_max_length))
+        self.width = self.proxy.hidden_size
+        self.batch_tokens = 65_536 if self.device.type == "cuda" else 4_096
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights on the audit path (without a pooling layer that nobody reads)."""
+        return sum(p.numel() for name, p in self.model.named_parameters() if "pooler" not in name)
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+
+        Returns
+        -------
+        ndarray of shape (n, d), float32
+        """
+        ids = self.tokenizer([whole_text(text) for text in texts], truncation=True, max_length=self.recipe.max_tokens)[
+            "input_ids"
+        ]
+        out = np.empty((len(texts), self.width), dtype=np.float32)
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        mixed = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+        while order:
+            longest = max(1, len(ids[order[0]]))
+            size = max(1, self.batch_tokens // longest)
+            rows, order = order[:size], order[size:]
+            batch = torch.full((len(rows), longest), self.tokenizer.pad_token_id or 0)
+            lengths = torch.tensor([max(1, len(ids[i])) for i in rows])
+            for j, i in enumerate(rows):
+                batch[j, : len(ids[i])] = torch.tensor(ids[i], dtype=torch.int64)
+            mask = (torch.arange(longest) < lengths[:, None]).long().to(self.device)
+            with mixed:
+                states = self.model(input_ids=batch.to(self.device), attention_mask=mask).last_hidden_state
+            out[rows] = pool(states, mask, self.recipe).cpu().numpy()
+        return out
+
+
+@dataclass(frozen=True)
+class EmbeddingKey:
+    """What a kept array holds.
+
+    Attributes
+    ----------
+    benchmark : str
+    panel : str
+        Which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'.
+    texts : str
+        Hash over all texts in row order.
+    rows : int
+        Number of texts.
+    """
+
+    benchmark: str
+    panel: str
+    texts: str
+    rows: int
+
+
+class EmbeddingCache:
+    """Embeddings of one set of texts by one encoder on disk: an array and a byte a row that says whether it is there.
+
+    Parameters
+    ----------
+    encoder : SentenceEncoder
+    key : EmbeddingKey
+    root : Path
+        Cache folder.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
+        self.encoder, self.key = encoder, key
+        self.path = root / "embeddings" / encoder.proxy.key / key.benchmark / key.panel
+        identity = {
+            "benchmark": key.benchmark,
+            "panel": key.panel,
+            "texts": key.texts,
+            "rows": key.rows,
+            "pooling": encoder.recipe.pooling,
+            "normalise": encoder.recipe.normalise,
+            "max_tokens": encoder.recipe.max_tokens,
+            "encoder": proxy_hash(encoder.name),
+            "dtype": str(encoder.dtype),
+            "width": encoder.width,
+        }
+        manifest = self.path / "manifest.json"
+        if not manifest.exists() or json.loads(manifest.read_text("utf-8")) != identity:
+            self.path.mkdir(parents=True, exist_ok=True)
+            manifest.unlink(missing_ok=True)
+            np.lib.format.open_memmap(self._array, "w+", np.float16, (key.rows, encoder.width)).flush()
+            np.lib.format.open_memmap(self._done, "w+", np.uint8, (key.rows,)).flush()
+            scratch = manifest.with_suffix(".partial")
+            scratch.write_text(json.dumps(identity), "utf-8")
+            scratch.replace(manifest)  # last, so that a torn beginning begins again
+
+    @property
+    def _array(self) -> Path:
+        return self.path / "embeddings.npy"
+
+    @property
+    def _done(self) -> Path:
+        return self.path / "done.npy"
+
+    def complete(
+        self, texts: Sequence[str], rows: Ints, progress: Callable[[int], None] | None = None, chunk: int = 512
+    ) -> None:
+        """Compute and keep the rows that are not there yet.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+        rows : ndarray of shape (n,)
+            Row of every text.
+        progress : callable, optional
+            Called with a number of rows that are at hand.
+        chunk : int
+            Rows that an interruption may lose.
+        """
+        array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
+        todo = np.flatnonzero(done[rows] == 0)
+        if progress:
+            progress(len(rows) - len(todo))
+        for low in range(0, len(todo), chunk):
+            part = todo[low : low + chunk]
+            array[rows[part]] = self.encoder.embed([texts[i] for i in part])
+            array.flush()
+            done[rows[part]] = 1
+            done.flush()
+            if progress:
+                progress(len(part))
+
+    def take(self, rows: Ints) -> Floats:
+        """Kept embeddings of rows (n,): (n, d), float32, rounded to float16 as they lie on disk.
+
+        Raises
+        ------
+        ValueError
+            If one of them has not been computed.
+        """
+        if not np.load(self._done, mmap_mode="r")[rows].all():
+            raise ValueError(f"some of {len(rows)} embeddings are missing in {self.path}")
+        out: Floats = np.load(self._array, mmap_mode="r")[rows].astype(np.float32)
+        return out

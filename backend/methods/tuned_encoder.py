@@ -1,0 +1,121 @@
+"""A small encoder that was fine-tuned from end to end, as a member of a stack (paper, fine-tuned rows of the table).
+
+Of such an encoder its weights are kept, in half precision and under their names; what reads with them is the registered
+encoder that it started from, whose tokenizer and pooling it shares. Products are in single precision on every machine,
+so that live attribution says what the evaluation kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from backend.methods.fine_tuning import TrainedClassifier, log_posteriors
+from backend.methods.sentence_encoder import SentenceEncoder, pool
+
+Floats = npt.NDArray[np.float32]
+Half = npt.NDArray[np.float16]
+TUNED = "tuned"
+"""What is asked of an encoder, in place of an embedding (:func:`backend.methods.embedded.reads_of`)."""
+_INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_tokens"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a tuned encoder reads: n texts, and the encoder that it started from.
+
+    Attributes
+    ----------
+    encoder : SentenceEncoder
+    texts : sequence of str, length n
+    """
+
+    encoder: SentenceEncoder
+    texts: Sequence[str]
+
+    def __getitem__(self, rows: npt.NDArray[np.intp]) -> Texts:
+        """Some of the texts."""
+        return Texts(self.encoder, [self.texts[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class TunedEncoder:
+    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states.
+
+    Attributes
+    ----------
+    weights : mapping of str to ndarray, float16
+        Every weight of the encoder by its name; a pooling layer that nobody reads is left out.
+    weight : ndarray of shape (C, d), float16
+    bias : ndarray of shape (C,), float16
+    max_tokens : int
+        Where texts are cut, special tokens counted.
+    """
+
+    weights: Mapping[str, Half]
+    weight: Half
+    bias: Half
+    max_tokens: int
+
+    @classmethod
+    def of(cls, trained: TrainedClassifier) -> TunedEncoder:
+        """What training left, rounded to half precision."""
+        arrays: dict[str, npt.NDArray[Any]] = {
+            name: value.detach().cpu().numpy().astype(np.float16)
+            for name, value in trained.model.named_parameters()
+            if value.requires_grad
+        }
+        return cls.from_arrays(arrays | {_CUT: np.array(trained.settings.max_tokens)})
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name."""
+        inner = {f"{_INNER}{name}": array for name, array in self.weights.items()}
+        return {**inner, _WEIGHT: self.weight, _BIAS: self.bias, _CUT: np.array(self.max_tokens)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
+        """What :meth:`arrays` told; of the head the caller has looked at the shape.
+
+        Raises
+        ------
+        KeyError or ValueError
+            If there are other parts, or parts of other types.
+        """
+        weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
+        inner = {name.removeprefix(_INNER): held for name, held in arrays.items() if name.startswith(_INNER)}
+        if len(arrays) != len(inner) + 3:
+            raise ValueError("a member of kind tuned has other parts")
+        if any(held.dtype != np.float16 for held in (weight, bias, *inner.values())) or cut.dtype.kind != "i":
+            raise ValueError("a member of kind tuned has parts of the wrong type")
+        return cls(inner, weight, bias, int(cut))
+
+    def fits(self, encoder: SentenceEncoder) -> bool:
+        """Whether an encoder has weights of these names and shapes, and room for a text."""
+        own = {name: tuple(held.shape) for name, held in encoder.model.named_parameters() if "pooler" not in name}
+        return (
+            own == {name: held.shape for name, held in self.weights.items()}
+            and self.weight.shape[1] == encoder.width
+            and self.max_tokens > encoder.tokenizer.num_special_tokens_to_add()
+        )
+
+    def log_posterior(self, read: Texts) -> Floats:
+        """Log-posteriors (n, C), float32, of n texts by an encoder that fits."""
+        encoder = read.encoder
+
+        def single(array: Half) -> torch.Tensor:
+            return torch.from_numpy(array).to(encoder.device, torch.float32)
+
+        weights = {name: single(held) for name, held in self.weights.items()}
+        weight, bias = single(self.weight), single(self.bias)
+
+        def logits(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            asked = {"input_ids": ids, "attention_mask": mask}
+            states = torch.func.functional_call(encoder.model, weights, (), asked).last_hidden_state
+            return torch.nn.functional.linear(pool(states, mask, encoder.recipe), weight, bias)
+
+        return log_posteriors(logits, encoder.tokenizer, read.texts, self.max_tokens, encoder.device)

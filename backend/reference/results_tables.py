@@ -1,0 +1,235 @@
+"""The paper's tables with our numbers: our readers follow the paper's rows, or stand beside its conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import duckdb
+
+from backend.methods.registry import STATES
+from backend.protocol import READER_PAPER
+from backend.reference.layout import Cell, Row, Table
+from backend.reference.markdown import header, line
+from backend.reference.paper import Printed
+from backend.reference.results_book import ABSENT, Book, Number, as_printed, like, plain
+from backend.reference.tables import CANDIDATES, EVALUATE, MAP, RELATE
+from backend.store.result_queries import mutual_ranks
+
+ROSTER = "100-way"
+ENDINGS = (" std", " low", " high", " p")
+"""Columns that qualify the one before them."""
+
+
+def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """One section a table."""
+    for table in tables:
+        yield f"## {table.title}"
+        yield ""
+        yield f"Paper: `{table.place}`. Ours: `{table.command}`.{f' {table.note}' if table.note else ''}"
+        yield ""
+        if table.place == "tab:cross_provider_neighborhoods":
+            yield from _candidates(book, table, cursor)
+        else:
+            yield from _beside(book, table) if table.beside else _following(book, table)
+        yield ""
+
+
+def _following(book: Book, table: Table) -> Iterator[str]:
+    """Readers are rows: the paper's first, then ours."""
+    columns = _base(table.columns)
+    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
+    yield from header(["", "", *columns], 1)
+    for row in table.rows:
+        if any((row.name, column) in printed for column in table.columns):
+            cells = [_paper_cell(book, table, row, column, printed) for column in columns]
+            yield line([row.name, "paper", *cells])
+        elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
+            cells = [_file_cell(book, table, row, column) for column in columns]
+            yield line([row.name, "files", *cells])
+    forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
+    seen: set[str] = set()
+    for row in table.rows:
+        if not row.ours or row.ours in seen:
+            continue
+        seen.add(row.ours)
+        held = [(reader, _our_cells(book, table, row, reader["reader"], forms)) for reader in book.measured(row.ours)]
+        held = [(reader, cells) for reader, cells in held if any(cell != ABSENT for cell in cells)]
+        for reader, cells in held:
+            yield line([f"**{reader['name']}**", "measured", *cells])
+        if not held:
+            name = row.ours.partition("/")[0]
+            yield line([name, "not measured", f"`{command_for(table, row.ours)}`", *([""] * (len(columns) - 1))])
+
+
+def _beside(book: Book, table: Table) -> Iterator[str]:
+    """Conditions are rows: the paper's number, then ours, column by column."""
+    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
+    names = list(dict.fromkeys(p.column for p in printed.values()))
+    columns = _base(dict.fromkeys(names))
+    patterns = dict.fromkeys(row.ours for row in table.rows if row.ours not in ("", "*"))
+    ours = [None] if any(row.ours == "*" for row in table.rows) else []
+    proxies = sorted({proxy for pattern in patterns for proxy in book.proxies(pattern)})
+    answering: list[str | None] = [*ours, *(proxy for proxy in proxies if _answers(book, table, proxy))]
+    heads = [f"{column} {kind}" for column in columns for kind in ("paper", *(a or "ours" for a in answering))]
+    yield from header(["", *heads], 1)
+    missing = not answering
+    for name in dict.fromkeys(row.name for row in table.rows):
+        cells = [name]
+        for column in columns:
+            row = _row_with(table, name, column)
+            cells.append(_paper_cell(book, table, row, column, printed) if row is not None else ABSENT)
+            for proxy in answering:
+                form = printed.get((name, column))
+                number = _our_number(book, table, row, column, proxy) if row is not None else None
+                missing = missing or (number is None and form is not None)
+                parts = _beside_parts(book, table, name, column, proxy, printed)
+                shape = form.text if form else ".000"
+                cells.append(_shown(book, number, shape, signed=bool(row and row.minus), parts=parts))
+        yield line(cells)
+    if missing:
+        yield ""
+        yield f"Not measured here, or not all of it; `{table.command}` makes it."
+
+
+def _candidates(book: Book, table: Table, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
+    ranks = {
+        (row["reader"], row["source"]): row for row in mutual_ranks(cursor, CANDIDATES.values(), ROSTER, "agent500")
+    }
+    ours = [row["reader"] for row in book.readers if row["origin"] == "measured"]
+    ours = [reader for reader in ours if any(key[0] == reader for key in ranks)]
+    yield from header(["", "Top-10 of 4", "Med. rank", *(f"mutual rank, {reader}" for reader in ours)], 1)
+    for name, (left, _) in CANDIDATES.items():
+        cells = [_paper_cell(book, table, Row(name), column, printed) for column in ("Top-10", "Med. rank")]
+        for reader in ours:
+            found = ranks.get((reader, left))
+            cells.append(f"{found['rank']}{book.cite([found['build_id']])}" if found else ABSENT)
+        yield line([name, *cells])
+    if not ours:
+        yield ""
+        yield f"Not measured; `{table.command}` makes it."
+
+
+def _row_with(table: Table, name: str, column: str) -> Row | None:
+    return next((row for row in table.rows if row.name == name and (not row.only or column in row.only)), None)
+
+
+def _question(table: Table, row: Row, column: str, *, ours: bool) -> Cell | None:
+    cell = row.cell if row.cell is not None else table.columns.get(column)
+    return row.at(cell, column, ours=ours) if cell is not None else None
+
+
+def _beside_parts(
+    book: Book, table: Table, name: str, column: str, proxy: str | None, printed: dict[tuple[str, str], Printed]
+) -> dict[str, str]:
+    """What qualifies one of our numbers, where the paper qualifies its own."""
+    parts = {}
+    for ending in ENDINGS:
+        form, row = printed.get((name, column + ending)), _row_with(table, name, column + ending)
+        found = _our_number(book, table, row, column + ending, proxy) if form and row else None
+        if form and found:
+            parts[ending] = like(found.value, form.text)
+    return parts
+
+
+def _our_number(book: Book, table: Table, row: Row, column: str, proxy: str | None) -> Number | None:
+    cell = _question(table, row, column, ours=True)
+    if cell is None:
+        return None
+    if proxy is None or row.ours == "*":
+        return book.number(cell, "") if row.ours == "*" else None
+    for reader in book.measured(row.ours):
+        if reader["proxy"] != proxy:
+            continue
+        number = book.number(cell, reader["reader"])
+        if not row.minus or number is None:
+            return number
+        base = book.number(cell, row.minus.format(proxy=proxy))
+        return Number(100 * (number.value - base.value), number.builds + base.builds) if base is not None else None
+    return None
+
+
+def _answers(book: Book, table: Table, proxy: str) -> bool:
+    """Whether one of our proxies answers any question of a table."""
+    names = {p.column for p in book.paper if p.place == table.place}
+    return any(
+        _our_number(book, table, row, column, proxy) is not None
+        for row in table.rows
+        for column in names
+        if not row.only or column in row.only
+    )
+
+
+def _our_cells(book: Book, table: Table, row: Row, reader: str, forms: dict[str, str]) -> list[str]:
+    out = []
+    for column in _base(table.columns):
+        cell = _question(table, row, column, ours=True)
+        number = book.number(cell, reader) if cell is not None else None
+        parts = {}
+        for ending in ENDINGS:
+            part = _question(table, row, column + ending, ours=True)
+            found = book.number(part, reader) if part is not None else None
+            if found is not None:
+                parts[ending] = like(found.value, forms[column + ending])
+        out.append(_shown(book, number, forms[column], parts=parts))
+    return out
+
+
+def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[tuple[str, str], Printed]) -> str:
+    number = printed.get((row.name, column))
+    if number is None:
+        return ABSENT
+    parts = {e: as_printed(printed[row.name, column + e].text) for e in ENDINGS if (row.name, column + e) in printed}
+    text = as_printed(number.text) + _qualified(parts)
+    cell = _question(table, row, column, ours=False)
+    builds = []
+    for reader in filter(None, row.published) if cell is not None else ():
+        found = book.number(cell, reader) if cell is not None else None
+        builds += list(found.builds) if found is not None else []
+    kept = book.kept.get((table.place, row.name, column), {})
+    value = kept.get("file_value")
+    if kept and not builds:
+        builds = [kept["build_id"]]
+    if value is not None and not number.agrees(value):
+        return f"{text} (file {like(value, number.text)}{book.cite(builds)})"
+    return text + book.cite(builds)
+
+
+def _file_cell(book: Book, table: Table, row: Row, column: str) -> str:
+    cell = _question(table, row, column, ours=False)
+    return _shown(book, book.number(cell, row.published[0]) if cell is not None else None, ".000")
+
+
+def command_for(table: Table, ours: str) -> str:
+    """What measures a reader of ours, named by its pattern, for a table."""
+    method = ours.partition("/")[0]
+    if table.command == RELATE:
+        return f"{RELATE} --method {'reader' if method == READER_PAPER else method}"
+    if table.command == MAP and method != READER_PAPER:
+        return f"{MAP} --method {method}"
+    if table.command == MAP and ours.endswith("/ur"):
+        return f"{MAP},ur"
+    if method == READER_PAPER or EVALUATE not in table.command:
+        return table.command.replace("attribution,baselines", "attribution")
+    stage = "controls" if method in STATES else "baselines"
+    return f"{EVALUATE} {stage}{',stress' if 'stress' in table.command else ''} --method {method}"
+
+
+def _qualified(parts: Mapping[str, str]) -> str:
+    text = f" ± {parts[' std']}" if " std" in parts else ""
+    if " low" in parts and " high" in parts:
+        text += f" [{parts[' low']}, {parts[' high']}]"
+    return text + (f" (p {parts[' p']})" if " p" in parts else "")
+
+
+def _shown(
+    book: Book, number: Number | None, form: str, *, signed: bool = False, parts: Mapping[str, str] | None = None
+) -> str:
+    if number is None:
+        return ABSENT
+    text = plain(number.value, 2) if signed else like(number.value, form)
+    return ("+" if signed and number.value > 0 else "") + text + _qualified(parts or {}) + book.cite(number.builds)
+
+
+def _base(columns: Iterable[str]) -> list[str]:
+    return [name for name in columns if not name.endswith(ENDINGS)]

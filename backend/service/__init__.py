@@ -1,0 +1,1 @@
+"""The attribution service behind page and API."""

@@ -1,0 +1,345 @@
+"""Files that people hand to the server: where they lie, who may read them, how long (Dynamic Provenance Setting).
+
+A file lies under its sha256 in the folder of its session, whose name is a hash of the session's key; no other session
+finds it. Everything is deleted when its session ends, and 24 hours after it was written in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from backend.errors import AtlasError, ServerError
+from backend.intake import Columns, Limits
+from backend.intake.json_text import BREAK
+from backend.intake.preview import Preview, preview
+from backend.intake.traces import short
+
+LIFETIME = 24 * 3600
+"""Seconds after which a file is deleted, whatever happens."""
+AHEAD = 3_600
+"""Seconds by which a clock may be set back."""
+PASSING = "passing"
+"""Name of the file that marks the folder of a passing session."""
+SESSION_BYTES = 250_000_000
+"""Bytes that one session may hold at a time."""
+ALL_BYTES = 20 * SESSION_BYTES
+"""Bytes that all sessions may hold together: a session costs nobody anything."""
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class MissingError(AtlasError):
+    """What was asked for is not here, or belongs to somebody else, which is the same to whoever asks."""
+
+
+class LostError(MissingError):
+    """What was asked for was here before the server was started again."""
+
+
+class TooLargeError(AtlasError):
+    """More bytes than are taken."""
+
+
+class BusyError(AtlasError):
+    """More at a time than the server does."""
+
+
+class FullError(ServerError):
+    """The server's disk is full."""
+
+
+class Turns:
+    """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
+
+    Parameters
+    ----------
+    places : int
+    waiting : int
+        Threads that wait at a time; each is one that serves nobody else.
+    seconds : float
+        For which one waits.
+    """
+
+    def __init__(self, places: int, waiting: int, seconds: float) -> None:
+        self._places = threading.BoundedSemaphore(places)
+        self._all = threading.BoundedSemaphore(places + waiting)
+        self._seconds = seconds
+
+    @contextlib.contextmanager
+    def turn(self, busy: str) -> Iterator[None]:
+        """Wait for a place, and give it back.
+
+        Raises
+        ------
+        BusyError
+            With the sentence ``busy``, if too many wait, or too long.
+        """
+        with contextlib.ExitStack() as end:
+            for places, seconds in ((self._all, 0), (self._places, self._seconds)):
+                if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
+                    raise BusyError(busy, "Try again in a minute")
+                end.callback(places.release)
+            end.callback(time.sleep, BREAK)  # so that short requests are answered between two parses
+            end.callback(release_memory)
+            yield
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, which the allocator of Linux would keep after a large body."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+def share_arena() -> None:
+    """Let all threads allocate in one place: what each keeps of its own on Linux is never given back to the system."""
+    if _OPTION is not None:
+        _OPTION(_ARENA_MAX, 1)
+
+
+_TRIM, _OPTION = (
+    getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None for name in ("malloc_trim", "mallopt")
+)
+_ARENA_MAX = -8
+"""Of ``malloc.h``."""
+parsing = Turns(places=1, waiting=3, seconds=20)
+"""Files that are read whole at a time: one may take most of the memory that the server has for all."""
+
+
+@contextlib.contextmanager
+def open_in_turn(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is read whole by a request, when it is its turn.
+
+    Raises
+    ------
+    BusyError
+        If too many others are read.
+    """
+    with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
+        yield stream
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that was received.
+
+    Attributes
+    ----------
+    key : str
+        sha256 of its bytes.
+    name : str
+        As it was called; never a path.
+    size : int
+        Bytes.
+    enrolment : str or None
+        The ecosystem that a shipped sample belongs to.
+    label : str or None
+        The source of a shipped sample.
+    """
+
+    key: str
+    name: str
+    size: int
+    enrolment: str | None = None
+    label: str | None = None
+
+
+class Uploads:
+    """The folder of uploads.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made when the first file comes.
+    limits : Limits, optional
+    """
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder = folder
+        self.limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._in_use = False
+
+    def place(self, session: str) -> Path:
+        """Folder of a session.
+
+        Raises
+        ------
+        MissingError
+            If the session's key is too short to be one that nobody guesses, so that nothing can be kept under it.
+        """
+        if len(session) < 16:
+            raise MissingError("The session has no key", "Reload the page")
+        return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
+
+    def add(
+        self,
+        session: str,
+        name: str,
+        content: bytes,
+        enrolment: str | None = None,
+        label: str | None = None,
+        *,
+        passing: bool = False,
+    ) -> Upload:
+        """Keep a file; the same bytes again replace it.
+
+        A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
+
+        Raises
+        ------
+        AtlasError
+            If it is empty or too large, or the session holds too much; ServerError if the disk does not take it.
+        """
+        if not content:
+            raise AtlasError("The file is empty", "Give a file with at least one trace")
+        if len(content) > self.limits.bytes:
+            raise TooLargeError(
+                f"The file is larger than {self.limits.bytes / 1e6:,.0f} MB",
+                "Run it by command line: python -m jobs attribute FILE; it has no such limit",
+            )
+        place = self.place(session)
+        upload = Upload(
+            hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment=enrolment, label=label
+        )
+        try:
+            with self._lock:
+                self._make(place, passing)
+                held = _bytes_in(place)
+                if held + len(content) > SESSION_BYTES:
+                    raise BusyError(
+                        f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
+                    )
+                if sum(map(_bytes_in, os.scandir(self.folder))) + len(content) > ALL_BYTES:
+                    raise BusyError("The server holds as many files as it takes", "Try again later; files go in a day")
+                # Never written over in place: a job may be reading the same bytes.
+                scratch = place / f"{upload.key}.partial"
+                scratch.write_bytes(content)
+                scratch.replace(place / f"{upload.key}.file")
+                (place / f"{upload.key}.upload.json").write_text(json.dumps(asdict(upload)), "utf-8")
+        except OSError as error:
+            logging.getLogger(__name__).error("An upload cannot be written to %s (%s)", self.folder, error)
+            kind = FullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ServerError
+            raise kind(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error
+        return upload
+
+    def get(self, session: str, key: str) -> tuple[Upload, Path]:
+        """A file of this session.
+
+        Raises
+        ------
+        MissingError
+            If this session has no such file, or it was deleted.
+        """
+        place = self.place(session)
+        if _KEY.fullmatch(key):
+            try:
+                told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
+                path = place / f"{key}.file"
+                if not _is_over(path.stat().st_mtime, time.time()):
+                    return Upload(**told), path
+            except (OSError, ValueError, TypeError):
+                pass
+        raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
+
+    def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
+        """Read a file whole and say what is in it.
+
+        Raises
+        ------
+        AtlasError
+            As :func:`backend.intake.receive`.
+        """
+        upload, path = self.get(session, key)
+        with open_in_turn(path) as stream:
+            return preview(stream, upload.name, columns, self.limits, encoding)
+
+    def discard(self, session: str, key: str) -> None:
+        """Delete one file of a session."""
+        for ending in ("file", "upload.json"):
+            if _KEY.fullmatch(key):
+                (self.place(session) / f"{key}.{ending}").unlink(missing_ok=True)
+
+    def forget(self, session: str) -> None:
+        """Delete all that a session holds."""
+        with self._lock:  # never while one of its files is being written
+            shutil.rmtree(self.place(session), ignore_errors=True)
+
+    def sweep(self, now: float | None = None) -> None:
+        """Delete every file that is older than its lifetime or dated in the future, and folders that are empty then."""
+        now = time.time() if now is None else now
+        with self._lock:
+            for place in self.folder.glob("*/"):
+                with contextlib.suppress(OSError):  # a session that ends at this moment takes its folder along
+                    for file in place.iterdir():
+                        if _is_over(file.stat().st_mtime, now):
+                            file.unlink(missing_ok=True)
+                    if {file.name for file in place.iterdir()} <= {PASSING}:
+                        (place / PASSING).unlink(missing_ok=True)
+                        place.rmdir()
+
+    def sweep_unowned(self) -> None:
+        """Delete what passing sessions of earlier processes left; nothing where another process uses the folder."""
+        with self._lock, contextlib.suppress(OSError):
+            if self.folder.is_dir() and self._use(fcntl.LOCK_EX):
+                for marker in self.folder.glob(f"*/{PASSING}"):
+                    shutil.rmtree(marker.parent, ignore_errors=True)
+                self._use(fcntl.LOCK_SH)
+
+    def _make(self, place: Path, passing: bool) -> None:
+        """Make the folder of a session, which nobody else on the machine may read."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.chmod(0o700)
+        if not self._in_use:
+            self._use(fcntl.LOCK_SH)
+        place.mkdir(exist_ok=True, mode=0o700)
+        if passing:
+            (place / PASSING).touch()
+
+    def _use(self, how: int) -> bool:
+        """Lock the folder for as long as this process uses it; False where another one's lock forbids that."""
+        if not self._in_use:
+            self._handle = os.open(self.folder, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._handle)
+            self._in_use = True
+        try:
+            fcntl.flock(self._handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _is_over(written: float, now: float) -> bool:
+    """Whether a file is too old, or dated so far in the future that it would never be."""
+    return not now - LIFETIME <= written <= now + AHEAD
+
+
+def _bytes_in(place: Path | os.DirEntry[str]) -> int:
+    """Bytes of the files in a folder; what another session deletes meanwhile is left out."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.endswith(".file"):
+                with contextlib.suppress(OSError):
+                    total += entry.stat().st_size
+    return total
+
+
+def _plain_name(name: str) -> str:
+    last = re.split(r"[/\\]", name)[-1].strip().replace("\0", "")
+    return short(last, 120) or "pasted.txt"
