@@ -28,7 +28,7 @@ from atlas.api.access import authorised, guarded
 from atlas.api.admission import CALLBACK
 from atlas.api.bodies import JSON, LARGE, read_json, turn
 from atlas.api.problems import RefusedError, answer
-from atlas.data import Questions
+from atlas.data import QueryCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,7 +97,7 @@ def refuse() -> None:
     g.refused = True
 
 
-def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
+def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
     """Answer repeated requests for pure callbacks and pages from memory.
 
     Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
@@ -105,7 +105,7 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
     Parameters
     ----------
     app : Dash
-    asked : Questions
+    cache : Questions
         They name the generation.
     held : Answers, optional
     """
@@ -122,16 +122,16 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
             g.turn = place  # until the request ends: what it holds stays in memory so long
         told = _callback_body(app)
         output = told["output"]
-        if is_sealed(asked):
+        if is_sealed(cache):
             if output != OPENED and not output.startswith(TOKEN_GIVEN):
                 raise RefusedError(HTTPStatus.UNAUTHORIZED, "This atlas asks for a token.", "Give it in the page.")
             return None
         if (request.content_length or 0) > LONGEST_REQUEST:
             return None
         callback = app.callback_map[output].get("callback")
-        if not (output == OPENED or getattr(callback, "pure", False)) or asked.problem() is not None:
+        if not (output == OPENED or getattr(callback, "pure", False)) or cache.problem() is not None:
             return None
-        about = (asked.generation().name, today(), request.headers.get("Accept-Encoding", ""))
+        about = (cache.generation().name, today(), request.headers.get("Accept-Encoding", ""))
         body = json.dumps(told, sort_keys=True, separators=(",", ":"))
         key = hashlib.sha256(b"\0".join(part.encode("utf-8", "surrogatepass") for part in (*about, body))).hexdigest()
         found = held.get(key)
@@ -161,9 +161,9 @@ def install(app: Dash, asked: Questions, held: Answers | None = None) -> None:
         return response
 
 
-def is_sealed(asked: Questions) -> bool:
+def is_sealed(cache: QueryCache) -> bool:
     """Whether the visitor may see nothing: a token is set that they have not given, and not all sources are public."""
-    return guarded() and not authorised(request) and asked.problem() is None and asked.holds_own_sources()
+    return guarded() and not authorised(request) and cache.problem() is None and cache.holds_own_sources()
 
 
 def _callback_body(app: Dash) -> dict[str, Any]:
@@ -176,9 +176,9 @@ def _callback_body(app: Dash) -> dict[str, Any]:
     if not isinstance(told, dict) or not isinstance(output, str) or output not in app.callback_map:
         raise malformed("no callback")
     known = app.callback_map[output]
-    for field, wanted in (("inputs", known["inputs"]), ("state", known["state"])):
+    for field, needed in (("inputs", known["inputs"]), ("state", known["state"])):
         given = told.get(field, [])
-        if not isinstance(given, list) or len(given) != len(wanted):
+        if not isinstance(given, list) or len(given) != len(needed):
             raise malformed(field)
         if not all(_is_value(one) or (isinstance(one, list) and all(map(_is_value, one))) for one in given):
             raise malformed(field)

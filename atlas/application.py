@@ -25,7 +25,7 @@ from atlas import answers, api, bundles, logs, shell
 from atlas.api import admission, sites
 from atlas.api.problems import RefusedError
 from atlas.api.sites import behind_proxy
-from atlas.data import Questions, install
+from atlas.data import QueryCache, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
     attribute,
@@ -128,7 +128,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             "Set ATLAS_CACHE to a folder that you may write to",
         ) from error
     logs.install(app.server)
-    asked = Questions(data or default_data_folder(), cached)
+    asked = QueryCache(data or default_data_folder(), cached)
     install(app.server, asked)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
     service = Service(asked.folder, live)
@@ -184,7 +184,7 @@ def _only_own_paths(app: Dash) -> None:
         return response
 
 
-def _guarded(layout: Callable[..., Component], asked: Questions) -> Callable[..., Component]:
+def _guarded(layout: Callable[..., Component], cache: QueryCache) -> Callable[..., Component]:
     """A layout that shows a sentence where it would fail; the router would leave the old page standing.
 
     Somebody who may see nothing gets the field for the token in place of every page.
@@ -193,7 +193,7 @@ def _guarded(layout: Callable[..., Component], asked: Questions) -> Callable[...
     @functools.wraps(layout)
     def safe(**query: str) -> Component:
         try:
-            if answers.is_sealed(asked):
+            if answers.is_sealed(cache):
                 answers.refuse()
                 return html.Div(attribute.token_field(), className="column")
             return layout(**query)

@@ -119,7 +119,7 @@ def _questions_hash() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
 
 
-class Questions:
+class QueryCache:
     """What pages ask.
 
     Parameters
@@ -180,8 +180,8 @@ class Questions:
         """
         generation = self.generation()
         whose = f"{_questions_hash()}\0{question.__module__}.{question.__name__}"
-        told = f"{generation.name}\0{whose}\0{arguments!r}\0{sorted(named.items())!r}"
-        key = hashlib.sha256(told.encode()).hexdigest()
+        text = f"{generation.name}\0{whose}\0{arguments!r}\0{sorted(named.items())!r}"
+        key = hashlib.sha256(text.encode()).hexdigest()
         near = self._near.get(key)
         answer = self._cache.get(key) if near is None else near
         if answer is None:
@@ -232,7 +232,7 @@ class Questions:
         """Whether the generation holds sources that were enrolled here: they are roster and domain of one name."""
         return not set(self.domains()).isdisjoint(self.ask(queries.rosters)["roster"])
 
-    def settle(self, view: View) -> View:
+    def resolve_view(self, view: View) -> View:
         """Replace names that the generation does not know by those that it has most of.
 
         A selected source is kept as long as any roster holds it, because it survives a switch of rosters.
@@ -293,7 +293,7 @@ class Questions:
 
     def usual(self, view: View) -> View:
         """The view with the reader that a link without one would show."""
-        return self.settle(dataclasses.replace(view, reader=""))
+        return self.resolve_view(dataclasses.replace(view, reader=""))
 
     def map_reader(self, view: View) -> str:
         """The reader whose map is shown: the chosen one, else its method and proxy in the other input view, else ''."""
@@ -394,12 +394,12 @@ def method_group(method: str) -> str:
     return next((words for starts, words in METHOD_GROUPS if re.match(starts, method)), "Other readers")
 
 
-def install(server: Flask, questions: Questions) -> None:
+def install(server: Flask, questions: QueryCache) -> None:
     """Let :func:`questions` find the questions of this server."""
     server.extensions["atlas"] = questions
 
 
-def questions() -> Questions:
+def questions() -> QueryCache:
     """The questions of the server that handles this request."""
-    found: Questions = current_app.extensions["atlas"]
+    found: QueryCache = current_app.extensions["atlas"]
     return found

@@ -16,7 +16,7 @@ from flask import Blueprint, Flask, Response, abort, request, send_file
 
 from atlas import logs
 from atlas.api import authorised
-from atlas.data import Questions, questions
+from atlas.data import QueryCache, questions
 from backend.cells import plain_cell
 from backend.errors import AtlasError
 from backend.store import download_queries
@@ -78,15 +78,15 @@ def address(table: str = "") -> str:
     return f"{TABLES}/{table}.csv" if table else FILE
 
 
-def _open() -> Questions:
+def _open() -> QueryCache:
     """The questions of this server, for whoever may ask them."""
     if not authorised(request):
         abort(_told(401, "This atlas asks for a token. Give it on the page Attribute, or send Authorization: Bearer …"))
-    asked = questions()
-    problem: AtlasError | None = asked.problem()
+    cache = questions()
+    problem: AtlasError | None = cache.problem()
     if problem is not None:
         abort(_told(503, str(problem)))
-    return asked
+    return cache
 
 
 def _told(status: int, sentence: str) -> Response:

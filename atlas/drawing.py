@@ -16,7 +16,7 @@ from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import answers, shell
-from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress
 from backend.protocol import READER_PAPER
@@ -27,7 +27,7 @@ MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class FigureView:
     """A figure, its sentence, and, where there is nothing to draw, what to do."""
 
     figure: go.Figure | Plot
@@ -39,17 +39,17 @@ class Drawn:
         return self.figure, self.sentence, self.absent
 
 
-def page(lay: Callable[[Questions, View], Component]) -> Callable[..., Component]:
+def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Component]:
     """A page's layout for a query string, out of one for a settled view; without data it says what makes some."""
 
     @functools.wraps(lay)
     def layout(**query: str) -> Component:
-        asked = questions()
-        problem = asked.problem()
+        cache = questions()
+        problem = cache.problem()
         if problem is not None:
             answers.refuse()
             return shell.no_generation(problem)
-        return lay(asked, asked.settle(View.parse(query)))
+        return lay(cache, cache.resolve_view(View.parse(query)))
 
     return layout
 
@@ -60,7 +60,7 @@ def head(title: str, place: str, answer: shell.Children, *more: Component) -> Co
     return html.Div([html.H1(title), told, *more], className="page-head")
 
 
-def section(name: str, question: str, drawn: Drawn, height: int, **more: Any) -> Component:
+def section(name: str, question: str, drawn: FigureView, height: int, **more: Any) -> Component:
     """The figure ``name`` as :func:`figure` follows it; more goes to :func:`shell.figure_section`."""
     plot = shell.graph(f"{name}-graph", drawn.figure)
     return shell.figure_section(name, question, drawn.sentence, plot, height=height, absent=drawn.absent, **more)
@@ -76,7 +76,7 @@ def blank(theme: Theme) -> Plot:
     return {"data": [], "layout": {"template": dress(theme), "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
 
 
-def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Drawn:
+def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> FigureView:
     """What stands in the place of a figure that has nothing to show.
 
     Parameters
@@ -86,7 +86,7 @@ def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str
         What is missing, and the choice or command that brings it.
     ways : sequence of (words, link)
     """
-    return Drawn(blank(view.theme), "Not measured yet.", shell.empty(problem, remedy, ways))
+    return FigureView(blank(view.theme), "Not measured yet.", shell.empty(problem, remedy, ways))
 
 
 def choice_words(view: View) -> str:
@@ -94,64 +94,64 @@ def choice_words(view: View) -> str:
     return f"{view.roster} on {DOMAIN_NAMES.get(view.domain, view.domain)}"
 
 
-def absent(drawn: Drawn) -> tuple[Component, shell.Children]:
+def absent(drawn: FigureView) -> tuple[Component, shell.Children]:
     """Empty state and sentence of a grid that has no rows."""
     assert drawn.absent is not None
     return drawn.absent, drawn.sentence
 
 
-def unmeasured(asked: Questions, view: View, what: str, path: str = "/attribution") -> Drawn:
+def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attribution") -> FigureView:
     """No attribution of this kind: the command, and the nearest views that have some."""
-    published = asked.origin(view.reader) == "published"
+    published = cache.origin(view.reader) == "published"
     remedy = (
         "Its numbers were published without them: choose a reader measured here"
         if published
-        else f"Choose another reader, roster or domain above{_evaluates(asked, view)}"
+        else f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
     )
     # A published reader that has some of its numbers here has no more of them elsewhere.
-    near_by = [] if published and asked.attribution_reader(view) else _measured(asked, view)
+    near_by = [] if published and cache.attribution_reader(view) else _measured(cache, view)
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in near_by]
-    usual = asked.usual(view)
-    if not ways and usual.reader != view.reader and asked.attribution_reader(usual):
-        ways = [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
+    usual = cache.usual(view)
+    if not ways and usual.reader != view.reader and cache.attribution_reader(usual):
+        ways = [(f"Show {cache.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
     return nothing(view, f"This reader has no {what} for {choice_words(view)}", remedy, ways)
 
 
-def _measured(asked: Questions, view: View) -> list[View]:
+def _measured(cache: QueryCache, view: View) -> list[View]:
     """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
-    size = asked.ask(queries.rosters).set_index("roster")["sources"]
+    size = cache.ask(queries.rosters).set_index("roster")["sources"]
     views = [
-        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()
+        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()
     ]
-    held = [near for near in views if near != view and asked.attribution_reader(near)]
+    held = [near for near in views if near != view and cache.attribution_reader(near)]
     return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
-def unmapped(asked: Questions, view: View, what: str, path: str = "/neighbourhoods") -> Drawn:
+def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:
     """No geometry of this kind: the command that makes it, or the usual reader where that one has it."""
-    command = maps(asked, view)
+    command = maps(cache, view)
     remedy = f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}"
-    usual = asked.usual(view)
+    usual = cache.usual(view)
     ways = (
-        [(f"Show {asked.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
-        if not asked.map_reader(view) and asked.map_reader(usual)
+        [(f"Show {cache.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
+        if not cache.map_reader(view) and cache.map_reader(usual)
         else []
     )
     return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
 
 
-def _reads(asked: Questions, view: View) -> dict[str, str]:
+def _reads(cache: QueryCache, view: View) -> dict[str, str]:
     """Options that name the reader of a view to a job; none for what no job here measures."""
-    row = asked.reader_row(view.reader) if asked.knows(view.reader) else None
-    if row is None or row["origin"] == "published" or view.roster in asked.domains():
+    row = cache.reader_row(view.reader) if cache.knows(view.reader) else None
+    if row is None or row["origin"] == "published" or view.roster in cache.domains():
         return {}
     told = {"method": row["method"], "proxy": row["proxy"], "view": row["view"], "roster": view.roster}
     return {name: value for name, value in told.items() if isinstance(value, str)}
 
 
-def _evaluates(asked: Questions, view: View) -> str:
+def _evaluates(cache: QueryCache, view: View) -> str:
     """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
-    told = _reads(asked, view)
+    told = _reads(cache, view)
     method = told.pop("method", "")
     if method == READER_PAPER:
         stressed = view.domain != "agent500" or view.condition != "clean"
@@ -161,9 +161,9 @@ def _evaluates(asked: Questions, view: View) -> str:
     return ", or see what makes the missing numbers with: python -m jobs status" if method else ""
 
 
-def maps(asked: Questions, view: View) -> str:
+def maps(cache: QueryCache, view: View) -> str:
     """The command that makes a reader's map, '' where there is none: not every reader has signatures."""
-    told = _reads(asked, view)
+    told = _reads(cache, view)
     if told.get("method") not in MAPPED:
         return ""
     if view.domain != "agent500":
@@ -183,25 +183,25 @@ class Part:
     """
 
     outputs: tuple[Output, ...]
-    fill: Callable[[Questions, View], Sequence[Any]]
+    fill: Callable[[QueryCache, View], Sequence[Any]]
 
 
-def figure(name: str, draw: Callable[[Questions, View], Drawn]) -> Part:
+def figure(name: str, draw: Callable[[QueryCache, View], FigureView]) -> Part:
     """The figure ``name``: graph ``{name}-graph``, and the sentence and empty state of the figure of that name."""
     outputs = (
         Output(f"{name}-graph", "figure"),
         Output({"type": "sentence", "figure": name}, "children"),
         Output({"type": "absent", "figure": name}, "children"),
     )
-    return Part(outputs, lambda asked, view: draw(asked, view).parts())
+    return Part(outputs, lambda cache, view: draw(cache, view).parts())
 
 
-def place(identity: str, fill: Callable[[Questions, View], Any]) -> Part:
+def place(identity: str, fill: Callable[[QueryCache, View], Any]) -> Part:
     """The children of the place ``identity``."""
-    return Part((Output(identity, "children"),), lambda asked, view: (fill(asked, view),))
+    return Part((Output(identity, "children"),), lambda cache, view: (fill(cache, view),))
 
 
-def grid(name: str, fill: Callable[[Questions, View], tuple[Component, shell.Children]]) -> Part:
+def grid(name: str, fill: Callable[[QueryCache, View], tuple[Component, shell.Children]]) -> Part:
     """The grid of the figure ``name`` and its sentence."""
     return Part((Output(f"{name}-place", "children"), Output({"type": "sentence", "figure": name}, "children")), fill)
 
@@ -229,7 +229,7 @@ def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
         return [value for part in parts for value in part.fill(questions(), view)]
 
 
-def refill(app: Dash, identity: str, fill: Callable[[Questions, View], Any], **own: Input | State) -> None:
+def refill(app: Dash, identity: str, fill: Callable[[QueryCache, View], Any], **own: Input | State) -> None:
     """:func:`follow` for one place."""
     follow(app, place(identity, fill), **own)
 

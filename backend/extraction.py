@@ -56,13 +56,13 @@ def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: 
     list of Shard
         Segment by segment, so that the shortest roster is complete first.
     """
-    wanted = min(n_prompts or prompts, prompts)
+    needed = min(n_prompts or prompts, prompts)
     shards = []
     low = 0
     for high in segments:
         if low >= sources:
             break
-        for first in range(0, wanted, PROMPTS_A_SHARD):
+        for first in range(0, needed, PROMPTS_A_SHARD):
             block = np.arange(first, min(first + PROMPTS_A_SHARD, prompts))
             rows = (np.arange(low, high)[:, None] * prompts + block).ravel()
             shards.append(Shard(f"s{low:03d}-{high:03d}.p{first:04d}", rows))
@@ -234,8 +234,8 @@ def missing_bytes(
     for shard in shards:
         held = done.get(shard.name, {})
         for layer in layers:
-            wanted = readout.variants(layer)
-            vectors += len(shard.rows) * sum(m for v, m in wanted.items() if v not in held.get(str(layer), []))
+            needed = readout.variants(layer)
+            vectors += len(shard.rows) * sum(m for v, m in needed.items() if v not in held.get(str(layer), []))
     return vectors * hidden_size * 2
 
 

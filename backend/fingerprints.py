@@ -239,8 +239,8 @@ class FingerprintStore:
 
     def seconds(self, shards: Sequence[str], layers: Sequence[int]) -> tuple[int, float]:
         """Records and seconds of the passes that read exactly these blocks of these shards, over all runs."""
-        named, wanted = set(shards), {str(layer) for layer in layers}
-        lines = [e for e in self._lines() if e["shard"] in named and set(e["arrays"]) == wanted and "seconds" in e]
+        named, needed = set(shards), {str(layer) for layer in layers}
+        lines = [e for e in self._lines() if e["shard"] in named and set(e["arrays"]) == needed and "seconds" in e]
         return sum(e["rows"] for e in lines), sum(e["seconds"] for e in lines)
 
     def write_shard(

@@ -31,7 +31,7 @@ from flask_caching import Cache
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from atlas import api
-from atlas.data import Questions
+from atlas.data import QueryCache
 from backend.attribution.scoring import BATCHES
 from backend.corpus.collection import sample_records
 from backend.corpus.release import Release, default_release
@@ -116,7 +116,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         server = Flask("benchmark")
-        asked = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+        asked = QueryCache(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
         service = Service(data, Path(scratch), load=lambda proxy: (reader, digest))
         api.install(server, asked, service)
         web = waitress.create_server(server, host="127.0.0.1", port=0, threads=4)

@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Attributor
 from backend.corpus.release import Release, default_release
 from backend.enrolment.catalogue import Ecosystems
@@ -37,7 +37,7 @@ def served(release: Release, groups: int) -> float:
     attributor = Attributor(load_reader(enrolment.proxy), enrolment)
     records = release.records("math100")
     width, rng = len(records.prompt_ids), np.random.default_rng(SEED)
-    tally, companions = Counter[str](), companions_of(enrolment)
+    tally, companions = Counter[str](), fitted_statistics_of(enrolment)
     for number in rng.choice(len(enrolment.sources), groups, replace=False).tolist():
         rows = number * width + rng.choice(width, K, replace=False)
         scored = attributor.score([records.traces[row] for row in rows])
@@ -52,7 +52,7 @@ def served(release: Release, groups: int) -> float:
     return tally["UNKNOWN"] / groups
 
 
-def left_out(release: Release, kind: str, roster: str, method: str, limit: int | None) -> float:
+def excluded(release: Release, kind: str, roster: str, method: str, limit: int | None) -> float:
     """Share of UNKNOWN among groups of a category that was not enrolled, at the largest K of at least 5."""
     part = Part.of(release, "agent500", "smollm2-135m", roster, limit)
     kinds = release.prompts("agent500")["category"].to_numpy()[:limit]
@@ -74,7 +74,7 @@ def main() -> int:
     release = Release(default_release())
     shares = [served(release, options.groups)]
     if options.category:
-        shares.append(left_out(release, options.category, options.roster, options.method, options.limit))
+        shares.append(excluded(release, options.category, options.roster, options.method, options.limit))
     return int(max(shares) > MOST)
 
 

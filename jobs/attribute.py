@@ -37,7 +37,7 @@ from jobs.trace_options import (
     add_device,
     columns_of,
     describe,
-    left_out,
+    excluded,
     plain_errors,
     say,
     stop_on_interrupt,
@@ -207,7 +207,7 @@ def _answer(report: dict[str, Any]) -> None:
     say(f"{results['verdict']}: {results['sentence']}")
     for step in results["next_steps"]:
         say(f"Next: {step}")
-    left_out(report["input"], report["exclusions"], "the report")
+    excluded(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
         say(note)
     for row in results["candidates"][:5]:

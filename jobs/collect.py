@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from backend import output_files as _files
-from backend.corpus.collection import Hearer, collect, read_prompts
-from backend.corpus.endpoints import Manners, Source, parse_source, read_sources
+from backend.corpus.collection import ProgressReporter, collect, read_prompts
+from backend.corpus.endpoints import RateLimits, Source, parse_source, read_sources
 from backend.errors import AtlasError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    usual = Manners()
+    usual = RateLimits()
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="one a line, or JSONL with prompt")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="JSONL file that grows")
     asked = parser.add_argument_group("sources")
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise AtlasError(f"limit is {arguments.limit}", "Give at least 1, or leave it out for all prompts")
     _files.spare([arguments.to], filter(None, [arguments.prompts, arguments.sources]))
     prompts = read_prompts(arguments.prompts)[: arguments.limit]
-    manners = Manners(
+    manners = RateLimits(
         per_minute=arguments.per_minute,
         concurrency=arguments.concurrency,
         timeout=arguments.timeout,
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch_size=arguments.batch,
         device=arguments.device,
         manners=manners,
-        hearer=Hearer(lambda sentence: print(sentence, flush=True), _progress),
+        hearer=ProgressReporter(lambda sentence: print(sentence, flush=True), _progress),
     )
     print(f"{arguments.to}: {summary.collected:,} responses collected now, {summary.present:,} were there.")
     if summary.missing:

@@ -37,7 +37,7 @@ from jobs.trace_options import (
     add_device,
     columns_of,
     describe,
-    left_out,
+    excluded,
     plain_errors,
     say,
     stop_on_interrupt,
@@ -153,6 +153,6 @@ def _answer(told: dict[str, Any], read: list[Window]) -> None:
     for note in told["notes"]:
         say(note)
     for window in read:
-        left_out(window.report["input"], window.report["exclusions"], "the answer")
+        excluded(window.report["input"], window.report["exclusions"], "the answer")
         for note in window.report["input"]["notes"]:
             say(note)

@@ -22,12 +22,12 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import enrolment_of, sample_enrolment
 from backend.enrolment.head_fits import METHODS
-from backend.enrolment.own_traces import Asked, check_name, enrol
+from backend.enrolment.own_traces import EnrolOptions, check_name, enrol
 from backend.errors import AtlasError
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readouts import READ
 from backend.intake import Columns
-from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, LIVE
+from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, LDA_LIVE
 from backend.methods.sentence_encoder import DEFAULT_ENCODER
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import (
@@ -62,8 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--readout",
         choices=(AUTO, *ENROLLABLE),
         help=f"what scores the traces: of a file {', '.join(METHODS)}, or {AUTO}, the best of them on inner prompt "
-        f"folds (default); of the sample {LIVE} or {READER_PAPER}, the paper's probe (default, its few prompts give no "
-        f"more); of a roster {LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
+        f"folds (default); of the sample {LDA_LIVE} or {READER_PAPER}, the paper's probe (default); of a roster "
+        f"{LDA_LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -97,19 +97,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.roster and arguments.readout == AUTO:
         raise AtlasError(f"--readout {AUTO} chooses for labelled traces", "Name the reader of the roster")
     if arguments.sample:
-        if arguments.readout not in (None, LIVE, READER_PAPER):
+        if arguments.readout not in (None, LDA_LIVE, READER_PAPER):
             raise AtlasError(
-                f"The sample is scored by {LIVE} or {READER_PAPER}, and not by {arguments.readout}",
+                f"The sample is scored by {LDA_LIVE} or {READER_PAPER}, and not by {arguments.readout}",
                 "Give --roster, whose evaluation the other readers are made of",
             )
         proxy = proxy_key(arguments.proxy)
-        blocks = live_blocks(proxy) if arguments.readout == LIVE else None
+        blocks = live_blocks(proxy) if arguments.readout == LDA_LIVE else None
         made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
         _write(made, folder)
         print(f"{len(left)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
         release, proxy = options.release_of(arguments), proxies_key(arguments.proxy)
-        method = arguments.readout or LIVE
+        method = arguments.readout or LDA_LIVE
         for roster in options.rosters_of(arguments.roster):
             for view in options.views_of(arguments.view):
                 made = enrolment_of(
@@ -160,7 +160,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
-    asked = Asked(
+    asked = EnrolOptions(
         arguments.name.strip(),
         proxy_key(arguments.proxy),
         proxy_hash(arguments.proxy),

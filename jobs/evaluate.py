@@ -12,7 +12,7 @@ import importlib
 
 from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
-from backend.evaluations.stages import STAGES, Asked
+from backend.evaluations.stages import STAGES, EvaluateOptions
 from backend.proxies.registry import proxies_key
 from jobs import options
 
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the asked stages in their order, and write the results to the work database."""
-    asked = Asked(
+    asked = EvaluateOptions(
         proxy=proxies_key(arguments.proxy),
         views=options.views_of(arguments.view),
         rosters=options.rosters_of(arguments.roster),

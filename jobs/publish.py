@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.store.continuation import taken_out
+from backend.store.continuation import missing_results
 from backend.store.database import default_data_folder, publish
 from jobs import options
 
@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lost(work: Path, data: Path) -> str | None:
     """What a publication would take out of a data folder, in a sentence; None where it is nothing."""
-    gone = taken_out(work, data) if work.exists() else []
+    gone = missing_results(work, data) if work.exists() else []
     more = f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
-    told = f"What is served in {data} has been measured, and {work} lacks it: {', '.join(gone[:SHOWN])}{more}"
-    return told if gone else None
+    text = f"What is served in {data} has been measured, and {work} lacks it: {', '.join(gone[:SHOWN])}{more}"
+    return text if gone else None
 
 
 def put_out(work: Path, data: Path, *, prune: bool = False) -> None:

@@ -19,7 +19,7 @@ from backend.corpus.roster_rows import slice_of
 from backend.errors import AtlasError
 from backend.evaluations.stages import STAGES
 from backend.fingerprints import FingerprintStore, StoreKey
-from backend.methods.registry import BASELINES, CONTROLS, WORDED
+from backend.methods.registry import BASELINES, CONTROLS, FUSED_LIVE
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.store.continuation import served
@@ -159,10 +159,10 @@ def extracted(proxies: list[str], rosters: list[str], release: Release) -> Itera
                     continue
                 journal = store.path / "shards.jsonl"
                 made = datetime.fromtimestamp(journal.stat().st_mtime, UTC) if journal.exists() else None
-                wanted: set[str] | None = None
+                needed: set[str] | None = None
                 if release.manifest_path.exists():
-                    wanted = {s.name for s in slice_of(release, benchmark, proxy, view, longest).shards}
-                yield _shards(store, wanted, what, command, made.replace(tzinfo=None) if made else None)
+                    needed = {s.name for s in slice_of(release, benchmark, proxy, view, longest).shards}
+                yield _shards(store, needed, what, command, made.replace(tzinfo=None) if made else None)
 
 
 def _shards(store: FingerprintStore, wanted: set[str] | None, what: str, command: str, made: datetime | None) -> Item:
@@ -184,55 +184,55 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         for roster in rosters:
             for view in VIEWS:
                 command = f"{evaluate} attribution --view {view} --roster {roster}"
-                wanted = [("attribution", reader[view], roster, "agent500 clean")]
-                yield record.item("evaluate attribution", f"{proxy} · {view} · {roster}", command, wanted)
+                needed = [("attribution", reader[view], roster, "agent500 clean")]
+                yield record.item("evaluate attribution", f"{proxy} · {view} · {roster}", command, needed)
             for view in VIEWS:
-                wanted = [("attribution", reader[view], roster, name) for name in STRESSED]
+                needed = [("attribution", reader[view], roster, name) for name in STRESSED]
                 command = f"{evaluate} stress --view {view} --roster {roster}"
-                yield record.item("evaluate stress", f"{proxy} · {view} · {roster}", command, wanted)
-            wanted = [("audit", reader["ur"], roster, part) for part in VALIDATED]
+                yield record.item("evaluate stress", f"{proxy} · {view} · {roster}", command, needed)
+            needed = [("audit", reader["ur"], roster, part) for part in VALIDATED]
             command = f"{evaluate} audit --roster {roster}"
-            yield record.item("evaluate audit", f"{proxy} · ur · {roster}", command, wanted)
-        wanted = [("attribution", f"{name}/{proxy}/ur", "100-way", "agent500 clean") for name in CONTROLS]
-        wanted += [("variance", reader[view], "100-way", "") for view in VIEWS]
+            yield record.item("evaluate audit", f"{proxy} · ur · {roster}", command, needed)
+        needed = [("attribution", f"{name}/{proxy}/ur", "100-way", "agent500 clean") for name in CONTROLS]
+        needed += [("variance", reader[view], "100-way", "") for view in VIEWS]
         command = f"{evaluate} controls --view ur,r --roster 100-way"
-        yield record.item("evaluate controls", f"{proxy} · 100-way", command, wanted)
+        yield record.item("evaluate controls", f"{proxy} · 100-way", command, needed)
         for view in VIEWS:
-            wanted = [("relationships", reader[view], "", name) for name in PROTOCOLS]
+            needed = [("relationships", reader[view], "", name) for name in PROTOCOLS]
             command = f"python -m jobs relate --proxy {proxy} --view {view}"
-            yield record.item("relate", f"READER · {proxy} · {view}", command, wanted)
+            yield record.item("relate", f"READER · {proxy} · {view}", command, needed)
         for roster in rosters:
-            wanted = [("maps", reader[view], roster, name) for view in VIEWS for name in BENCHMARKS]
+            needed = [("maps", reader[view], roster, name) for view in VIEWS for name in BENCHMARKS]
             command = f"python -m jobs map --proxy {proxy} --view r,ur --roster {roster} --benchmark agent500,math100"
-            yield record.item("map", f"{proxy} · {roster}", command, wanted)
+            yield record.item("map", f"{proxy} · {roster}", command, needed)
     for roster in rosters:
         present = {key[1].partition("/")[0]: key for key in record.held if key[0] == "attribution" and key[2] == roster}
-        wanted = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
+        needed = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
         command = f"python -m jobs evaluate --stage baselines --roster {roster}"
-        yield record.item("evaluate baselines", roster, command, wanted)
-        about = [("attribution", key[1], roster, name) for key in wanted for name in STRESSED]
+        yield record.item("evaluate baselines", roster, command, needed)
+        about = [("attribution", key[1], roster, name) for key in needed for name in STRESSED]
         command = f"python -m jobs evaluate --stage stress --roster {roster}"
         yield record.item("evaluate stress", f"baselines · {roster}", command, about)
         clean = [key[1] for key in record.held if (key[0], *key[2:]) == ("attribution", roster, "agent500 clean")]
         command = f"python -m jobs evaluate --stage cost --view ur,r --roster {roster}"
         yield record.item("evaluate cost", roster, command, [("cost", name, roster, "") for name in clean or [""]])
         compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *BASELINES)]
-        wanted = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
+        needed = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
-        yield record.item("evaluate statistics", roster, command, wanted)
+        yield record.item("evaluate statistics", roster, command, needed)
         if "readouts" in STAGES:
-            wanted = [present.get(FUSED, ("attribution", FUSED, roster, "agent500 clean"))]
+            needed = [present.get(FUSED, ("attribution", FUSED, roster, "agent500 clean"))]
             command = f"python -m jobs evaluate --stage readouts --roster {roster}"
-            yield record.item("evaluate readouts", roster, command, wanted)
+            yield record.item("evaluate readouts", roster, command, needed)
         for name in MAPPED:
             reader_of = next((key[1] for key in record.held if key[0] == "maps" and key[1].startswith(name)), name)
-            wanted = [("maps", reader_of, roster, benchmark) for benchmark in BENCHMARKS]
+            needed = [("maps", reader_of, roster, benchmark) for benchmark in BENCHMARKS]
             command = f"python -m jobs map --method {name} --view r --roster {roster} --benchmark agent500,math100"
-            yield record.item("map", f"{name} · {roster}", command, wanted)
+            yield record.item("map", f"{name} · {roster}", command, needed)
     for name in ("mpt", "phylolm", "dna"):
         readers = [key[1] for key in record.held if key[0] == "relationships" and key[1].partition("/")[0] == name]
-        wanted = [("relationships", (readers or [name])[0], "", protocol) for protocol in PROTOCOLS]
-        yield record.item("relate", name, f"python -m jobs relate --method {name}", wanted)
+        needed = [("relationships", (readers or [name])[0], "", protocol) for protocol in PROTOCOLS]
+        yield record.item("relate", name, f"python -m jobs relate --method {name}", needed)
 
 
 def reference(record: Record) -> Item:
@@ -249,14 +249,14 @@ def reference(record: Record) -> Item:
 
 def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
     """Enrolments that attribution can be asked of: the shipped sample, and every roster by every proxy and readout."""
-    wanted = {f"samples-{DEFAULT_PROXY}-ur": "python -m jobs enroll --sample"}
+    needed = {f"samples-{DEFAULT_PROXY}-ur": "python -m jobs enroll --sample"}
     for proxy in proxies:
         for roster in rosters:
-            wanted[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
-            for method, view in ((WORDED, "ur"), *((READER_PAPER, view) for view in VIEWS)):
-                command = f"{wanted[f'{roster}-{proxy}-ur']} --readout {method} --view {view}"
-                wanted[f"{roster}-{method}-{proxy}-{view}"] = command
-    for name, command in wanted.items():
+            needed[f"{roster}-{proxy}-ur"] = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
+            for method, view in ((FUSED_LIVE, "ur"), *((READER_PAPER, view) for view in VIEWS)):
+                command = f"{needed[f'{roster}-{proxy}-ur']} --readout {method} --view {view}"
+                needed[f"{roster}-{method}-{proxy}-{view}"] = command
+    for name, command in needed.items():
         path = folder / "enrolments" / f"{name}.npz"
         made = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None) if path.exists() else None
         yield Item("enroll", name, "done" if made else "missing", command, made)

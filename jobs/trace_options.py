@@ -26,8 +26,8 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     """``--response-column`` and the like, and ``--encoding``."""
     for role in ROLES:
         more = "" if role == "response" else "; none for no column"
-        told = f"column of the {role} (dots reach inside{more})"
-        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=told)
+        text = f"column of the {role} (dots reach inside{more})"
+        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=text)
     add_encoding(parser)
 
 
@@ -67,7 +67,7 @@ def describe(file: Layout | Preview) -> None:
     say(f"{file.name}: {', '.join(told)}")
 
 
-def left_out(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
+def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
     """Say which places of a file were not scored, and why.
 
     Parameters

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dash import Dash
 
-from atlas.data import Questions
+from atlas.data import QueryCache
 from backend.corpus.release import Release
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import Sample, sample_enrolment
@@ -50,7 +50,7 @@ def sample(smollm2: Reader) -> tuple[Enrolment, list[Sample]]:
 
 
 @pytest.fixture
-def asked(app: Dash) -> Iterator[Questions]:
+def asked(app: Dash) -> Iterator[QueryCache]:
     """What the pages ask of the atlas of a module (its fixture ``app``), within a request."""
     with app.server.test_request_context():
         yield app.server.extensions["atlas"]

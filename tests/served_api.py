@@ -10,7 +10,7 @@ from flask import Flask
 from flask_caching import Cache
 
 from atlas import api
-from atlas.data import Questions
+from atlas.data import QueryCache
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.proxies.reader import Reader
@@ -48,7 +48,7 @@ def lines_of(style: str, count: int = 12) -> bytes:
 def serve(data: Path, cache: Path, load: Callable[[str], tuple[Reader, str | None]]) -> tuple[Flask, Service]:
     """A server with the REST interface and nothing else."""
     server = Flask("api")
-    asked = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+    asked = QueryCache(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
     service = Service(data, cache, load=load)
     api.install(server, asked, service)
 

@@ -20,7 +20,7 @@ from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import evaluation, kept_folder
+from backend.evaluations.artifacts import artifact_folder, evaluation
 from backend.evaluations.stages import readout_members, readouts
 from backend.evaluations.stages.readout_tuned import tuned_settings
 from backend.fingerprints import cache_folder
@@ -114,7 +114,7 @@ def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path
         made = enrolled(root, release, reader)
         assert made.reader == reader
         method, proxy, view = (*reader.split("/"), None, None)[:3]
-        kept = np.load(kept_folder(method, proxy, view, "165-way", PROMPTS) / "log_posteriors.npy")[some]
+        kept = np.load(artifact_folder(method, proxy, view, "165-way", PROMPTS) / "log_posteriors.npy")[some]
         attributor = models.attributor(made)
         scored = attributor.score([traces[row] for row in some], keep_fingerprints=True)
         assert all(fold is not None for fold in scored.folds), reader
@@ -145,7 +145,7 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
     assert known[0].live and not known[-1].live, "what answers soon comes before what reads more"
     encoded = enrolled(root, release, "dna/bert/r")
     assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert:r": True})
-    (kept_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()
+    (artifact_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()
     with pytest.raises(AssertionError):
         enrolled(root, release, "dna/bert/r")
 

@@ -18,7 +18,7 @@ from dash import Dash
 import atlas.data
 from atlas import drawing, shell
 from atlas.application import create_application
-from atlas.data import Questions, method_group
+from atlas.data import QueryCache, method_group
 from atlas.pages import (
     attribute,
     attribution,
@@ -61,8 +61,8 @@ def app(data: Path, tmp_path: Path) -> Dash:
 
 
 @pytest.fixture
-def asked(app: Dash) -> Questions:
-    found: Questions = app.server.extensions["atlas"]
+def asked(app: Dash) -> QueryCache:
+    found: QueryCache = app.server.extensions["atlas"]
     return found
 
 
@@ -145,38 +145,42 @@ def test_pages_are_laid_out_for_any_query(app: Dash, page: object) -> None:
             assert "How was this made?" in text or page is methods
 
 
-def test_choices_settle_on_what_there_is(asked: Questions) -> None:
-    view = asked.settle(View(reader="gone", roster="gone", domain="gone", source="gone", families=("gone", "GPT")))
+def test_choices_settle_on_what_there_is(asked: QueryCache) -> None:
+    view = asked.resolve_view(
+        View(reader="gone", roster="gone", domain="gone", source="gone", families=("gone", "GPT"))
+    )
     assert view.reader == "reader-paper/tiny/ur"
     assert view.roster == "27-way" and view.domain == "agent500"
     assert view.source == "" and view.families == ("GPT",)
     assert asked.map_reader(view) == "reader-paper/tiny/r"
     assert asked.attribution_reader(view) == "reader-paper/tiny/ur"
-    other = asked.settle(View(reader="reader-paper/tiny/r"))
+    other = asked.resolve_view(View(reader="reader-paper/tiny/r"))
     assert asked.attribution_reader(other) == "reader-paper/tiny/ur"
     assert asked.reader_words(other.reader) == "Tiny-1M, reading response alone"
-    kept = asked.settle(View(roster="12-way", source=MARKUP))
+    kept = asked.resolve_view(View(roster="12-way", source=MARKUP))
     assert kept.source == MARKUP and kept.roster == "12-way"
 
 
-def test_the_first_reader_is_the_one_that_covers_most(asked: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_reader_is_the_one_that_covers_most(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
     held = asked.ask(queries.readers)
     more = pd.concat([held[held["reader"] == "reader-paper/tiny/ur"].assign(reader="reader-paper/a/r", view="r"), held])
     whole = asked.ask
     monkeypatch.setattr(asked, "ask", lambda about, *rest: more if about is queries.readers else whole(about, *rest))
-    assert asked.settle(View(reader="gone")).reader == "reader-paper/tiny/ur"
+    assert asked.resolve_view(View(reader="gone")).reader == "reader-paper/tiny/ur"
 
 
-def test_an_enrolled_ecosystem_is_roster_and_domain_together(asked: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_enrolled_ecosystem_is_roster_and_domain_together(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(asked, "domains", lambda: ["agent500", "math100", "12-way"])
-    chosen = [asked.settle(View(roster=roster, domain=domain)) for roster, domain in
+    chosen = [asked.resolve_view(View(roster=roster, domain=domain)) for roster, domain in
               (("12-way", "math100"), ("27-way", "12-way"), ("27-way", "math100"))]  # fmt: skip
     assert [view.domain for view in chosen] == ["12-way", "agent500", "math100"]
 
 
-def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
+def test_every_figure_has_rows_csv_and_builds(asked: QueryCache) -> None:
     chosen = {"source": "gpt_1", "truth": "gpt_1", "answer": "gpt_2", "other": "qwen_1", "zoom": "GPT"}
-    view = asked.settle(View(**chosen, k=1))
+    view = asked.resolve_view(View(**chosen, k=1))
     for page in PAGES:
         for name, told in page.PAGE.figures.items():
             frame = told.table(asked, view)
@@ -189,38 +193,38 @@ def test_every_figure_has_rows_csv_and_builds(asked: Questions) -> None:
                 assert list(told.builds(asked, view)["command"]) == ["python -m tests.invented_atlas"], name
 
 
-def test_a_map_names_what_made_its_clusters_where_they_are_drawn(asked: Questions) -> None:
-    told, view = map.PAGE.figures["map"], asked.settle(View(regions="clusters"))
+def test_a_map_names_what_made_its_clusters_where_they_are_drawn(asked: QueryCache) -> None:
+    told, view = map.PAGE.figures["map"], asked.resolve_view(View(regions="clusters"))
     invented = "python -m tests.invented_atlas"
     assert list(told.builds(asked, view)["command"]) == [f"{invented} --compare", invented]
     for other in (dataclasses.replace(view, regions="families"), dataclasses.replace(view, space="raw")):
         assert list(told.builds(asked, other)["command"]) == [invented]
 
 
-def test_an_empty_state_names_a_command_that_a_job_takes(asked: Questions) -> None:
+def test_an_empty_state_names_a_command_that_a_job_takes(asked: QueryCache) -> None:
     assert set(drawing.MAPPED) == set(MAP_METHODS)
-    words = asked.settle(View(reader="ngram-word", roster="27-way"))
+    words = asked.resolve_view(View(reader="ngram-word", roster="27-way"))
     assert drawing.maps(asked, words) == "python -m jobs map --method ngram-word --roster 27-way, then publish it"
-    read = asked.settle(View(reader="reader-paper/wide/r", roster="12-way", domain="math100"))
+    read = asked.resolve_view(View(reader="reader-paper/wide/r", roster="12-way", domain="math100"))
     told = drawing.maps(asked, read)
     assert told.startswith("python -m jobs map --method reader-paper --proxy wide --view r --roster 12-way --benchmark")
     published = next(name for name in asked.ask(queries.readers)["reader"] if asked.origin(name) == "published")
-    assert drawing.maps(asked, asked.settle(View(reader=published))) == ""
+    assert drawing.maps(asked, asked.resolve_view(View(reader=published))) == ""
     for reader in ("ngram-word", published, "reader-paper/wide/r"):
-        view = asked.settle(View(reader=reader, roster="27-way"))
+        view = asked.resolve_view(View(reader=reader, roster="27-way"))
         state = json.dumps(drawing.unmeasured(asked, view, "attribution").absent, default=lambda c: c.to_plotly_json())
         assert "nan" not in state and f"?{view.query()}" not in state, "no way leads to the view itself"
 
 
-def test_a_reader_that_chooses_no_block_offers_one_that_does(asked: Questions) -> None:
-    view = asked.settle(View(reader="ngram-word", roster="12-way", domain="agent500"))
+def test_a_reader_that_chooses_no_block_offers_one_that_does(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(reader="ngram-word", roster="12-way", domain="agent500"))
     state = json.dumps(attribution._layers(asked, view).absent, default=lambda c: c.to_plotly_json())
     assert "for the paper's readout alone" in state and asked.usual(view).reader != view.reader
     assert f"?{asked.usual(view).query()}" in state
 
 
-def test_a_reader_without_geometry_is_told_from_an_atlas_without(asked: Questions) -> None:
-    view = asked.settle(View(reader="ngram-word", roster="12-way", domain="agent500"))
+def test_a_reader_without_geometry_is_told_from_an_atlas_without(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(reader="ngram-word", roster="12-way", domain="agent500"))
     assert asked.map_reader(view) == ""
     assert "This reader has no geometry" in neighbourhoods._answer(asked, view)[0]
     assert "Grey: 3 readers." in json.dumps(
@@ -237,9 +241,9 @@ def test_no_two_pages_have_a_figure_of_one_name() -> None:
 def test_every_table_of_relationships_has_rows(tmp_path: Path) -> None:
     publish_related(tmp_path / "data")
     app = create_application(tmp_path / "data", tmp_path / "cache")
-    asked: Questions = app.server.extensions["atlas"]
+    asked: QueryCache = app.server.extensions["atlas"]
     pair = asked.ask(relationship_pairs).iloc[0]
-    view = asked.settle(View(protocol="family", left=pair["model_a"], right=pair["model_b"]))
+    view = asked.resolve_view(View(protocol="family", left=pair["model_a"], right=pair["model_b"]))
     figures = {**relationships.PAGE.figures, **{name: brief.PAGE.figures[name] for name in RELATED}}
     for name, told in figures.items():
         frame = told.table(asked, view)
@@ -247,8 +251,8 @@ def test_every_table_of_relationships_has_rows(tmp_path: Path) -> None:
         assert not {"build_id", "row"} & set(frame.columns), name
 
 
-def test_the_map_table_holds_what_is_shown(asked: Questions) -> None:
-    view = asked.settle(View(families=("GPT",), dim=2))
+def test_the_map_table_holds_what_is_shown(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(families=("GPT",), dim=2))
     frame = map.PAGE.figures["map"].table(asked, view)
     assert set(frame["family"]) == {"GPT"} and len(frame) == 4
     assert {"name", "nearest", "cosine", "x", "y"} <= set(frame.columns) and "z" not in frame
@@ -275,7 +279,7 @@ def test_tables_draw_names_as_text_and_numbers_to_the_right() -> None:
 def test_answers_are_cached_by_generation_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_invented(tmp_path / "data", seed=1)
     app = create_application(tmp_path / "data", tmp_path / "cache")
-    asked: Questions = app.server.extensions["atlas"]
+    asked: QueryCache = app.server.extensions["atlas"]
     calls = []
 
     def question(cursor: object, number: int) -> int:
@@ -305,8 +309,8 @@ def test_a_damaged_pointer_leaves_the_old_generation_up(tmp_path: Path) -> None:
     assert "current.json" in after["problem"]
 
 
-def test_published_curves_are_drawn_behind_and_marked(asked: Questions, app: Dash) -> None:
-    view = asked.settle(View(roster="12-way"))
+def test_published_curves_are_drawn_behind_and_marked(asked: QueryCache, app: Dash) -> None:
+    view = asked.resolve_view(View(roster="12-way"))
     with app.server.test_request_context():
         drawn = attribution._budget(asked, view)
         alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
@@ -320,12 +324,12 @@ def test_published_curves_are_drawn_behind_and_marked(asked: Questions, app: Das
     assert set(table["origin"]) == {"measured", "published"}
 
 
-def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: Questions, app: Dash) -> None:
+def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: QueryCache, app: Dash) -> None:
     choice = {"reader": "reader-paper/vast/ur", "roster": "12-way"}
     with app.server.test_request_context():
         text = json.dumps(attribution.layout(**choice).to_plotly_json(), default=_as_json)
         assert "published without them" in text and "Vast-70B" in text
-        nll = attribution._budget(asked, asked.settle(View.parse({**choice, "metric": "nll", "others": "off"})))
+        nll = attribution._budget(asked, asked.resolve_view(View.parse({**choice, "metric": "nll", "others": "off"})))
         assert [trace.name for trace in nll.figure.data] == ["mean evidence"]
         assert "There is no map" in json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
 
@@ -340,10 +344,10 @@ def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> N
     publish(work, tmp_path)
     app = create_application(tmp_path, tmp_path / "cache")
     with app.server.test_request_context():
-        asked: Questions = app.server.extensions["atlas"]
+        asked: QueryCache = app.server.extensions["atlas"]
         texts = [
             json.dumps(map.layout(roster="27-way").to_plotly_json(), default=_as_json),
-            json.dumps(attribution._budget(asked, asked.settle(View(roster="27-way"))).absent, default=_as_json),
+            json.dumps(attribution._budget(asked, asked.resolve_view(View(roster="27-way"))).absent, default=_as_json),
         ]
         for text in texts:
             assert "This reader has no" in text
@@ -371,7 +375,7 @@ def test_an_empty_state_sets_its_command_apart() -> None:
     assert words("Measure it with: python -m jobs evaluate")[-1] == "python -m jobs evaluate"
 
 
-def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: Questions) -> None:
+def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: QueryCache) -> None:
     groups = dict(asked.reader_groups())
     assert list(groups) == ["Measured here · READER", "Measured here · Baselines", "Published · READER"]
     assert groups["Measured here · Baselines"] == ["ngram-word"]
@@ -388,21 +392,21 @@ def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: Questio
         "dna": "Baselines",
         "x": "Other readers",
     }
-    assert asked.settle(View()).reader == "reader-paper/tiny/ur"
+    assert asked.resolve_view(View()).reader == "reader-paper/tiny/ur"
     assert asked.conditions() == ["clean", "t64"]
-    assert asked.settle(View(condition="t9")).condition == "clean"
+    assert asked.resolve_view(View(condition="t9")).condition == "clean"
 
 
-def test_compare_puts_the_reference_first_and_tells_tests(asked: Questions, app: Dash) -> None:
+def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app: Dash) -> None:
     chosen = ("reader-paper/tiny/ur", "ngram-word", "reader-paper/vast/ur")
-    view = asked.settle(View(roster="12-way", readers=chosen))
+    view = asked.resolve_view(View(roster="12-way", readers=chosen))
     assert view.readers == chosen
     with app.server.test_request_context():
         drawn = compare_chosen.curves(asked, view)
         ends = compare_chosen.end_rows(asked, view).set_index(["reader", "metric", "k"])
         table = json.dumps(compare_chosen.ends(asked, view)[0].to_plotly_json(), default=_as_json)
         elsewhere = compare_elsewhere.elsewhere(asked, view)
-        default = compare_chosen.chosen(asked, asked.settle(View(roster="12-way")))
+        default = compare_chosen.chosen(asked, asked.resolve_view(View(roster="12-way")))
     lines = {trace.name: trace for trace in drawn.figure.data}
     assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
     assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
@@ -425,7 +429,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: Questions, app:
     assert default == ["reader-paper/tiny/ur", "reader-paper/vast/ur"]
 
 
-def test_a_source_page_names_what_the_path_names(app: Dash, asked: Questions) -> None:
+def test_a_source_page_names_what_the_path_names(app: Dash, asked: QueryCache) -> None:
     with app.server.test_request_context():
         own = json.dumps(source.layout(label=quote(MARKUP, safe="")).to_plotly_json(), default=_as_json)
         gone = json.dumps(source.layout(label="%3Cb%3Enobody").to_plotly_json(), default=_as_json)
@@ -434,7 +438,7 @@ def test_a_source_page_names_what_the_path_names(app: Dash, asked: Questions) ->
     assert json.dumps(MARKUP) in own and json.dumps(MARKUP) in other
     assert "There is no such source" in gone and "<b>nobody" in gone and "There is no such family" in lost
     assert shell.source_path(View(theme="light"), "a/b c").startswith("/source/a%2Fb%20c?theme=light")
-    view = asked.settle(View(source="gpt_1", k=1))
+    view = asked.resolve_view(View(source="gpt_1", k=1))
     taken = source.PAGE.figures["taken"].table(asked, view)
     cells = asked.ask(queries.confusion, "reader-paper/tiny/ur", view.roster, 1)
     share = cells.set_index(["truth", "predicted"])["share"]
@@ -443,27 +447,29 @@ def test_a_source_page_names_what_the_path_names(app: Dash, asked: Questions) ->
         assert row.named_for == pytest.approx(share.get((row.source, "gpt_1"), 0.0))
 
 
-def test_family_destinations_share_out_all_errors(asked: Questions) -> None:
-    view = asked.settle(View(zoom="GPT", k=1))
+def test_family_destinations_share_out_all_errors(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(zoom="GPT", k=1))
     frame = family.PAGE.figures["leave"].table(asked, view)
     assert frame["share"].sum() == pytest.approx(1.0) and frame["errors"].is_monotonic_decreasing
     assert frame.set_index("family").at["GPT", "expected"] == pytest.approx(3 / 26)
     assert frame.set_index("family").at["Qwen", "expected"] == pytest.approx(9 / 26)
 
 
-def test_the_pass_rule_needs_three_readers(asked: Questions) -> None:
-    frame = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.settle(View(roster="27-way")))
+def test_the_pass_rule_needs_three_readers(asked: QueryCache) -> None:
+    frame = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.resolve_view(View(roster="27-way")))
     passed = frame[frame["passes"] == "yes"]
     assert set(frame["readers"]) == {3} and len(passed)
     assert (passed["near"] == 3).all() and (passed["median_rank"] <= 10).all()
     assert (frame["family"] != frame["other_family"]).all()
-    alone = neighbourhoods.PAGE.figures["pairs"].table(asked, asked.settle(View(roster="27-way", domain="math100")))
+    alone = neighbourhoods.PAGE.figures["pairs"].table(
+        asked, asked.resolve_view(View(roster="27-way", domain="math100"))
+    )
     assert set(alone["readers"]) == {1} and set(alone["passes"]) == {""}
 
 
-def test_trust_shows_other_perplexities_below_the_maps(asked: Questions, app: Dash) -> None:
+def test_trust_shows_other_perplexities_below_the_maps(asked: QueryCache, app: Dash) -> None:
     with app.server.test_request_context():
-        drawn = neighbourhoods._trust(asked, asked.settle(View(roster="12-way")))
+        drawn = neighbourhoods._trust(asked, asked.resolve_view(View(roster="12-way")))
     rows = [f"{name}, {dims}-D" for name in ("t-SNE", "UMAP", "PCA") for dims in (3, 2)]
     swept = [f"t-SNE, perplexity {perplexity}, 2-D" for perplexity in (10, 50)]
     assert list(drawn.figure["layout"]["yaxis"]["ticktext"]) == [*rows, *swept]

@@ -15,9 +15,9 @@ from flask_caching import Cache
 
 import jobs.enroll
 from atlas.application import create_application
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages.attribute import question, result
-from backend.attribution.fitted_statistics import Brought
+from backend.attribution.fitted_statistics import EnrolmentCapabilities
 from backend.enrolment.catalogue import Ecosystem
 from backend.methods.registry import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
@@ -124,7 +124,7 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
 @pytest.mark.usefixtures("served")
 def test_what_a_tuned_encoder_reads_is_said() -> None:
     encoder = replace(BEST, reader="encoder-lengths/mini/r")
-    told = question.told(encoder, Brought(False, False, (), (), False))
+    told = question.told(encoder, EnrolmentCapabilities(False, False, (), (), False))
     assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
     (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
     assert label.endswith("Fine-tuned encoder, every length · response · mini")
@@ -140,7 +140,7 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(
     with Generation.open(data).cursor() as cursor:
         measured = {row.reader for row in readers(cursor).itertuples() if row.origin == "measured"}
     server = Flask("shipped")
-    shipped = Questions(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+    shipped = QueryCache(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
     monkeypatch.setattr(question, "questions", lambda: shipped)
     with server.test_request_context():
         told = {one: question.not_enrolled([], {"reader": one, "roster": "100-way"}) for one in measured}

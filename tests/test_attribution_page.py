@@ -11,7 +11,7 @@ import pytest
 from dash import Dash
 
 from atlas.application import create_application
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages import attribution, family, intervals, neighbourhoods
 from atlas.pages.compare_chosen import corrected
 from atlas.state import View
@@ -41,11 +41,11 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
 
 
 @pytest.fixture
-def view(asked: Questions) -> View:
-    return asked.settle(View(reader=READER, roster="12-way"))
+def view(asked: QueryCache) -> View:
+    return asked.resolve_view(View(reader=READER, roster="12-way"))
 
 
-def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: Questions, view: View) -> None:
+def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: QueryCache, view: View) -> None:
     frame = intervals.curves(asked, view, [READER, "ngram-word"], "accuracy")
     own, words = (frame[frame["reader"] == reader] for reader in (READER, "ngram-word"))
     assert set(own["band"]) == {intervals.INTERVAL} and set(words["band"]) == {intervals.FOLDS}
@@ -59,19 +59,19 @@ def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: Questio
     assert intervals.curves(asked, view, "nobody", "accuracy").empty
 
 
-def test_the_answer_names_what_its_number_may_be_off_by(asked: Questions, view: View) -> None:
+def test_the_answer_names_what_its_number_may_be_off_by(asked: QueryCache, view: View) -> None:
     assert "(95 % interval " in str(attribution._answer(asked, view))
     words = dataclasses.replace(view, reader="ngram-word")
     assert f", {intervals.FOLDS})" in str(attribution._answer(asked, words))
 
 
-def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: Questions, view: View) -> None:
+def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: QueryCache, view: View) -> None:
     assert set(attribution._others(asked, view)["reader"]) == {"ngram-word", "reader-paper/vast/ur"}
     words = dataclasses.replace(view, reader="ngram-word")
     assert set(attribution._others(asked, words)["reader"]) == {READER, "reader-paper/vast/ur"}
 
 
-def test_at_most_so_many_lines_are_named(asked: Questions, view: View) -> None:
+def test_at_most_so_many_lines_are_named(asked: QueryCache, view: View) -> None:
     behind, own = attribution._others(asked, view), attribution._curve(asked, view, "accuracy")
     named = [line for line in attribution._rivals(asked, view, behind, own, 1) if line.named]
     assert len(named) == 1
@@ -81,13 +81,13 @@ def test_at_most_so_many_lines_are_named(asked: Questions, view: View) -> None:
     assert attribution._rivals(asked, view, behind.iloc[:0], own, 4) == []
 
 
-def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: Questions, view: View) -> None:
+def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: QueryCache, view: View) -> None:
     row = asked.ask(queries.family_purity, "12-way", "agent500", asked.map_reader(view)).iloc[0]
     words = f"the {int(row['sources'])} sources in families of five or more"
     assert neighbourhoods.asked_words(row) == words and words in str(neighbourhoods._answer(asked, view))
 
 
-def test_a_family_is_as_tall_as_its_names_need(asked: Questions, view: View) -> None:
+def test_a_family_is_as_tall_as_its_names_need(asked: QueryCache, view: View) -> None:
     sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
     large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
     assert family._within_height(asked, large) == 200 + 15 * max(int(sizes.iloc[0]), 8)

@@ -17,7 +17,7 @@ import backend.attribution.models
 from backend.attribution import nearest_sources as landing
 from backend.attribution.audit_log import START, Chain, broken_step, digest
 from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
 from backend.attribution.report_html import write_html
 from backend.attribution.scoring import BATCHES, Attributor, Progress, cells_of_traces
@@ -264,7 +264,7 @@ def test_a_bank_scores_what_its_evidence_was_fitted_on(reader: Reader, banked: E
     assert np.allclose(scored.mean, scored.fingerprints.mean(0, dtype=np.float64), atol=1e-6)
     new = Attributor(reader, banked).score([Trace("Another question?", trace.response) for trace in traces[12:24]])
     assert (new.log_posteriors.argmax(1) == banked.sources.index("shout")).mean() > 0.9
-    found = find(new, banked, "shout", companions=companions_of(banked), orders=20)
+    found = find(new, banked, "shout", companions=fitted_statistics_of(banked), orders=20)
     assert found.calibrated
     assert found.unknown_p is not None
     assert found.leader == banked.sources.index("shout")
@@ -629,7 +629,7 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
     domain = fit_domain(scored.fingerprints.astype(np.float32), numbers, budgets=(1, 5), draws=50)
     rule = StopRule(0.05, 1.0, 1.0, 1.0)
     attachments = {**enrolment.attachments, **attached({"stop": rule, "domain-queues": domain})}
-    companions = companions_of(replace(enrolment, attachments=attachments))
+    companions = fitted_statistics_of(replace(enrolment, attachments=attachments))
     assert companions.calibrate is not None
     assert companions.unknown_p is not None
     one = Attributor(reader, enrolment).score(traces[12:20])
@@ -650,9 +650,9 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
     assert short.flags is not None
     assert "short" in short.flags
     assert (short.verdict.outcome, short.verdict.validated) == ("INCONCLUSIVE", False)
-    assert companions_of(replace(enrolment, attachments={})).calibrate is None
+    assert fitted_statistics_of(replace(enrolment, attachments={})).calibrate is None
     with pytest.raises(AtlasError, match="damaged"):
-        companions_of(replace(enrolment, attachments={"calibration.scale": np.ones(1)}))
+        fitted_statistics_of(replace(enrolment, attachments={"calibration.scale": np.ones(1)}))
 
 
 # The real proxy on the shipped samples
@@ -670,7 +670,7 @@ def test_samples_are_told_apart(
     right = 0
     for source in made.sources:
         scored = attributor.score([row.trace for row in rest if row.source == source])
-        found = find(scored, made, source, companions=companions_of(made), orders=20)
+        found = find(scored, made, source, companions=fitted_statistics_of(made), orders=20)
         assert found.calibrated
         right += made.sources[found.leader] == source
     assert right >= 5  # of 8; chance is 1

@@ -9,7 +9,7 @@ import pytest
 
 from atlas.pages.attribute import verdict as page
 from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.statistics import attached
@@ -48,7 +48,7 @@ def quiet_then_clear(quiet: int, clear: int) -> Scored:
 @pytest.mark.parametrize(("traces", "looks"), [(12, 12), (None, 10)])
 def test_the_stop_looks_no_further_than_the_sessions_that_it_was_fitted_on(traces: int | None, looks: int) -> None:
     """Without their length in the file: than the largest validated budget."""
-    companions = companions_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0, traces=traces)))
+    companions = fitted_statistics_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0, traces=traces)))
     assert companions.stop is not None and companions.flags is not None
     early, late = quiet_then_clear(looks - 1, 30), quiet_then_clear(looks, 30)
     for claimed in (None, 0):
@@ -69,7 +69,7 @@ def test_no_stop_stands_on_fewer_traces_than_a_verdict(
     claimed: int | None, rule: tuple[float, float, float], clear: int
 ) -> None:
     """Thresholds of 0 and below are crossed by nothing at all."""
-    companions = companions_of(enrolment(StopRule(0.05, *rule, traces=30)))
+    companions = fitted_statistics_of(enrolment(StopRule(0.05, *rule, traces=30)))
     assert companions.stop is not None
     told = companions.stop(quiet_then_clear(0, clear).log_posteriors, claimed)
     assert told["enough_after"] == (None if clear < 5 else 5)
@@ -85,33 +85,33 @@ def test_responses_are_compared_with_the_domain_of_their_own_length() -> None:
     here, there = rng.normal(0, 1, (160, 4)).astype(np.float32), rng.normal(50, 1, (160, 4)).astype(np.float32)
     whole, cut = (fit_domain(rows, labels, (1, 5, 10), draws=99) for rows in (here, there))
     made = replace(enrolment(), attachments=attached({"domain-x": whole, "domain-x-t64": cut}))
-    of_both = companions_of(made), companions_of(made, "t64")
+    of_both = fitted_statistics_of(made), fitted_statistics_of(made, "t64")
     for mean, expected in ((here.mean(0), [(), ("domain",)]), (there.mean(0), [("domain",), ()])):
         traces = replace(quiet_then_clear(10, 0), mean=mean.astype(np.float64))
         assert [one.flags(traces) for one in of_both if one.flags is not None] == expected
     late = replace(quiet_then_clear(11, 0), tokens=np.full(11, 3), mean=here.mean(0).astype(np.float64))
-    budgeted = companions_of(enrolment())
+    budgeted = fitted_statistics_of(enrolment())
     assert budgeted.flags is not None and budgeted.flags(late) == ("short", "budget")
 
 
 def test_without_a_length_or_a_calibration_there_is_no_stop() -> None:
-    assert companions_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0), None)).stop is None
-    assert companions_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0, traces=7), None)).stop is not None
+    assert fitted_statistics_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0), None)).stop is None
+    assert fitted_statistics_of(enrolment(StopRule(0.05, 1.0, 1.0, 1.0, traces=7), None)).stop is not None
     damaged = enrolment(StopRule(0.05, 1.0, 1.0, 1.0, traces=7))
     wrong = {**damaged.attachments, "stop.traces": np.array(-1)}
     with pytest.raises(Exception, match="is damaged"):
-        companions_of(replace(damaged, attachments=wrong))
+        fitted_statistics_of(replace(damaged, attachments=wrong))
 
 
 def test_a_family_is_held_within_what_trials_of_families_bear() -> None:
     """Two siblings that cannot be told apart, surely of their family: 40 groups have seen 40 false families."""
     rows = np.tile(np.log([0.49, 0.49, *[0.02 / 6] * 6]), (10, 1))
-    companions = companions_of(enrolment())
+    companions = fitted_statistics_of(enrolment())
     found = find(scored(rows), enrolment(), "a", companions=companions, orders=20)
     assert (found.verdict.outcome, found.verdict.level) == ("INCONCLUSIVE", "none")
     enough = replace(CALIBRATION, groups=np.array([990, 198, 99]))
     known = enrolment(calibration=enough)
-    found = find(scored(rows), known, "a", companions=companions_of(known), orders=20)
+    found = find(scored(rows), known, "a", companions=fitted_statistics_of(known), orders=20)
     assert (found.verdict.outcome, found.verdict.level) == ("SUPPORTS", "family")
     assert found.log10_others == pytest.approx(2)
     assert found.interval is not None

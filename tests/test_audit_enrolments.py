@@ -21,9 +21,9 @@ from backend.enrolment.held_out_files import load_answers
 from backend.enrolment.statistics import shortened
 from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.stages import (
-    Asked,
+    EvaluateOptions,
     attribution,
     audit,
     baseline_methods,
@@ -54,7 +54,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
         write_release_sources(connection, release)
         with pytest.raises(AtlasError, match="jobs evaluate --proxy invented --view ur --roster 165-way"):
             enrolment_of(release, "invented", "ur", "165-way", method="reader-paper")
-        attribution.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+        attribution.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"]))
         yield release
 
 
@@ -77,7 +77,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
         assert made.heads_for(fold) == (head,)
         test = np.tile(np.array(folds) == fold, len(rows.sources))
         out[test] = head.probe.log_posterior(made.columns(rows.load(head.layers[0]).astype(np.float32)[test]))
-    kept = np.load(kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
+    kept = np.load(artifact_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
     assert np.allclose(out, kept, atol=1e-5)
     assert made.heads_for(None) == made.heads
     assert {name.partition(".")[0] for name in made.attachments} == {
@@ -99,7 +99,7 @@ def test_answers_to_held_out_groups_are_those_of_the_evaluation(
     assert main([*command, "--k", "5"]) == 0
     said = capsys.readouterr().out
     answers = load_answers(name, data)
-    kept = np.load(kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
+    kept = np.load(artifact_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy")
     groups = grouping(len(made.sources), fold_of_prompts(world.records("agent500").prompt_ids), 5)
     source, score, lead = answered(kept, groups)
     assert (answers.truth == groups.truth).all() and (answers.source == source).all()
@@ -121,7 +121,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     monkeypatch.setattr(_heads, "truncation_tokenizer", lambda: tokenizer)
     with pytest.raises(AtlasError, match="--roster 165-way --stage readouts --method lda-live"):
         enrolment_of(world, "invented", "ur", "165-way")
-    asked = Asked("invented", ["ur"], ["165-way"], methods=("lda-live",), members="invented:1+2")
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"], methods=("lda-live",), members="invented:1+2")
     with open_work(tmp_path / "work.duckdb") as connection:
         readouts.run(connection, world, asked)
         found = metric_curve(connection, "lda-live/invented/ur", "165-way", "agent500", "t64", "accuracy", "pooled")
@@ -137,7 +137,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     with np.load(next((tmp_path / "cache").rglob("tokens.clean.npz"))) as held:
         tokens = held["tokens"]
     traces = world.records("agent500").traces
-    folder = kept_folder("lda-live", "invented", "ur", "165-way", 25)
+    folder = artifact_folder("lda-live", "invented", "ur", "165-way", 25)
     for condition, variant, limit in (("log_posteriors.npy", "full", 10**9), ("log_posteriors.t32.npy", "t32", 32)):
         by_layer = {layer: rows.load(layer, variant) for layer in (1, 2)}
         short = cut_responses(tokenizer, traces, [limit])[limit]
@@ -167,7 +167,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
     with pytest.raises(AtlasError, match=f"--roster 165-way --stage controls --method {method}[.]$"):
         enrolment_of(world, "invented", "ur", "165-way", method=method)
     with open_work(tmp_path / "work.duckdb") as connection:
-        controls.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=(method,)))
+        controls.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=(method,)))
     made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method=method), tmp_path / "made.npz")
     assert "differ by" in capsys.readouterr().out
     made = load_enrolment(tmp_path / "made.npz")
@@ -175,7 +175,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
     assert (made.place_reader, made.landing) == ("reader-paper/invented/ur", made.place)
     assert made.block == {"reader-dc": "dc", "reader-ac": "ac"}.get(method, "dc-ac")
     rows = slice_of(world, "agent500", "invented", "ur", "165-way")
-    folder = kept_folder(method, "invented", "ur", "165-way", 25)
+    folder = artifact_folder(method, "invented", "ur", "165-way", 25)
     kept = np.load(folder / "log_posteriors.npy")
     for head in made.heads:
         test = np.tile(rows.prompt_folds, len(rows.sources)) == head.fold
@@ -201,8 +201,8 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
         write_release_sources(connection, world)
-        baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
-        audit.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        audit.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         parts = set(validation(connection, "ngram-word", "165-way")["part"])
     assert parts == {"calibration", "unknown", "stop", "drift"}
     made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method="ngram-word"), tmp_path / "made.npz")
@@ -211,7 +211,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     assert (made.layers, made.hidden_size) == ([made.landing], 3)
     assert accuracy_of_one(made) is not None
     rows = slice_of(world, "agent500", "invented", "ur", "165-way")
-    folder = kept_folder("ngram-word", None, None, "165-way", 25)
+    folder = artifact_folder("ngram-word", None, None, "165-way", 25)
     kept, traces = np.load(folder / "log_posteriors.npy"), world.records("agent500").traces
     counts = made.counts([trace.response for trace in traces[: len(kept)]])
     for head in made.heads:
@@ -222,7 +222,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
     with open_work(tmp_path / "work.duckdb") as connection:
         write_release_sources(connection, world)
-        baselines.run(connection, world, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
     assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.statistics import attached
@@ -219,7 +219,7 @@ def test_cut_traces_meet_their_own_calibration(bare: Enrolment) -> None:
     rules = {"stop.thresholds": stop_arrays([StopRule(level, 1.0, 1.0, 1.0) for level in (0.01, 0.05)])["thresholds"]}
     enrolment = replace(bare, attachments=parts | rules)
     assert conditions_of(enrolment) == ["clean", "t32"]
-    whole = companions_of(enrolment)
+    whole = fitted_statistics_of(enrolment)
     assert whole.matched is not None
 
     def scored(length: int) -> Scored:
@@ -241,6 +241,6 @@ def test_cut_traces_meet_their_own_calibration(bare: Enrolment) -> None:
     told = whole.stop(scored(300).log_posteriors, None)
     assert told["error_rate"] == 0.05
     assert [one["error_rate"] for one in told["levels"]] == [0.01, 0.05]
-    assert companions_of(enrolment, stop_level=0.01).stop is not None
+    assert fitted_statistics_of(enrolment, stop_level=0.01).stop is not None
     with pytest.raises(AtlasError, match=r"no stop rule for an error rate of 0\.2"):
-        companions_of(enrolment, stop_level=0.2)
+        fitted_statistics_of(enrolment, stop_level=0.2)

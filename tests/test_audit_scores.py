@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.attribution.decision import Companions, find, stated_prior
+from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.report_results import results_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
@@ -166,7 +166,7 @@ def test_a_trace_without_a_finite_score_is_refused_by_its_number(score: float) -
 
 def test_a_claim_a_wrong_claim_and_none() -> None:
     clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
-    trusted = Companions(calibrate=lambda scores, k, prior: posterior_under(scores, prior))
+    trusted = FittedStatistics(calibrate=lambda scores, k, prior: posterior_under(scores, prior))
     right, wrong, none = (
         find(clear, enrolment(), claimed, companions=trusted, orders=20) for claimed in ("a2", "b1", None)
     )
@@ -192,7 +192,7 @@ def test_a_claim_a_wrong_claim_and_none() -> None:
 
 def test_companions_are_plugged_in() -> None:
     clear = scored(np.log(np.tile([0.02, 0.9, 0.04, 0.04], (10, 1))))
-    companions = Companions(
+    companions = FittedStatistics(
         calibrate=lambda scores, k, prior: posterior_under(scores / k, prior),
         log10_bounds=lambda k: (-1.0, 1.5),
         stop=lambda log_posteriors, claimed: {"stopped_at": 3, "claimed": claimed},
@@ -212,7 +212,7 @@ def test_companions_are_plugged_in() -> None:
     assert (family.verdict.outcome, family.verdict.level) == ("SUPPORTS", "family")
     assert family.log10_others == family.verdict.log10_ratio <= 0.7
     assert "the family a" in family.statements.sentence
-    unknown = find(clear, enrolment(), "a2", companions=Companions(unknown_p=lambda s: 0.01), orders=20)
+    unknown = find(clear, enrolment(), "a2", companions=FittedStatistics(unknown_p=lambda s: 0.01), orders=20)
     assert unknown.verdict.outcome == "UNKNOWN"
     assert "none of the enrolled" in unknown.statements.sentence
     short = find(clear, enrolment(), "a2", companions=replace(companions, flags=lambda s: ("short",)), orders=20)
@@ -226,7 +226,7 @@ def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: f
     rng = np.random.default_rng(seed)
     given_rows, bias = rows(n, seed=seed), rng.normal(0, 2 * n, 4)
     fitted = Calibration(np.array([n]), np.array([scale]), bias[None], np.array([1_000]))
-    companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
+    companions = FittedStatistics(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
     prior = stated_prior(enrolment(), {"b1": 20.0, "a1": 1.0}) if stated else None
     found = find(scored(given_rows), enrolment(), prior=prior, companions=companions, orders=20)
     weighed = scale * (given_rows.astype(np.float64).sum(0) - n * PRIOR) + bias + (0.0 if prior is None else prior)
@@ -256,7 +256,7 @@ def test_a_bias_that_turns_the_order() -> None:
     near = scored(np.tile(joint - np.log(np.exp(joint).sum()), (8, 1)))
     bias = np.array([-4.0, 4.0, 0.0, 0.0])
     fitted = Calibration(np.array([8]), np.array([1.0]), bias[None], np.array([1_000]))
-    companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
+    companions = FittedStatistics(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
     plain, turned = find(near, enrolment(), orders=20), find(near, enrolment(), companions=companions, orders=20)
     assert (plain.leader, turned.leader, turned.rival) == (0, 1, 0)
     assert "a2" in turned.statements.sentence and "a1" not in turned.statements.sentence

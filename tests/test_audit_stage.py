@@ -10,9 +10,9 @@ from backend.corpus.release import Release
 from backend.corpus.stored import write_release_sources
 from backend.enrolment.statistics import fit_attachments
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, kept_folder
+from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.refits import Rediscriminated
-from backend.evaluations.stages import Asked, audit
+from backend.evaluations.stages import EvaluateOptions, audit
 from backend.inference.calibration import WITH_BIAS, fit_calibration, held_out_groups, normalised
 from backend.inference.sequential_stop import StopRule, fit_stop_rule, nearest_sources, running_ratios
 from backend.inference.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
@@ -36,7 +36,7 @@ def prepared(tmp_path, monkeypatch):
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(audit, "SIBLING_DRAWS", 1)
     release = Release(fake_release(tmp_path / "release", sources=SOURCES, prompts=PROMPTS))
-    folder = kept_folder("reader-paper", "invented", "ur", "165-way", PROMPTS)
+    folder = artifact_folder("reader-paper", "invented", "ur", "165-way", PROMPTS)
     keep(folder / "log_posteriors.npy", invented(0))
     keep(folder / "log_posteriors.t32.npy", invented(1))
     with open_work(tmp_path / "work.duckdb") as connection:
@@ -47,7 +47,7 @@ def prepared(tmp_path, monkeypatch):
 
 def test_stage_writes_every_part_to_its_columns(prepared, capsys):
     connection, release, folder = prepared
-    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+    audit.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"]))
     assert "no fingerprints" in capsys.readouterr().out
     reader = "reader-paper/invented/ur"
     assert connection.execute("SELECT count(*) FROM attribution_metrics").fetchone() == (0,)
@@ -73,7 +73,7 @@ def test_stage_writes_every_part_to_its_columns(prepared, capsys):
     with np.load(folder / audit.VALIDATION, allow_pickle=False) as kept:
         assert len(kept["validation.value"]) == len(rows)
         assert kept["validation.part"].tolist() == rows["part"].tolist()
-    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("calibration",)))
+    audit.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("calibration",)))
     assert len(validation(connection, reader, "165-way")) == len(rows)
 
 
@@ -133,22 +133,24 @@ def test_discriminants_refitted_never_met_what_is_left_out():
 
 def test_readouts_can_be_asked_for(prepared):
     connection, release, folder = prepared
-    live = kept_folder("lda-live", "invented", "ur", "165-way", PROMPTS)
+    live = artifact_folder("lda-live", "invented", "ur", "165-way", PROMPTS)
     write_reader(connection, method="lda-live", name="live", proxy="invented", view="ur")
     keep(live / "log_posteriors.npy", invented(3))
-    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("lda-live", "calibration")))
+    audit.run(
+        connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("lda-live", "calibration"))
+    )
     assert validation(connection, "reader-paper/invented/ur", "165-way").empty
     rows = validation(connection, "lda-live/invented/ur", "165-way")
     assert set(rows["part"]) == {"calibration"}
     assert (live / audit.VALIDATION).exists() and not (folder / audit.VALIDATION).exists()
-    audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("calibration",)))
+    audit.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("calibration",)))
     assert not validation(connection, "reader-paper/invented/ur", "165-way").empty
 
 
 def test_stage_refuses_in_words(prepared):
     connection, release, folder = prepared
     with pytest.raises(AtlasError, match="no part 'guess'"):
-        audit.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("guess",)))
+        audit.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("guess",)))
     (folder / "log_posteriors.npy").unlink()
     with pytest.raises(AtlasError, match="evaluate --proxy invented"):
-        audit.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+        audit.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"]))

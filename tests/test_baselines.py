@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.baselines import CLEAN, assemble, score_fold
 from backend.evaluations.stages import baseline_methods, baselines
@@ -130,7 +130,7 @@ def curve(world, reader: str, roster: str = "165-way", metric: str = "accuracy")
 
 def kept(reader: str, roster: str = "165-way", prompts: int = PROMPTS) -> Path:
     method, proxy, view = [*reader.split("/"), None, None][:3]
-    return kept_folder(method, proxy, view, roster, prompts)
+    return artifact_folder(method, proxy, view, roster, prompts)
 
 
 def check_files(reader: str, sources: int = SOURCES, roster: str = "165-way") -> None:

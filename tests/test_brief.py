@@ -11,7 +11,7 @@ import pytest
 from dash import Dash
 
 from atlas.application import create_application
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages import brief, intervals, related_pairs, relationships
 from atlas.pages.brief_plates import KINDS, USUAL
 from atlas.state import View
@@ -50,8 +50,8 @@ def plotly(value: Any) -> Any:
     return value.to_plotly_json() if hasattr(value, "to_plotly_json") else str(value)
 
 
-def test_a_measured_reader_is_shown_first_in_both_scores(asked: Questions) -> None:
-    view = asked.settle(View(protocol="pair"))
+def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="pair"))
     assert related_pairs.shown_reader(asked, view) == "reader-paper/tiny/ur"
     drawn = related_pairs.kinship(asked, view)
     assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
@@ -71,8 +71,8 @@ def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) ->
     assert relationships.called(pd.Series({"reader": "a", "readout": readout}), {"a": "Reader A"}) == called
 
 
-def test_the_best_is_that_of_the_whole_table(asked: Questions) -> None:
-    view = asked.settle(View(protocol="pair"))
+def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="pair"))
     table = relationships._rate_rows(asked, view)
     for origin, rows in table.groupby("origin"):
         assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
@@ -80,52 +80,52 @@ def test_the_best_is_that_of_the_whole_table(asked: Questions) -> None:
 
 def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> None:
     with text_alone.server.test_request_context():
-        asked: Questions = text_alone.server.extensions["atlas"]
-        view = asked.settle(View(protocol="family"))
+        asked: QueryCache = text_alone.server.extensions["atlas"]
+        view = asked.resolve_view(View(protocol="family"))
         assert related_pairs.shown_reader(asked, view) == "mpt"
         assert related_pairs.kinship(asked, view).figure.layout.xaxis.title.text.startswith("Share of 600")
         page = told(relationships.layout(protocol="family"))
         assert "Best published: " in page and "the best measured here" in page
 
 
-def test_a_published_reader_keeps_to_the_pairs_that_were_released(asked: Questions) -> None:
-    view = asked.settle(View(protocol="family", relates="reader-paper/vast/ur"))
+def test_a_published_reader_keeps_to_the_pairs_that_were_released(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="family", relates="reader-paper/vast/ur"))
     frame, protocol = related_pairs.scored(asked, view, "reader-paper/vast/ur")
     assert protocol == "pair" and len(frame) == 16 and frame["decision"].isna().all()
     sentence = told(related_pairs.kinship(asked, view).sentence)
     assert "pair split alone" in sentence and "none of its decisions" in sentence and "for orientation" in sentence
 
 
-def test_one_pair_in_every_readers_words(asked: Questions) -> None:
-    view = asked.settle(View(protocol="pair", left=CHILD, right=PARENT))
+def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="pair", left=CHILD, right=PARENT))
     frame = related_pairs.pair_rows(asked, view)
     assert list(frame["reader"]) == ["reader-paper/tiny/ur", "mpt", "reader-paper/vast/ur"]
     # The first pair looks like a stranger: every reader misses it.
     assert (frame["decision"].dropna() < 0).all() and frame["related"].all()
     content, sentence = related_pairs.verdicts(asked, view)
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
-    absent, _ = related_pairs.verdicts(asked, asked.settle(View(left=CHILD, right="qwen2-1.5b/child-1")))
+    absent, _ = related_pairs.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
     assert "one parent" in told(absent)
-    partners, _ = related_pairs.verdicts(asked, asked.settle(View(left=MARKUP)))
+    partners, _ = related_pairs.verdicts(asked, asked.resolve_view(View(left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
 
 
-def test_the_most_misleading_pairs_come_first(asked: Questions) -> None:
-    frame = related_pairs.mistaken_rows(asked, asked.settle(View(protocol="pair")))
+def test_the_most_misleading_pairs_come_first(asked: QueryCache) -> None:
+    frame = related_pairs.mistaken_rows(asked, asked.resolve_view(View(protocol="pair")))
     assert list(frame["passed_by"]) == sorted(frame["passed_by"], reverse=True)
     assert set(map(tuple, frame[["model_a", "truth"]].head(2).to_numpy())) >= {(PARENT, "related")}
     assert "match" not in frame
 
 
-def test_the_pair_split_says_that_it_has_no_tests(asked: Questions) -> None:
+def test_the_pair_split_says_that_it_has_no_tests(asked: QueryCache) -> None:
     page = told(relationships.layout(protocol="pair"))
     assert "The pair split has no paired tests" in page and "Hold out families" in page
     strict = told(relationships.layout(protocol="family", measure="precision"))
     assert "Holm-corrected" in strict and "Differences in accuracy" in strict
 
 
-def test_every_figure_has_rows_and_builds(asked: Questions) -> None:
-    view = asked.settle(View(protocol="family", left=PARENT, right=CHILD, roster="12-way"))
+def test_every_figure_has_rows_and_builds(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="family", left=PARENT, right=CHILD, roster="12-way"))
     for page in (relationships.PAGE, brief.PAGE):
         for name, figure in page.figures.items():
             rows = figure.table(asked, view)
@@ -143,7 +143,7 @@ def test_an_atlas_without_relationships_says_what_measures_them(tmp_path: Path) 
         assert "This has not been measured" in told(brief.layout(figures="readouts"))
 
 
-def test_the_brief_holds_the_chosen_figures_in_their_order(asked: Questions) -> None:
+def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) -> None:
     page = told(brief.layout(figures="purity,budget,nonsense", roster="12-way", theme="dark"))
     first, second = page.index(KINDS["purity"].question), page.index('"Figure 2. "')
     assert page.count('"className": "plate"') == 2 and first < second
@@ -152,8 +152,8 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: Questions) -> 
     assert brief.chosen(View()) == USUAL == brief.chosen(View(figures=("nonsense",)))
 
 
-def test_the_brief_is_light_whatever_the_theme(asked: Questions) -> None:
-    view = brief.on_paper(asked.settle(View(theme="dark", roster="12-way")))
+def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(theme="dark", roster="12-way")))
     plate = KINDS["budget"].draw(asked, view)
     assert plate is not None
     assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
@@ -161,8 +161,8 @@ def test_the_brief_is_light_whatever_the_theme(asked: Questions) -> None:
     assert set(KINDS) == {name for name in KINDS if KINDS[name].draw(asked, view) is not None}
 
 
-def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: Questions) -> None:
-    view = asked.settle(View())
+def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) -> None:
+    view = asked.resolve_view(View())
     for name in ("budget", "shorter"):
         table, key = brief.KINDS[name].made(asked, view)
         assert table == "attribution_metrics" and set(key["reader"]) == set(
@@ -174,8 +174,8 @@ def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: Questions) -> 
     assert intervals.around(row.replace(intervals.INTERVAL, "")) == ""
 
 
-def test_the_brief_numbers_what_made_its_figures(asked: Questions) -> None:
-    view = brief.on_paper(asked.settle(View(roster="12-way")))
+def test_the_brief_numbers_what_made_its_figures(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
     builds = brief.builds_of(asked, view, ["budget", "confusion", "readouts"])
     groups = builds.groupby("plate")["group"].unique().map(list).to_dict()
     assert groups["budget"] == groups["confusion"] == [0]
@@ -186,8 +186,10 @@ def test_the_brief_numbers_what_made_its_figures(asked: Questions) -> None:
     assert brief.builds_of(asked, view, []).empty
 
 
-def test_findings_carry_their_origin(asked: Questions) -> None:
-    found = [told(finding) for finding in brief.findings(asked, brief.on_paper(asked.settle(View(roster="12-way"))))]
+def test_findings_carry_their_origin(asked: QueryCache) -> None:
+    found = [
+        told(finding) for finding in brief.findings(asked, brief.on_paper(asked.resolve_view(View(roster="12-way"))))
+    ]
     assert len(found) == 4
     assert all("origin-" in sentence for sentence in found)
     assert "Published" in found[3] and "READER · Vast-70B" in found[3]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from atlas.application import create_application
 from atlas.cache import Serializer
-from atlas.data import Questions
+from atlas.data import QueryCache
 from tests.invented_atlas import publish_invented
 
 VALUES = st.recursive(
@@ -71,7 +71,7 @@ def test_a_file_of_the_cache_runs_nothing(tmp_path: Path) -> None:
 def test_every_answer_of_the_pages_is_kept_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_invented(tmp_path / "data")
     app: Dash = create_application(tmp_path / "data", tmp_path / "cache")
-    asked: Questions = app.server.extensions["atlas"]
+    asked: QueryCache = app.server.extensions["atlas"]
     kept: list[Any] = []
     monkeypatch.setattr(asked._cache, "set", lambda key, value, timeout: kept.append(value))
     client = app.server.test_client()

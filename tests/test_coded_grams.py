@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backend.methods.discriminant import fit_discriminant
 from backend.methods.discriminant_bank import make_bank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.moments import moments_of
 from backend.methods.ngram_counts import count_grams, gram_spans
 from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
@@ -87,7 +87,7 @@ def test_a_bank_with_words_splits_over_states_and_characters(fitted):
     rows = (rng.normal(size=(240, 8)) + 2 * np.eye(3, 8)[labels]).astype(np.float32)
     moments = moments_of([(rows, labels)], 3, 8)
     bank = make_bank([fit_discriminant(moments, 0.1)], [moments], Stack(np.full((CELLS, 1), 0.7)))
-    head = WordedBank(bank, coded(exact), np.linspace(0.2, 1.1, CELLS))
+    head = NgramBank(bank, coded(exact), np.linspace(0.2, 1.1, CELLS))
     cells = rng.integers(0, CELLS, 240)
     said = head.log_posterior(rows, counts_of(texts), cells)
     assert np.allclose(np.exp(said).sum(1), 1, atol=1e-5)

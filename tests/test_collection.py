@@ -26,7 +26,7 @@ import backend.corpus.collection as collection
 from backend.corpus.collection import (
     SAMPLES,
     Collected,
-    Hearer,
+    ProgressReporter,
     Prompt,
     collect,
     collected_records,
@@ -35,8 +35,8 @@ from backend.corpus.collection import (
     sample_records,
 )
 from backend.corpus.endpoints import (
-    Manners,
     Pace,
+    RateLimits,
     Sampling,
     Source,
     chat_address,
@@ -344,9 +344,9 @@ def api(server: Server, **more: object) -> Source:
     return Source("gpt", "api", "acme/gpt-9", base_url=server.address, **more)
 
 
-def quick(**more: float) -> Manners:
+def quick(**more: float) -> RateLimits:
     """Short pauses; a machine that is busy with other tests still answers in time."""
-    return Manners(**({"first_pause": 0.01, "timeout": 10.0, "retries": 3} | more))
+    return RateLimits(**({"first_pause": 0.01, "timeout": 10.0, "retries": 3} | more))
 
 
 def test_an_endpoint_answers(server: Server, prompts: list[Prompt], tmp_path: Path, monkeypatch) -> None:
@@ -559,7 +559,7 @@ def test_a_torn_last_line_is_collected_again(server: Server, prompts: list[Promp
     whole = filled.read_bytes()
     filled.write_bytes(whole[:-cut])
     heard: list[str] = []
-    summary = collect([api(server)], prompts[:3], filled, manners=quick(), hearer=Hearer(heard.append))
+    summary = collect([api(server)], prompts[:3], filled, manners=quick(), hearer=ProgressReporter(heard.append))
     if cut == 1:  # only the line break was missing
         assert summary.collected == 0 and filled.read_bytes() == whole
     else:
@@ -645,7 +645,10 @@ def test_a_prompt_that_changed_is_refused(server: Server, filled: Path) -> None:
 
 
 def test_two_processes_do_not_share_a_file(server: Server, prompts: list[Prompt], filled: Path) -> None:
-    with collection._Sheet(filled, Hearer()), pytest.raises(AtlasError, match="Another process is collecting"):
+    with (
+        collection.AppendOnlyJsonl(filled, ProgressReporter()),
+        pytest.raises(AtlasError, match="Another process is collecting"),
+    ):
         collect([api(server)], prompts, filled, manners=quick())
 
 
@@ -675,7 +678,7 @@ def test_a_full_disk_is_one_sentence(server: Server, prompts: list[Prompt], fill
 def test_a_really_full_disk(server: Server, prompts: list[Prompt], tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.symlink_to("/dev/full")
-    sheet = collection._Sheet(path, Hearer())
+    sheet = collection.AppendOnlyJsonl(path, ProgressReporter())
     sheet._handle = os.open(path, os.O_WRONLY)
     with pytest.raises(AtlasError, match="The disk is full"):
         sheet.add(_line("a", "x"))

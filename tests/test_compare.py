@@ -15,7 +15,7 @@ import pytest
 from dash import Dash
 
 from atlas.application import create_application
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages import (
     compare,
     compare_chosen,
@@ -41,8 +41,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
 
 
 @pytest.fixture
-def view(asked: Questions) -> View:
-    return asked.settle(View(reader=TINY, roster="12-way"))
+def view(asked: QueryCache) -> View:
+    return asked.resolve_view(View(reader=TINY, roster="12-way"))
 
 
 def told(component: Any) -> str:
@@ -53,7 +53,7 @@ def drawn(figure: Any) -> dict[str, Any]:
     return {trace.name: trace for trace in go.Figure(figure).data}
 
 
-def test_every_figure_has_rows_and_builds(asked: Questions, view: View) -> None:
+def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None:
     for name, figure in compare.PAGE.figures.items():
         frame = figure.table(asked, view)
         assert len(frame), name
@@ -64,7 +64,7 @@ def test_every_figure_has_rows_and_builds(asked: Questions, view: View) -> None:
     assert all(question in page for question in compare.QUESTIONS.values())
 
 
-def test_the_fused_readout_stands_beside_the_papers_best(asked: Questions, view: View) -> None:
+def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:
     assert compare_readouts.fused_reader(asked, view) == "fused/tiny/ur"
     frame = compare_readouts.goal_frame(asked, view).set_index(["row", "answer"])
     one = frame.loc["One trace"]
@@ -92,7 +92,7 @@ def test_the_aims_are_those_of_the_results() -> None:
     assert compare_readouts.WORST_ECE in {goal.aim for goal in GOALS if goal.at_most}
 
 
-def test_members_and_gains_of_the_fused_readout(asked: Questions, view: View) -> None:
+def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -> None:
     members = compare_readouts.members(asked, view)
     assert next(iter(members.figure["layout"]["yaxis"]["ticktext"])) == "Fused: all members"
     assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
@@ -105,7 +105,7 @@ def test_members_and_gains_of_the_fused_readout(asked: Questions, view: View) ->
     assert "2 of 3 differences are more than luck" in told(compare_readouts.gains(asked, view).sentence)
 
 
-def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Questions, view: View) -> None:
+def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: QueryCache, view: View) -> None:
     frame = compare_elsewhere.every_rows(asked, view).set_index("reader")
     fused = frame.loc["fused/tiny/ur"]
     assert fused["accuracy_64_tokens"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.22)
@@ -114,14 +114,14 @@ def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Q
     # Math100 is the mean of the five fold models.
     assert fused["accuracy_math100"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.305)
     assert list(frame["accuracy_agent500_whole"].dropna()) == sorted(frame["accuracy_agent500_whole"].dropna())[::-1]
-    panels = compare_elsewhere.panels(asked, asked.settle(View(roster="12-way", readers=("fused/tiny/ur", VAST))))
+    panels = compare_elsewhere.panels(asked, asked.resolve_view(View(roster="12-way", readers=("fused/tiny/ur", VAST))))
     layout = go.Figure(panels.figure).layout
     heads = [note.text for note in layout.annotations]
     assert heads[:2] == ["<b>Agent500, whole</b>", "<b>64 tokens</b>"] and "not measured" not in heads
     assert layout.yaxis2.matches == "y" and layout.xaxis4.type == "log"
 
 
-def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: Questions) -> None:
+def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: QueryCache) -> None:
     stored = pd.DataFrame(
         [
             ("a", "agent500", "clean", "pooled", 0.6, 0.001),
@@ -143,7 +143,7 @@ def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: Questions) 
     assert shown["reduction"].tolist() == ["pooled"] and shown["std"].tolist() == home["std"].tolist()
 
 
-def test_parts_views_forms_and_variance(asked: Questions, view: View) -> None:
+def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
     parts = compare_forms.parts(asked, view)
     assert set(drawn(parts.figure)) == {"both (DC–AC)", "drift (first AC)", "mean (DC)"}
     assert next(iter(parts.figure["layout"]["yaxis"]["ticktext"])) == "Tiny-1M"
@@ -163,7 +163,7 @@ def test_parts_views_forms_and_variance(asked: Questions, view: View) -> None:
     assert variance.at[(TINY, "dc"), "std"] == pytest.approx(0.005) and variance.at[(TINY, "dc"), "n"] == 2
 
 
-def test_a_test_in_pairs_stands_only_where_it_was_made(asked: Questions, view: View) -> None:
+def test_a_test_in_pairs_stands_only_where_it_was_made(asked: QueryCache, view: View) -> None:
     rows = compare_chosen.end_rows(asked, view)
     assert rows["p_holm"].notna().any()
     short = dataclasses.replace(view, condition="t64")
@@ -177,23 +177,23 @@ def test_a_test_in_pairs_stands_only_where_it_was_made(asked: Questions, view: V
 
 def test_another_roster_is_offered_with_the_rest_of_the_view(tmp_path: Path) -> None:
     publish_invented(tmp_path / "data", rosters={"100-way": 12, "165-way": 27})
-    held: Questions = create_application(tmp_path / "data", tmp_path / "cache").server.extensions["atlas"]
-    wide = held.settle(View(reader=TINY, roster="165-way", domain="math100", k=5, condition="t64"))
+    held: QueryCache = create_application(tmp_path / "data", tmp_path / "cache").server.extensions["atlas"]
+    wide = held.resolve_view(View(reader=TINY, roster="165-way", domain="math100", k=5, condition="t64"))
     away = compare_forms.forms(held, wide).absent
     assert away is not None
     assert f"?{dataclasses.replace(wide, roster='100-way').query()}" in told(away)
 
 
-def test_capability_has_a_fit_line_and_p(asked: Questions, view: View) -> None:
+def test_capability_has_a_fit_line_and_p(asked: QueryCache, view: View) -> None:
     figure = compare_proxies.capability(asked, view).figure
     line, marks = go.Figure(figure).data
     assert line.name == "fit line, MMLU-Pro" and len(marks.x) == 4 and list(marks.x) == sorted(marks.x)
     assert "r = .900 (p .040)" in figure["layout"]["annotations"][0]["text"]
-    away = compare_proxies.capability(asked, asked.settle(View(roster="27-way")))
+    away = compare_proxies.capability(asked, asked.resolve_view(View(roster="27-way")))
     assert away.absent is not None and "python -m jobs evaluate --stage statistics" in told(away.absent)
 
 
-def test_cost_tells_machines_apart(asked: Questions, view: View) -> None:
+def test_cost_tells_machines_apart(asked: QueryCache, view: View) -> None:
     frame = compare_proxies.cost_rows(asked, view).set_index("reader")
     assert frame.at[TINY, "latency_ms"] == 12 and frame.at[VAST, "audit_parameters"] == 5e9
     marks = drawn(compare_proxies.cost(asked, view).figure)["READER"]
@@ -204,7 +204,7 @@ def test_cost_tells_machines_apart(asked: Questions, view: View) -> None:
 
 
 def test_who_runs_nothing_has_no_place_on_a_log_scale(
-    asked: Questions, view: View, monkeypatch: pytest.MonkeyPatch
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = compare_proxies.cost_rows(asked, view)
     guesses = found["reader"].eq(TINY)
@@ -228,6 +228,6 @@ def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:
     assert "--view ur,r" in page
 
 
-def test_a_link_without_readers_puts_the_headers_first(asked: Questions, view: View) -> None:
+def test_a_link_without_readers_puts_the_headers_first(asked: QueryCache, view: View) -> None:
     assert compare_chosen.chosen(asked, view)[0] == TINY
-    assert compare_chosen.chosen(asked, asked.settle(View(readers=(VAST,)))) == [VAST]
+    assert compare_chosen.chosen(asked, asked.resolve_view(View(readers=(VAST,)))) == [VAST]

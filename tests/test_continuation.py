@@ -13,7 +13,7 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.store.builds import recorded
-from backend.store.continuation import begin_work, taken_out
+from backend.store.continuation import begin_work, missing_results
 from backend.store.database import POINTER, WORK_FILE, Generation, open_work, publish, read_pointer
 from backend.store.writers import replace_rows, write_reader, write_sources
 from jobs import options
@@ -86,7 +86,7 @@ def test_a_generation_that_is_gone_or_a_folder_that_cannot_be_made(place: Path) 
         begin_work(place / "file" / WORK_FILE, place / "data")
     read_pointer(place / "data")[1].unlink()
     assert begin_work(place / "new.duckdb", place / "data") is None
-    assert taken_out(measure(place / "work.duckdb", "mine", "acme"), place / "data") == []
+    assert missing_results(measure(place / "work.duckdb", "mine", "acme"), place / "data") == []
 
 
 def test_publishing_less_than_is_served_is_refused_until_it_is_meant(

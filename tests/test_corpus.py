@@ -28,7 +28,7 @@ from backend.traces import Trace
 from tests.test_ngram_evidence import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
-PAPER, LIVE, WORDS, WORDED, LINEAR = METHODS
+PAPER, LDA_LIVE, WORDS, FUSED_LIVE, LINEAR = METHODS
 CLASSES, PROMPTS, WIDTH = 4, 25, 6
 CLEAN, CUT = "clean", "t64"
 
@@ -182,7 +182,7 @@ def test_uneven_sources_and_missing_prompts(seed: int, per_fold: list[int]) -> N
         ]
     )
     some = corpus.take(rng.permutation(rows))
-    for method in (PAPER, LIVE, WORDS):
+    for method in (PAPER, LDA_LIVE, WORDS):
         said = fit_heads(some, method, "tiny", (1, 2), dict.fromkeys(range(FOLDS), 1)).log_posteriors
         for values in said.values():
             assert values.shape == (len(rows), CLASSES)

@@ -23,10 +23,10 @@ from backend.costs import stage as cost
 from backend.costs.paths import AuditPath, measure
 from backend.errors import AtlasError
 from backend.evaluations import cost as cost_module
-from backend.evaluations.artifacts import keep, kept_folder
+from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
 from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
-from backend.evaluations.stages import Asked, attribution
+from backend.evaluations.stages import EvaluateOptions, attribution
 from backend.evaluations.stages.readers import KeptReader
 from backend.evaluations.stages.readout_members import Plan, fit_seconds, member_folder
 from backend.methods.network import NetworkSettings
@@ -220,11 +220,11 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
     monkeypatch.setattr(cost, "in_fresh_process", measure)
     release = Release(fake_release(tmp_path / "release", prompts=25))
     write_store(release, "agent500", {"full": 2.0})
-    asked = Asked("invented", ["ur"], ["165-way"])
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"])
     with open_work(tmp_path / "work.duckdb") as connection:
         write_release_sources(connection, release)
         attribution.run(connection, release, asked)
-        folder = kept_folder("ngram-word", None, None, "165-way", 25)
+        folder = artifact_folder("ngram-word", None, None, "165-way", 25)
         keep(folder / "log_posteriors.npy", np.zeros((150, 6), dtype=np.float32))
         notes = [{"fit_seconds": s, "trainable_parameters": 70, "audit_parameters": 71} for s in (1, 9, 2, 3, 4)]
         (folder / "finished.json").write_text(json.dumps({"identity": "", "folds": notes}), "utf-8")
@@ -273,7 +273,7 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         assert after["ngram-word"] == before["ngram-word"]
         assert after[ours] != before[ours]  # its latency is still missing
         assert "ngram-word on 165-way: measured before" in capsys.readouterr().out
-        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
+        cost.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         assert measured()["ngram-word"] != before["ngram-word"]
         (folder / "finished.json").write_text(json.dumps({"identity": "", "folds": notes[1:]}), "utf-8")
         again = measured()["ngram-word"]
@@ -283,12 +283,12 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         shutil.rmtree(tmp_path / "cache" / "fingerprints")
         capsys.readouterr()
         before = measured()
-        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
+        cost.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
         assert measured() == before
         assert f"{ours} on 165-way: stays as it was measured" in capsys.readouterr().out
         connection.execute("DELETE FROM costs WHERE reader = ?", [ours])
         monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
-        cost.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
+        cost.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("reader-paper",)))
         rows = connection.execute("SELECT measure, value FROM costs WHERE reader = ?", [ours]).fetchall()
         assert rows == [("latency_ms", 1.0)]
 
@@ -331,7 +331,7 @@ def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):
 def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):
     def path_of(method, proxy="big", view="ur", limit=None):
         reader = KeptReader(method, method, proxy, view, tmp_path)
-        asked = Asked("big", ["ur"], ["100-way"], limit=limit, members="big:1+2+9,small:3,network,word")
+        asked = EvaluateOptions("big", ["ur"], ["100-way"], limit=limit, members="big:1+2+9,small:3,network,word")
         with open_work(tmp_path / "work.duckdb") as connection:
             return cost.path_of(connection, reader, "100-way", 5, asked)
 

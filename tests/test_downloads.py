@@ -91,5 +91,5 @@ def test_methods_leads_to_every_table(client: FlaskClient) -> None:
     application = client.application
     with application.test_request_context():
         asked = application.extensions["atlas"]
-        rows = methods.PAGE.figures["downloads"].table(asked, asked.settle(methods.View()))
+        rows = methods.PAGE.figures["downloads"].table(asked, asked.resolve_view(methods.View()))
     assert all(client.get(address).status_code == 200 for address in rows["address"])

@@ -17,7 +17,7 @@ import pytest
 import jobs.enroll
 import jobs.publish
 from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Attributor
 from backend.corpus.collection import SAMPLES
 from backend.corpus.labelled import Labelled, labelled
@@ -142,7 +142,7 @@ def test_an_ecosystem_stands_in_file_and_store(
         assert len(queries.neighbors(cursor, paper, "acme", "acme")) == 12
     traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
     scored = Attributor(Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False), made, "f" * 64).score(traces)
-    findings = find(scored, made, "shout", companions=companions_of(made))
+    findings = find(scored, made, "shout", companions=fitted_statistics_of(made))
     assert made.sources[findings.leader] == "shout"
     assert findings.calibrated
     near = made.attachments["signatures.vectors"].astype(np.float32) @ scored.signature
@@ -266,7 +266,7 @@ def test_hostile_names_stay_text(enroll: Run, tmp_path: Path) -> None:
     made = load_enrolment(path)
     assert set(made.sources) == set(styles)
     assert made.facts["roster"] == HOSTILE
-    companions_of(made)
+    fitted_statistics_of(made)
     with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
         assert queries.rosters(connection)["roster"].tolist() == [HOSTILE]
         assert set(queries.sources(connection, HOSTILE)["source"]) == set(styles)

@@ -18,7 +18,7 @@ from atlas.pages.attribute.result import grouped
 from atlas.state import View
 from atlas.theme import TOKENS, family_marks
 from backend.attribution.audit_log import Chain
-from backend.attribution.decision import Companions, find, stated_prior
+from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.report import Question, Seen, build_report, session_of
 from backend.attribution.scoring import Scored
 from backend.attribution.windows import compare, side_by_side, standardised, thinned
@@ -70,7 +70,7 @@ def written(
         Scored(scores, np.full(n, 40), (None,) * n, np.ones(2 * D), None, True, 1.0, "tiny, float32, cpu"),
         **{"traffic": Traffic("like", 0.5, n)} | more,
     )
-    companions = Companions(
+    companions = FittedStatistics(
         calibrate=(lambda likelihoods, k, stated: _normal(likelihoods + stated)) if calibrated else None,
         log10_bounds=lambda k: (-1.2, 2.5),
         unknown_p=lambda _: p,
@@ -225,7 +225,7 @@ def test_tables_hold_every_source_and_trace(report: dict[str, Any]) -> None:
     assert grown["traces"].tolist() == [row["traces"] for row in report["results"]["running"]]
     assert (grown["orders_low"] <= grown["orders_high"]).all() and grown["log10_ratio"].notna().all()
     assert len(frames.traces(report)) == 12
-    left = frames.left_out(report)
+    left = frames.excluded(report)
     assert left["place"].tolist() == [98, 99] and left["reason"].tolist()[1] == "there is no response"
 
 

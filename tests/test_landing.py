@@ -10,7 +10,7 @@ import pytest
 from flask import Flask
 from flask_caching import Cache
 
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, landing
 from atlas.state import View
@@ -48,7 +48,7 @@ def rows() -> list[dict[str, Any]]:
 
 def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     server = Flask("page")
-    asked = Questions(tmp_path, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
+    asked = QueryCache(tmp_path, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
     report = report_of(rows)
     assert frames.landed(report).to_dict("records") == rows
     with server.test_request_context():

@@ -19,18 +19,18 @@ from backend.costs import fits as cost_fits
 from backend.costs import stage as cost
 from backend.enrolment.head_fits import fit_heads
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, kept_folder, kept_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, keep, load_log_posteriors
 from backend.evaluations.corpus import Corpus
 from backend.evaluations.readout_members import LENGTHS
-from backend.evaluations.stages import Asked, attribution, baselines, readout_members, readouts, stress
-from backend.evaluations.stages.readout_live import evaluate_live, kept_banks, kept_worded, live_blocks
+from backend.evaluations.stages import EvaluateOptions, attribution, baselines, readout_members, readouts, stress
+from backend.evaluations.stages.readout_live import evaluate_live, live_blocks, load_banks, load_ngram_banks
 from backend.evaluations.stages.readout_members import Plan, scorer_of
 from backend.evaluations.stages.readouts import plan_of, stacks_of
 from backend.fingerprints import cache_folder
 from backend.methods.head import KINDS
 from backend.methods.network import NetworkSettings, fit_network
 from backend.methods.ngram_kinds import GRAMS
-from backend.methods.registry import LIVE, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.protocol import FOLDS
 from backend.statistics import holm
 from backend.store.database import open_work
@@ -63,7 +63,7 @@ def world(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, monkeypatch):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,regression,experts,word")
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"], members="invented:1+2,network,regression,experts,word")
     attribution.run(connection, release, asked)
     readouts.run(connection, release, asked)
 
@@ -125,12 +125,12 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
         "SELECT subject, reference FROM comparisons WHERE hypotheses = 'readouts/165-way' AND measure = 'accuracy@1'"
     ).fetchall()
     assert set(again) == set(compared), "all that is measured is compared, whatever was asked for"
-    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+    stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"]))
     after = connection.execute("SELECT count(*) FROM attribution_metrics WHERE metric = 'ece_calibrated'").fetchone()
     assert before == after
 
 
-@pytest.mark.parametrize("method", [LIVE, WORDED])
+@pytest.mark.parametrize("method", [LDA_LIVE, FUSED_LIVE])
 def test_a_corpus_is_fitted_as_a_roster_is(world, method):
     connection, release = world
     blocks, place = (1, 2), dict.fromkeys(range(FOLDS), 1)
@@ -142,16 +142,16 @@ def test_a_corpus_is_fitted_as_a_roster_is(world, method):
         {condition: scorer.texts(condition) for condition in LENGTHS},
         scorer.tokens("clean"), scorer.labels, scorer.folds, scorer.classes,
     )  # fmt: skip
-    folder = kept_folder(method, "invented", "ur", "165-way", len(rows.prompt_ids))
-    heads = {LIVE: kept_banks, WORDED: kept_worded}[method](folder, "again")[0]
+    folder = artifact_folder(method, "invented", "ur", "165-way", len(rows.prompt_ids))
+    heads = {LDA_LIVE: load_banks, FUSED_LIVE: load_ngram_banks}[method](folder, "again")[0]
     fitted = fit_heads(corpus, method, "invented", blocks, place)
-    _, parts = KINDS["bank" if method == LIVE else "worded"]
+    _, parts = KINDS["bank" if method == LDA_LIVE else "worded"]
     for head in fitted.heads:
         for part in parts:
             own, roster = attrgetter(part)(head.probe), attrgetter(part)(heads[head.fold])
             assert own.dtype == roster.dtype
             np.testing.assert_array_equal(own, roster)
-    np.testing.assert_array_equal(fitted.log_posteriors["clean"], kept_log_posteriors(folder, "again"))
+    np.testing.assert_array_equal(fitted.log_posteriors["clean"], load_log_posteriors(folder, "again"))
 
 
 def fits_told(connection):
@@ -165,7 +165,9 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
     world, monkeypatch, capsys
 ):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"], members="invented:1+2,network,experts,word,minilm-l6:tuned")
+    asked = EvaluateOptions(
+        "invented", ["ur"], ["165-way"], members="invented:1+2,network,experts,word,minilm-l6:tuned"
+    )
     row = {"k": 1, "reduction": "pooled", "metric": "accuracy", "value": 0.5, "n": 9}
     key = {"roster": "165-way", "benchmark": "agent500", "condition": "clean"}
     methods = ("lda", "network", "experts", "ngram-word-lengths", "fused", "lda-live", "fused-live")
@@ -224,28 +226,28 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
 def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world):
     connection, release = world
     with pytest.raises(AtlasError, match="jobs extract --benchmark agent500 --roster 165-way --proxy invented"):
-        readouts.run(connection, release, Asked("invented", ["ur"], ["165-way"], members="invented:1+7"))
+        readouts.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], members="invented:1+7"))
     for text in ("invented", "invented:", "network", "word,network", "word,experts", "invented:1,letters"):
         with pytest.raises(AtlasError, match=r"member|blocks"):
-            plan_of(Asked("invented", ["ur"], ["165-way"], members=text))
-    plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
+            plan_of(EvaluateOptions("invented", ["ur"], ["165-way"], members=text))
+    plan = plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="a:2+1,minilm-l6:tuned,word"))
     assert (plan.blocks, plan.tuned, plan.texts) == ({"a": (1, 2)}, "minilm-l6", ["tuned-minilm-l6", "word"])
     names = stacks_of(plan)
     assert names["encoder-lengths", "minilm-l6"][1] == ["tuned-minilm-l6@pooled"]
     assert set(names["fused-tuned", "a"][1]) - set(names["fused", "a"][1]) == {"tuned-minilm-l6@pooled"}
     assert names["fused-text-tuned", None][1] == ["tuned-minilm-l6@pooled", "word@pooled"]
     assert {method for method, _ in names} <= set(readouts.METHODS)
-    plan = plan_of(Asked("a", ["ur"], ["165-way"], members="a:2+1,b:3,word,char"))
+    plan = plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="a:2+1,b:3,word,char"))
     assert plan.blocks == {"a": (1, 2), "b": (3,)} and plan.grams == ("word", "char") and plan.network is None
     names = stacks_of(plan)
     assert set(names) >= {("lda", "a"), ("lda", "b"), ("fused-states", "a+b"), ("fused-text", None), ("fused", "a+b")}
     assert len(names["fused", "a+b"][1]) == 8
     assert {method for method, _ in names} <= set(readouts.METHODS)
-    texts = plan_of(Asked("a", ["ur"], ["165-way"], members="word,minilm-l6:tuned"))
+    texts = plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="word,minilm-l6:tuned"))
     assert not texts.blocks and list(stacks_of(texts)) == [
         ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text-tuned", None)
     ]  # fmt: skip
-    default = plan_of(Asked("smollm2-135m", ["ur"], ["165-way"]))
+    default = plan_of(EvaluateOptions("smollm2-135m", ["ur"], ["165-way"]))
     assert default.network and default.grams == ("word",)
     assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)} and default.solved == ("regression", "experts")
     assert stacks_of(default)["experts", "smollm2-135m"][1] == ["smollm2-135m@experts"]
@@ -304,7 +306,7 @@ def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch)
 def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path, monkeypatch):
     connection, release = world
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "empty"))
-    readouts.run(connection, release, Asked("smollm2-135m", ["ur"], ["165-way"], members="word,char"))
+    readouts.run(connection, release, EvaluateOptions("smollm2-135m", ["ur"], ["165-way"], members="word,char"))
     for reader in ("ngram-word-lengths", "ngram-char-lengths", "fused-text"):
         for benchmark, condition in (("agent500", "clean"), ("agent500", "t32"), ("math100", "background")):
             curve = metric_curve(connection, reader, "165-way", benchmark, condition, "accuracy", "pooled")
@@ -320,7 +322,7 @@ def measure(connection, *readers):
     for number, reader in enumerate(readers):
         method, proxy, view = [*reader.split("/"), None, None][:3]
         scores = np.random.default_rng(number).normal(size=(6 * 25, 6)).astype(np.float32)
-        keep(kept_folder(method, proxy, view, "165-way", 25) / "log_posteriors.npy", scores)
+        keep(artifact_folder(method, proxy, view, "165-way", 25) / "log_posteriors.npy", scores)
         for part in proxy.split("+") if proxy else ():
             describe_proxy(connection, part)
         describe_proxy(connection, proxy or "a")
@@ -368,7 +370,7 @@ def test_each_readout_is_compared_with_the_paper_s_of_its_proxy_and_no_plan_eras
     # A pair that cannot be computed any more leaves the whole table as it was measured.
     builds = "SELECT DISTINCT build_id FROM comparisons WHERE hypotheses = 'readouts/165-way'"
     before = connection.execute(builds).fetchall()
-    (kept_folder("lda", "b", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
+    (artifact_folder("lda", "b", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
     assert "stays" not in capsys.readouterr().out
     run({"a": (1,)})
     assert connection.execute(builds).fetchall() == before
@@ -402,7 +404,7 @@ def test_without_the_paper_s_readout_of_its_proxy_a_readout_has_that_of_the_firs
     readouts.compare(connection, release, plan, "165-way")
     assert compared(connection) == {("lda/a/ur", A), ("lda/b/ur", A), ("lda/a/ur", "lda/b/ur")}
     assert compared(connection, "readouts-alone/165-way") == {("lda-live/b/ur", A)}
-    (kept_folder("reader-paper", "a", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
+    (artifact_folder("reader-paper", "a", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
     connection.execute("DELETE FROM attribution_metrics WHERE reader = ?", [A])
     readouts.compare(connection, release, plan, "165-way")
     said = capsys.readouterr().out

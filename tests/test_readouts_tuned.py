@@ -10,7 +10,7 @@ import pytest
 
 from backend.enrolment.heads import stacked_heads
 from backend.errors import AtlasError
-from backend.evaluations.model_artifacts import KeptMember, keep_stacks, kept_models, model_file
+from backend.evaluations.model_artifacts import KeptMember, keep_stacks, load_models, model_file
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages import readout_tuned
 from backend.evaluations.stages.readout_tuned import TUNED, complete_tuned
@@ -71,7 +71,7 @@ def test_every_row_is_scored_by_models_that_have_not_seen_its_prompt(
 
     # The model of a fold says of its rows what was kept of them, and no row of it had a part in that model.
     base = SentenceEncoder(str(encoder))
-    models, others = (kept_models(tmp_path / name, "") for name in ("a", "b"))
+    models, others = (load_models(tmp_path / name, "") for name in ("a", "b"))
     for fold, model in models.items():
         assert isinstance(model, TunedEncoder)
         rows = np.flatnonzero(fold == FOLD)

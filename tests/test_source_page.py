@@ -11,7 +11,7 @@ import pytest
 from dash import Dash
 
 from atlas.application import create_application
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages import source
 from atlas.state import View
 from backend.store import queries
@@ -26,12 +26,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
 
 
 @pytest.fixture
-def asked(app: Dash) -> Iterator[Questions]:
+def asked(app: Dash) -> Iterator[QueryCache]:
     with app.server.test_request_context():
         yield app.server.extensions["atlas"]
 
 
-def test_the_facts_name_what_they_are(asked: Questions) -> None:
+def test_the_facts_name_what_they_are(asked: QueryCache) -> None:
     page = json.dumps(
         source.layout(label="gpt_1", roster="27-way").to_plotly_json(), default=lambda part: part.to_plotly_json()
     )
@@ -40,8 +40,8 @@ def test_the_facts_name_what_they_are(asked: Questions) -> None:
     assert "gpt-org/gpt-1" in page and "gpt_1" in page and "12-way, 27-way" in page
 
 
-def test_neighbours_come_with_rank_percentile_p_and_votes(asked: Questions) -> None:
-    view = asked.settle(View(source="gpt_1", roster="27-way"))
+def test_neighbours_come_with_rank_percentile_p_and_votes(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(source="gpt_1", roster="27-way"))
     frame = source.PAGE.figures["near"].table(asked, view)
     assert list(frame["rank"]) == list(range(1, 11))
     assert frame["p_value"].tolist() == pytest.approx((1 - frame["percentile"]).clip(lower=1 / (27 * 26 / 2)).tolist())
@@ -57,8 +57,8 @@ def test_kin_by_luck_is_counted_exactly() -> None:
     assert source.hypergeometric_tail(0, 5, 0, 3) == 1
 
 
-def test_a_hostile_neighbour_is_text(asked: Questions) -> None:
-    view = asked.settle(View(source=MARKUP, roster="27-way"))
+def test_a_hostile_neighbour_is_text(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(source=MARKUP, roster="27-way"))
     content, sentence = source._near(asked, view)
     held = json.dumps([content, sentence], default=lambda part: part.to_plotly_json())
     assert "dangerously" not in held and re.search(r"with p (< |> )?\.\d+ if families were dealt out", held)

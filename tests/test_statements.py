@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.attribution.audit_log import Chain
-from backend.attribution.decision import Companions, Findings, find, stated_prior
+from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import Question, Seen, build_report, session_of
 from backend.attribution.report_html import write_html
 from backend.attribution.report_results import results_of
@@ -296,7 +296,7 @@ def text_of(page: str) -> str:
 @given(audits())
 def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str, Any]]) -> None:
     scored, claimed, given_companions = audit
-    found = find(scored, ENROLMENT, claimed, companions=Companions(**given_companions), orders=20)
+    found = find(scored, ENROLMENT, claimed, companions=FittedStatistics(**given_companions), orders=20)
     results = results_of(scored, ENROLMENT, found)
     named = found.subject
     evidence = Evidence(
@@ -339,7 +339,7 @@ def test_further_readers_state_what_they_may(stated: bool) -> None:
     scored = Scored(
         rows, np.full(8, 40), (None,) * 8, np.ones(4), None, True, 1.0, "tiny, float32, cpu", traffic_of("like")
     )
-    companions = Companions(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
+    companions = FittedStatistics(calibrate=fitted.apply, per_trace=fitted.per_trace, log10_bounds=fitted.log10_limits)
     found = find(scored, ENROLMENT, "a-one", companions=companions, orders=20)
     assert found.verdict.outcome == "SUPPORTS"
     row = {
@@ -356,7 +356,7 @@ def test_findings_follow_the_traffic() -> None:
     """Traces that are clear beyond doubt, of every kind of prompts."""
     rows = np.log(np.tile([0.94, 0.02, 0.02, 0.02], (8, 1))).astype(np.float32)
     fitted = Calibration(np.array([1, 12]), np.ones(2), np.zeros((2, 4)), np.array([500, 500]))
-    companions = Companions(calibrate=fitted.apply, log10_bounds=fitted.log10_limits, unknown_p=lambda _: 0.001)
+    companions = FittedStatistics(calibrate=fitted.apply, log10_bounds=fitted.log10_limits, unknown_p=lambda _: 0.001)
     like = Scored(
         rows, np.full(8, 40), (None,) * 8, np.ones(4), None, True, 1.0, "tiny, float32, cpu", traffic_of("like")
     )

@@ -11,9 +11,9 @@ import pytest
 
 from backend.corpus.release import Release
 from backend.corpus.stored import write_release_sources
-from backend.evaluations.artifacts import keep, kept_folder
+from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
-from backend.evaluations.stages import Asked, statistics
+from backend.evaluations.stages import EvaluateOptions, statistics
 from backend.evaluations.stages.readers import KeptReader
 from backend.protocol import fold_of_prompts
 from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
@@ -269,10 +269,10 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         for proxy, array in scores.items():
             enter(proxy, 0.5, "measured")
             if array is not None:
-                keep(kept_folder("reader-paper", proxy, "ur", "50-way", PROMPTS) / "log_posteriors.npy", array)
+                keep(artifact_folder("reader-paper", proxy, "ur", "50-way", PROMPTS) / "log_posteriors.npy", array)
         for proxy, value in {"qwen35_9b": 0.9, "gemma4_12b": 0.8, "qwen3_8b": 0.85, "llama31_8b_instruct": 0.6}.items():
             enter(proxy, value, "published")
-        statistics.run(connection, release, Asked("invented", ["ur"], ["50-way", "100-way"]))
+        statistics.run(connection, release, EvaluateOptions("invented", ["ur"], ["50-way", "100-way"]))
 
         rows = connection.execute(
             "SELECT hypotheses, subject, reference, measure, difference, n FROM comparisons ORDER BY measure"
@@ -301,7 +301,7 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
         before = {"subject": "reader-paper/gone/ur", "reference": names[2], "measure": "accuracy@1", "difference": 0.1}
         earlier = pd.DataFrame([{**before, "p_value": 0.2, "p_holm": 0.2, "n": 9, "method": "earlier"}])
         replace_rows(connection, "comparisons", earlier, {"hypotheses": names[0]}, "build")
-        statistics.run(connection, release, Asked("invented", ["ur"], ["50-way"]))
+        statistics.run(connection, release, EvaluateOptions("invented", ["ur"], ["50-way"]))
         left = connection.execute("SELECT subject, method FROM comparisons WHERE hypotheses = ?", [names[0]]).fetchall()
         assert left == [("reader-paper/gone/ur", "earlier")]
         assert "endpoints/50-way: 1 of its comparisons need log-posteriors" in capsys.readouterr().out

@@ -14,9 +14,9 @@ from backend.corpus.roster_rows import release_records, slice_of
 from backend.corpus.stored import write_release_sources
 from backend.enrolment.fit import enrolment_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, kept_folder
+from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.attribution import attribution_frames
-from backend.evaluations.stages import Asked, attribution, controls, stress
+from backend.evaluations.stages import EvaluateOptions, attribution, controls, stress
 from backend.evaluations.stages.readers import measured_readers
 from backend.evaluations.stress import (
     excluded_posteriors,
@@ -196,7 +196,7 @@ def world(tmp_path, monkeypatch):
 
 def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(world, capsys):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"])
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"])
     attribution.run(connection, release, asked)
     stress.run(connection, release, asked)
 
@@ -230,8 +230,8 @@ def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(w
     assert "retained" in capsys.readouterr().out
 
     # A method without fingerprints takes part as soon as it has kept the files of the convention.
-    folder = kept_folder("word-count", None, None, "165-way", 25)
-    kept = kept_folder("reader-paper", "invented", "ur", "165-way", 25)
+    folder = artifact_folder("word-count", None, None, "165-way", 25)
+    kept = artifact_folder("reader-paper", "invented", "ur", "165-way", 25)
     for name in ("log_posteriors.npy", "log_posteriors.t64.npy", "math100.npy"):
         keep(folder / name, np.load(kept / name))
     connection.execute("INSERT INTO readers VALUES ('word-count', 'word-count', NULL, NULL, 'Words', 'measured')")
@@ -241,7 +241,7 @@ def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(w
     )
     assert [r.reader for r in measured_readers(connection, "165-way", 25)] == [reader, "word-count"]
     assert measured_readers(connection, "165-way", 25)[1].folder == folder
-    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("word-count",)))
+    stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("word-count",)))
     got = metric_curve(connection, "word-count", "165-way", "agent500", "t64", reduction="fold")
     np.testing.assert_array_equal(got["value"], curve("agent500", "t64")["value"])
     got = metric_curve(connection, "word-count", "165-way", "math100", "clean", reduction="pooled")
@@ -250,19 +250,19 @@ def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(w
 
     keep(folder / "math100.npy", np.zeros((5, 3, 3), dtype=np.float32))
     with pytest.raises(AtlasError, match="shape"):
-        stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("word-count",)))
+        stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("word-count",)))
 
 
 def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(world, capsys):
     connection, release = world
-    attribution.run(connection, release, Asked("invented", ["ur"], ["165-way"]))
+    attribution.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"]))
     wanted = ("reader-dc", "reader-ac", "pca-64")
-    controls.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
-    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=wanted))
+    controls.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=wanted))
+    stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=wanted))
     rows, other = (slice_of(release, name, "invented", "ur", "165-way") for name in ("agent500", "math100"))
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     layers = stress.fold_layers(connection, "reader-dc/invented/ur", "165-way", "again")
-    folder = kept_folder("reader-dc", "invented", "ur", "165-way", 25)
+    folder = artifact_folder("reader-dc", "invented", "ur", "165-way", 25)
     short, elsewhere = np.load(folder / "log_posteriors.t64.npy"), np.load(folder / "math100.npy")
     for fold, layer in layers.items():
         whole, cut, math = (part.astype(np.float32)[:, :3] for part in (
@@ -277,20 +277,20 @@ def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(w
         assert len(metric_curve(connection, f"{method}/invented/ur", "165-way", "math100")) == 3
 
     (folder / "log_posteriors.npy").unlink()
-    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("reader-dc",)))
+    stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("reader-dc",)))
     assert "its evaluation is kept elsewhere" in capsys.readouterr().out
     store = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
     store.write_text("".join(line for line in store.open() if '"full"' in line))
     (FingerprintStore(StoreKey("math100", "invented", "ur")).path / "shards.jsonl").unlink()
-    again = kept_folder("pca-64", "invented", "ur", "165-way", 25) / "math100.npy"
+    again = artifact_folder("pca-64", "invented", "ur", "165-way", 25) / "math100.npy"
     before = again.stat().st_mtime_ns
-    stress.run(connection, release, Asked("invented", ["ur"], ["165-way"], methods=("pca-64",)))
+    stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("pca-64",)))
     assert again.stat().st_mtime_ns == before, "nothing is here to score"
 
 
 def test_stage_says_what_has_to_run_first(world, capsys):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"])
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"])
     with pytest.raises(AtlasError, match="jobs evaluate --proxy invented --view ur --roster 165-way"):
         stress.run(connection, release, asked)
     attribution.run(connection, release, asked)
@@ -299,7 +299,7 @@ def test_stage_says_what_has_to_run_first(world, capsys):
     assert "jobs extract --benchmark math100 --roster 165-way --proxy invented" in capsys.readouterr().out
     assert metric_curve(connection, "reader-paper/invented/ur", "165-way", "math100").empty
 
-    kept = kept_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy"
+    kept = artifact_folder("reader-paper", "invented", "ur", "165-way", 25) / "log_posteriors.npy"
     np.save(kept, np.load(kept)[:, ::-1])
     with pytest.raises(AtlasError, match="Evaluate again"):
         stress.run(connection, release, asked)
@@ -313,10 +313,10 @@ def test_stage_says_what_has_to_run_first(world, capsys):
 
 def test_what_other_probes_said_of_conditions_does_not_stay(world):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"])
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"])
     attribution.run(connection, release, asked)
     stress.run(connection, release, asked)
-    folder = kept_folder("reader-paper", "invented", "ur", "165-way", 25)
+    folder = artifact_folder("reader-paper", "invented", "ur", "165-way", 25)
     conditions = [folder / f"log_posteriors.{length}.npy" for length in ("t128", "t64", "t32")]
     conditions.append(folder / "math100.npy")
     attribution.run(connection, release, asked)
@@ -341,7 +341,7 @@ def test_what_other_probes_said_of_conditions_does_not_stay(world):
 
 def test_a_layer_scan_is_of_the_present_fingerprints(world, capsys):
     connection, release = world
-    asked = Asked("invented", ["ur"], ["165-way"])
+    asked = EvaluateOptions("invented", ["ur"], ["165-way"])
 
     def scanned():
         capsys.readouterr()
@@ -359,12 +359,12 @@ def test_a_layer_scan_is_of_the_present_fingerprints(world, capsys):
 def test_fingerprints_of_another_release_are_refused_and_a_part_of_this_one_is_not(world, tmp_path):
     connection, release = world
     for roster, limit in (("50-way", None), ("165-way", 10)):
-        attribution.run(connection, release, Asked("invented", ["ur"], [roster], limit=limit))
+        attribution.run(connection, release, EvaluateOptions("invented", ["ur"], [roster], limit=limit))
     other = Release(fake_release(tmp_path / "other", prompts=25, seed=1))
     store = FingerprintStore(StoreKey("agent500", "invented", "ur"))
     refused = rf"{store.path} were read from other records than those of agent500 in {other.root}.*jobs extract"
     with pytest.raises(AtlasError, match=refused):
-        attribution.run(connection, other, Asked("invented", ["ur"], ["165-way"]))
+        attribution.run(connection, other, EvaluateOptions("invented", ["ur"], ["165-way"]))
     rows = slice_of(other, "agent500", "invented", "ur", "50-way")
     with pytest.raises(AtlasError, match=refused):
         rows.load(1)

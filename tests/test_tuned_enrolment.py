@@ -15,7 +15,7 @@ import transformers
 from backend.attribution.models import Models
 from backend.attribution.scoring import Attributor
 from backend.attribution.token_evidence import token_evidence
-from backend.enrolment.auxiliary_models import models_beside, read_beside
+from backend.enrolment.auxiliary_models import models_beside, read_auxiliary_models
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
@@ -175,7 +175,7 @@ def test_live_scores_are_those_of_the_texts_that_an_evaluation_reads(
 ) -> None:
     traces = labelled()[0]
     broken = [*traces[:5], Trace("New?", "lone \ud800 half"), Trace("New?", "\ud83d\ude80 pair"), Trace("New?", "")]
-    read = read_beside(enrolment, broken, {READS: bert})[READS]
+    read = read_auxiliary_models(enrolment, broken, {READS: bert})[READS]
     assert list(read.texts) == [whole_text(trace.response) for trace in broken]
     single = tuple(replace(head, probe=_alone(tuned_of(enrolment, head.fold or 0))) for head in enrolment.heads)
     alone = replace(enrolment, heads=single, reader="encoder-lengths/bert/r")

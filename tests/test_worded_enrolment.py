@@ -17,7 +17,7 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
 from backend.methods.quantised_ngrams import coded, counts_of
 from backend.methods.stack import CELLS
@@ -46,7 +46,7 @@ def enrolment(reader: Reader) -> Enrolment:
         seen = np.flatnonzero(fold != head.fold)
         words = coded(fit_grams(counts_of([traces[i].response for i in seen]), numbers[seen], 3, settings, seed=0))
         assert isinstance(head.probe, DiscriminantBank)
-        heads.append(replace(head, probe=WordedBank(head.probe, words, np.linspace(0.3, 1.2, CELLS))))
+        heads.append(replace(head, probe=NgramBank(head.probe, words, np.linspace(0.3, 1.2, CELLS))))
     return replace(made, heads=tuple(heads), reader="fused-live/tiny/ur")
 
 
@@ -55,7 +55,7 @@ def test_a_file_gives_the_same_enrolment_again(enrolment: Enrolment, tmp_path: P
     kept = save_enrolment(enrolment, path)
     again = load_enrolment(path)
     assert again.sha256 == kept.sha256 == enrolment.sha256
-    assert all(isinstance(head.probe, WordedBank) for head in again.heads)
+    assert all(isinstance(head.probe, NgramBank) for head in again.heads)
     with np.load(path) as held:
         arrays = {name: held[name] for name in held.files}
     rows, columns = arrays["head0.words.codes"].shape[0], arrays["head0.words.columns"]

@@ -10,7 +10,7 @@ from flask import Blueprint, Flask, abort, request
 from atlas.api import access, admission, attribution, drift, health, numbers, openapi, preview, problems, sites
 from atlas.api.access import authorised
 from atlas.api.bodies import LARGE
-from atlas.data import Questions
+from atlas.data import QueryCache
 from backend.service.service import Service
 from backend.service.uploads import release_memory
 
@@ -21,13 +21,13 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 """Routes that ask for no token."""
 
 
-def install(server: Flask, asked: Questions, service: Service) -> None:
+def install(server: Flask, cache: QueryCache, service: Service) -> None:
     """Answer ``/health``, ``/ready`` and everything below ``/api``; called before what else answers requests.
 
     Parameters
     ----------
     server : Flask
-    asked : Questions
+    cache : Questions
         Of the generation that is served.
     service : Service
         Also found by the pages, as ``server.extensions["attribution"]``.
@@ -35,7 +35,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     server.extensions["attribution"] = service
     sites.install(server)
     server.before_request(lambda: admission.check_length(request))
-    health.add_health(server, asked, service)
+    health.add_health(server, cache, service)
 
     @server.teardown_request
     def give_back(_: BaseException | None) -> None:
@@ -47,7 +47,7 @@ def install(server: Flask, asked: Questions, service: Service) -> None:
     attribution.add(routes, service, waiters)
     drift.add(routes, service, waiters)
     preview.add(routes, service)
-    numbers.add(routes, asked, service)
+    numbers.add(routes, cache, service)
     openapi.add(routes)
     access.add(routes)
     server.register_blueprint(routes)

@@ -10,7 +10,7 @@ import pandas as pd
 from flask import Blueprint, Response, jsonify, request
 
 from atlas.api.problems import RefusedError
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.state import LONGEST_NAME, View
 from backend.errors import AtlasError
 from backend.service.service import Service
@@ -20,28 +20,28 @@ MOST_ROWS = 10_000
 TOP = 10
 
 
-def add(routes: Blueprint, asked: Questions, service: Service) -> None:
+def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
     """Add the routes."""
 
     @routes.get("/sources")
     def sources() -> Response:
-        _served(asked)
-        frame = asked.ask(api_queries.all_sources)
+        _served(cache)
+        frame = cache.ask(api_queries.all_sources)
         for roster in _names("roster").values():
             frame = frame[[roster in held for held in frame["rosters"]]]
-        return jsonify({"generation": asked.generation().name, "sources": rows(frame)})
+        return jsonify({"generation": cache.generation().name, "sources": rows(frame)})
 
     @routes.get("/neighbors/<path:label>")
     def neighbors(label: str) -> Response:
-        _served(asked)
+        _served(cache)
         given = _names("reader", "roster", "domain")
-        view = asked.settle(View(**given))
+        view = cache.resolve_view(View(**given))
         top = _number("top", TOP, 1, MOST_ROWS)
         for name, value in given.items():
             if getattr(view, name) != value:
                 raise _wrong(name, "The generation knows no such name")
-        reader = asked.map_reader(view) or view.reader
-        frame = asked.ask_anew(queries.neighbors, reader, view.roster, view.domain, label, top)
+        reader = cache.map_reader(view) or view.reader
+        frame = cache.ask_anew(queries.neighbors, reader, view.roster, view.domain, label, top)
         if not len(frame):
             raise RefusedError(
                 HTTPStatus.NOT_FOUND,
@@ -53,13 +53,13 @@ def add(routes: Blueprint, asked: Questions, service: Service) -> None:
 
     @routes.get("/evaluations")
     def evaluations() -> Response:
-        _served(asked)
+        _served(cache)
         given: dict[str, Any] = dict(_names("reader", "roster", "benchmark", "condition", "reduction", "metric"))
         if "k" in request.args:
             given["k"] = _number("k", 1, 1, 1_000_000)
         given |= {"limit": _number("limit", 1_000, 1, MOST_ROWS), "offset": _number("offset", 0, 0, 10**9)}
-        frame, total = asked.ask_anew(api_queries.evaluations, **given)
-        return jsonify({"generation": asked.generation().name, "total": total, "evaluations": rows(frame)})
+        frame, total = cache.ask_anew(api_queries.evaluations, **given)
+        return jsonify({"generation": cache.generation().name, "total": total, "evaluations": rows(frame)})
 
     @routes.get("/ecosystems")
     def ecosystems() -> Response:
@@ -77,8 +77,8 @@ def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return whole
 
 
-def _served(asked: Questions) -> None:
-    problem: AtlasError | None = asked.problem()
+def _served(cache: QueryCache) -> None:
+    problem: AtlasError | None = cache.problem()
     if problem is not None:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem.problem}.", f"{problem.remedy}.")
 

@@ -205,9 +205,9 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
             continue
         at = (first, second) if spearman else (second, first)
         cells[at[0]][at[1]] = float(row["value"])
-        told = "Spearman of all distances" if spearman else "shared among the nearest ten (Jaccard)"
+        text = "Spearman of all distances" if spearman else "shared among the nearest ten (Jaccard)"
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
-        words[at[0]][at[1]] = f"{pair}<br>{told}: {rate_text(float(row['value']))}"
+        words[at[0]][at[1]] = f"{pair}<br>{text}: {rate_text(float(row['value']))}"
     # Rows have their name and a number, columns the number alone: names below them would have to lie aslant.
     labels = [
         f"{'<br>'.join(plain(part, 36) for part in names[reader].split(' · ', 1))}  <b>{number}</b>"

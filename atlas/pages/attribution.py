@@ -13,8 +13,8 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, VIEW_NAMES, Questions, method_group, questions
-from atlas.drawing import Drawn
+from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, method_group, questions
+from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
 from atlas.pages import intervals
@@ -51,13 +51,13 @@ METRIC_HELP = {
 
 
 @drawing.page
-def layout(asked: Questions, wanted: View) -> Component:
+def layout(cache: QueryCache, wanted: View) -> Component:
     """The page of a view, or of the nearest one that has results."""
-    view = asked.opened(wanted)
-    order = figures.confusion_order(asked.ask(queries.sources, view.roster))
-    origin = asked.origin(asked.attribution_reader(view))
+    view = cache.opened(wanted)
+    order = figures.confusion_order(cache.ask(queries.sources, view.roster))
+    origin = cache.origin(cache.attribution_reader(view))
 
-    def section(name: str, drawn: Drawn, height: int, origin: str = origin, **more: Any) -> Component:
+    def section(name: str, drawn: FigureView, height: int, origin: str = origin, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
     return html.Div(
@@ -72,14 +72,14 @@ def layout(asked: Questions, wanted: View) -> Component:
                         className="answer-row",
                         children=[
                             shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
-                            html.Div(_answer(asked, view), id="answer", className="answer", **{"aria-live": "polite"}),
+                            html.Div(_answer(cache, view), id="answer", className="answer", **{"aria-live": "polite"}),
                         ],
                     ),
                 ],
             ),
             section(
                 "budget",
-                _budget(asked, view),
+                _budget(cache, view),
                 400,
                 origin="",
                 controls=[
@@ -90,7 +90,7 @@ def layout(asked: Questions, wanted: View) -> Component:
             ),
             section(
                 "confusion",
-                _confusion(asked, view),
+                _confusion(cache, view),
                 figures.MATRIX_HEIGHT,
                 controls=[
                     html.Div(
@@ -115,25 +115,25 @@ def layout(asked: Questions, wanted: View) -> Component:
                     className="pair",
                     children=[
                         html.Label("Truth", htmlFor="truth", className="choice-label"),
-                        shell.source_search("truth", asked, view.roster, view.truth, "A source", "True source"),
+                        shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
                         html.Label("Answered", htmlFor="named", className="choice-label"),
-                        shell.source_search("named", asked, view.roster, view.answer, "A source", "Answered source"),
-                        html.Div(_pair(asked, view), id="pair", **{"aria-live": "polite"}),
+                        shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
+                        html.Div(_pair(cache, view), id="pair", **{"aria-live": "polite"}),
                     ],
                 ),
             ),
             html.Div(
                 className="two",
                 children=[
-                    section("family", _families(asked, view), 320),
-                    section("folds", _folds(asked, view), 320),
+                    section("family", _families(cache, view), 320),
+                    section("folds", _folds(cache, view), 320),
                 ],
             ),
-            section("layers", _layers(asked, view), 340),
+            section("layers", _layers(cache, view), 340),
             shell.grid_section(
                 "sources",
                 QUESTIONS["sources"],
-                *_sources(asked, view),
+                *_sources(cache, view),
                 origin=origin,
                 height=560,
             ),
@@ -215,9 +215,9 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _curve(asked: Questions, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:
-    reader = asked.attribution_reader(view)
-    return asked.ask(
+def _curve(cache: QueryCache, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:
+    reader = cache.attribution_reader(view)
+    return cache.ask(
         queries.metric_curve, reader, view.roster, view.domain, "clean", metric, reduction or view.reduction
     )
 
@@ -226,52 +226,52 @@ def _stored(metric: str) -> list[str]:
     return [f"{metric}_{posterior}" for posterior in POSTERIORS] if metric in ("nll", "ece") else [metric]
 
 
-def _answer(asked: Questions, view: View) -> list[Component | str]:
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     """The page's answer first, in one sentence."""
-    curve = intervals.curves(asked, view, asked.attribution_reader(view), "accuracy")
+    curve = intervals.curves(cache, view, cache.attribution_reader(view), "accuracy")
     here = curve[curve["k"] == view.k]
     if here.empty:
         return ["Nothing has been measured for this choice."]
     row = here.iloc[0]
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     traces = drawing.traces(view.k)
     return [
         f"With {traces}, ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(intervals.around(row), className="spread")]),
         f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %."
-        + _kinship(asked, view),
+        + _kinship(cache, view),
     ]
 
 
-def _kinship(asked: Questions, view: View) -> str:
+def _kinship(cache: QueryCache, view: View) -> str:
     """How many of the errors stay in the family, as a sentence that follows the answer."""
     errors, within = (
-        _curve(asked, view, name, "pooled").set_index("k")["value"] for name in ("errors", "errors_within_family")
+        _curve(cache, view, name, "pooled").set_index("k")["value"] for name in ("errors", "errors_within_family")
     )
     if view.k not in errors.index or view.k not in within.index or errors[view.k] <= 0:
         return ""
     return f" Of the errors, {100 * within[view.k] / errors[view.k]:.0f} % stay in the family."
 
 
-def _budget(asked: Questions, view: View) -> Drawn:
+def _budget(cache: QueryCache, view: View) -> FigureView:
     token = TOKENS[view.theme]
-    reader = asked.attribution_reader(view)
+    reader = cache.attribution_reader(view)
     parts, lines = [], []
     for stored in _stored(view.metric):
         posterior = stored.rpartition("_")[2]
-        curve = intervals.curves(asked, view, reader, stored, view.reduction)
+        curve = intervals.curves(cache, view, reader, stored, view.reduction)
         if curve.empty:
             continue
-        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else asked.short_name(reader)
+        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else cache.short_name(reader)
         second = posterior == "mean"
         lines.append(Line(stored, label, token["soft"] if second else token["accent"], "dot" if second else "solid"))
         parts.append(curve.assign(line=stored))
     if not parts:
-        return drawing.unmeasured(asked, view, "attribution")
-    behind = _others(asked, view)
-    lines = [*_rivals(asked, view, behind, parts[-1], NAMED - len(lines)), *lines]
+        return drawing.unmeasured(cache, view, "attribution")
+    behind = _others(cache, view)
+    lines = [*_rivals(cache, view, behind, parts[-1], NAMED - len(lines)), *lines]
     frame = pd.concat([intervals.bare(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
     figure = figures.budget_curves(
@@ -293,7 +293,7 @@ def _budget(asked: Questions, view: View) -> Drawn:
         *badges,
         "· ",
         shell.term(name, METRIC_HELP[name]),
-        f" on {domain} by {asked.reader_words(reader)}; {how}{intervals.told(frame)}. n = {int(singles):,} groups a "
+        f" on {domain} by {cache.reader_words(reader)}; {how}{intervals.told(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + (
@@ -303,43 +303,43 @@ def _budget(asked: Questions, view: View) -> Drawn:
             else ""
         ),
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _others(asked: Questions, view: View) -> pd.DataFrame:
+def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     """The same metric of other readers, in the columns of the chosen reader's curve.
 
     They are the paper's readers that see the same text, readouts that were measured here, and all baselines but
     random ones, which the level of a guess stands for.
     """
-    reader = asked.attribution_reader(view)
-    readers = asked.ask(queries.readers)
-    reads = asked.reader_row(reader)["view"]
+    reader = cache.attribution_reader(view)
+    readers = cache.ask(queries.readers)
+    reads = cache.reader_row(reader)["view"]
     alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
-    ours = readers["reader"].isin(readouts(asked, view)["reader"]) & ~readers["method"].eq(READER_PAPER)
+    ours = readers["reader"].isin(readouts(cache, view)["reader"]) & ~readers["method"].eq(READER_PAPER)
     baseline = readers["method"].map(method_group).eq("Baselines") & ~readers["method"].str.endswith("random")
     others = readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"]
     shown = list(others) if view.others == "on" else []
     stored = _stored(view.metric)[-1]
-    return asked.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
+    return cache.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
 
 
-def _rivals(asked: Questions, view: View, behind: pd.DataFrame, own: pd.DataFrame, most: int) -> list[Line]:
+def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame, most: int) -> list[Line]:
     """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last."""
     here = behind[behind["k"] == view.k]
     ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
-    baseline = [method_group(asked.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
+    baseline = [method_group(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
     first = [ranked[kind].index[:1] for kind in (ranked["origin"] == "measured", ranked["origin"] == "published")]
     first.append(ranked.index[baseline][:1])
     mine = own.loc[own["k"] == view.k, "value"]
     if len(mine):
         first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
     named = list(dict.fromkeys(str(reader) for readers in first for reader in readers))[:most]
-    names = names_of(asked, [asked.attribution_reader(view), *named])
+    names = names_of(cache, [cache.attribution_reader(view), *named])
     edge = TOKENS[view.theme]["edge"]
     return [
         *(
-            Line(reader, asked.reader_name(reader), edge, front=False, named=False)
+            Line(reader, cache.reader_name(reader), edge, front=False, named=False)
             for reader in dict.fromkeys(behind["reader"])
             if reader not in named
         ),
@@ -350,16 +350,16 @@ def _rivals(asked: Questions, view: View, behind: pd.DataFrame, own: pd.DataFram
     ]
 
 
-def _cells(asked: Questions, view: View, k: int | None = None) -> pd.DataFrame:
-    reader = asked.attribution_reader(view)
-    return asked.ask(queries.confusion, reader, view.roster, k or view.k, view.domain)
+def _cells(cache: QueryCache, view: View, k: int | None = None) -> pd.DataFrame:
+    reader = cache.attribution_reader(view)
+    return cache.ask(queries.confusion, reader, view.roster, k or view.k, view.domain)
 
 
-def _confusion(asked: Questions, view: View) -> Drawn:
-    cells = _cells(asked, view)
+def _confusion(cache: QueryCache, view: View) -> FigureView:
+    cells = _cells(cache, view)
     if cells.empty:
-        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
-    order = figures.confusion_order(asked.ask(queries.sources, view.roster))
+        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+    order = figures.confusion_order(cache.ask(queries.sources, view.roster))
     zoom = view.zoom if view.zoom in set(order["family"]) else ""
     figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
     told = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
@@ -370,7 +370,7 @@ def _confusion(asked: Questions, view: View) -> Drawn:
         f"Rows are the true source, columns the answer at {traces}; {shown}. "
         f"n = {total:,} groups over three seeds, {wrong:,} of them wrong. Click a cell for its two sources."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
 def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
@@ -378,13 +378,13 @@ def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
     return [{"value": str(family), "label": f"{family} · {count}"} for family, count in sizes.items() if count > 1]
 
 
-def _families(asked: Questions, view: View) -> Drawn:
-    errors, within = (_curve(asked, view, name, "pooled") for name in ("errors", "errors_within_family"))
+def _families(cache: QueryCache, view: View) -> FigureView:
+    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
     if errors.empty or within.empty:
-        return drawing.unmeasured(asked, view, "error counts")
+        return drawing.unmeasured(cache, view, "error counts")
     frame = errors[["k", "value"]].rename(columns={"value": "errors"})
     frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
-    expectation = figures.blind_share(asked.ask(queries.sources, view.roster)["family"])
+    expectation = figures.blind_share(cache.ask(queries.sources, view.roster)["family"])
     figure = figures.family_errors(frame, theme=view.theme, expectation=expectation, k=view.k)
     row = frame[frame["k"] == view.k]
     counted = f" n = {row['errors'].iloc[0]:,.0f} errors a seed at K = {view.k}." if len(row) else ""
@@ -392,14 +392,14 @@ def _families(asked: Questions, view: View) -> Drawn:
         f"Share of wrong answers that name a source of the same family; blind errors would give "
         f"{100 * expectation:.0f} %.{counted}"
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _folds(asked: Questions, view: View) -> Drawn:
+def _folds(cache: QueryCache, view: View) -> FigureView:
     stored = _stored(view.metric)[0]
-    frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
+    frame = cache.ask(queries.fold_spread, cache.attribution_reader(view), view.roster, view.domain, "clean", stored)
     if frame.empty:
-        return drawing.unmeasured(asked, view, "results by fold")
+        return drawing.unmeasured(cache, view, "results by fold")
     figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
     spread = (
@@ -411,23 +411,23 @@ def _folds(asked: Questions, view: View) -> Drawn:
     sentence = (
         f"{METRICS[view.metric]} on each held-out fifth of the prompts, less their mean.{spread} n = {folds} folds."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _layers(asked: Questions, view: View) -> Drawn:
-    reader = asked.attribution_reader(view)
-    curve = asked.ask(queries.layer_curve, reader, view.roster)
-    selected = asked.ask(queries.selected_layers, reader, view.roster)
-    if curve.empty and reader and asked.reader_row(reader)["method"] != READER_PAPER:
-        usual = asked.usual(view)
+def _layers(cache: QueryCache, view: View) -> FigureView:
+    reader = cache.attribution_reader(view)
+    curve = cache.ask(queries.layer_curve, reader, view.roster)
+    selected = cache.ask(queries.selected_layers, reader, view.roster)
+    if curve.empty and reader and cache.reader_row(reader)["method"] != READER_PAPER:
+        usual = cache.usual(view)
         return drawing.nothing(
             view,
             "Blocks are compared for the paper's readout alone",
             "Choose READER above to see which block it reads",
-            [(f"Show {asked.reader_name(usual.reader)}", f"{PAGE.path}?{usual.query()}")],
+            [(f"Show {cache.reader_name(usual.reader)}", f"{PAGE.path}?{usual.query()}")],
         )
     if curve.empty:
-        return drawing.unmeasured(asked, view, "layer curve")
+        return drawing.unmeasured(cache, view, "layer curve")
     figure = figures.layer_curve(curve, selected, theme=view.theme)
     sentence = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
@@ -435,15 +435,15 @@ def _layers(asked: Questions, view: View) -> Drawn:
         f"; a ring gives the number of outer folds that chose the block, bold for the modal one. "
         f"n = {int(curve['fits'].max())} fits a block.",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _sources(asked: Questions, view: View) -> tuple[Component, str]:
-    return _source_grid(asked, view), _sources_sentence(asked, view)
+def _sources(cache: QueryCache, view: View) -> tuple[Component, str]:
+    return _source_grid(cache, view), _sources_sentence(cache, view)
 
 
-def _sources_sentence(asked: Questions, view: View) -> str:
-    frame = _source_rows(asked, view)
+def _sources_sentence(cache: QueryCache, view: View) -> str:
+    frame = _source_rows(cache, view)
     if frame.empty:
         return "Nothing has been measured for this choice."
     return (
@@ -452,14 +452,14 @@ def _sources_sentence(asked: Questions, view: View) -> str:
     )
 
 
-def _source_rows(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+def _source_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
 
 
-def _source_grid(asked: Questions, view: View) -> Component:
-    frame = _source_rows(asked, view)
+def _source_grid(cache: QueryCache, view: View) -> Component:
+    frame = _source_rows(cache, view)
     if frame.empty:
-        absent = drawing.unmeasured(asked, view, "accuracy by source").absent
+        absent = drawing.unmeasured(cache, view, "accuracy by source").absent
         assert absent is not None
         return absent
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
@@ -504,14 +504,14 @@ def _source_grid(asked: Questions, view: View) -> Component:
 # ---- a pair of sources ----------------------------------------------------------------------------------------------
 
 
-def _pair(asked: Questions, view: View) -> list[Component]:
+def _pair(cache: QueryCache, view: View) -> list[Component]:
     """Both sources of a clicked cell and their numbers at every budget."""
     if not view.truth or not view.answer:
         return [html.P("Click a cell, or choose two sources: their numbers appear here.", className="sentence")]
-    members = asked.ask(queries.sources, view.roster).set_index("source")
+    members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.truth not in members.index or view.answer not in members.index:
         return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
-    marks = asked.marks()
+    marks = cache.marks()
     heads = [
         html.Span(
             [
@@ -524,9 +524,9 @@ def _pair(asked: Questions, view: View) -> list[Component]:
     ]
     same = view.truth == view.answer
     body = []
-    table = _source_rows(asked, view).set_index("source")
+    table = _source_rows(cache, view).set_index("source")
     for k in BUDGETS:
-        cells = _cells(asked, view, k)
+        cells = _cells(cache, view, k)
         if cells.empty:
             continue
         share = {
@@ -553,8 +553,8 @@ def _pair(asked: Questions, view: View) -> list[Component]:
             [html.Thead(html.Tr([html.Th(word, scope="col") for word in columns])), html.Tbody(body)], className="small"
         ),
     ]
-    reader = asked.map_reader(view)
-    near = asked.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None
+    reader = cache.map_reader(view)
+    near = cache.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None
     if near is not None:
         row = near[near["neighbor"] == view.answer]
         if len(row):
@@ -574,19 +574,19 @@ def _pair(asked: Questions, view: View) -> list[Component]:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _budget_table(asked: Questions, view: View) -> pd.DataFrame:
+def _budget_table(cache: QueryCache, view: View) -> pd.DataFrame:
     parts = []
     for stored in _stored(view.metric):
-        parts.append(_curve(asked, view, stored).assign(metric=stored, reduction=view.reduction))
-    if asked.attribution_reader(view):
-        parts.append(_others(asked, view).assign(metric=_stored(view.metric)[-1], reduction=view.reduction))
+        parts.append(_curve(cache, view, stored).assign(metric=stored, reduction=view.reduction))
+    if cache.attribution_reader(view):
+        parts.append(_others(cache, view).assign(metric=_stored(view.metric)[-1], reduction=view.reduction))
     frame = pd.concat(parts, ignore_index=True)
     return frame[["name", "metric", "reduction", "k", "value", "std", "n", "origin", "build_id"]]
 
 
-def _confusion_table(asked: Questions, view: View) -> pd.DataFrame:
-    cells = _cells(asked, view)
-    members = asked.ask(queries.sources, view.roster).set_index("source")
+def _confusion_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    cells = _cells(cache, view)
+    members = cache.ask(queries.sources, view.roster).set_index("source")
     frame = cells.assign(
         truth_name=cells["truth"].map(members["name"]),
         truth_family=cells["truth"].map(members["family"]),
@@ -608,23 +608,23 @@ def _confusion_table(asked: Questions, view: View) -> pd.DataFrame:
     return frame[columns].sort_values("count", ascending=False).reset_index(drop=True)
 
 
-def _families_table(asked: Questions, view: View) -> pd.DataFrame:
-    errors, within = (_curve(asked, view, name, "pooled") for name in ("errors", "errors_within_family"))
+def _families_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
     frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
     frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
     return frame.assign(share=frame["errors_within_family"] / frame["errors"].where(frame["errors"] > 0))
 
 
-def _folds_table(asked: Questions, view: View) -> pd.DataFrame:
+def _folds_table(cache: QueryCache, view: View) -> pd.DataFrame:
     stored = _stored(view.metric)[0]
-    frame = asked.ask(queries.fold_spread, asked.attribution_reader(view), view.roster, view.domain, "clean", stored)
+    frame = cache.ask(queries.fold_spread, cache.attribution_reader(view), view.roster, view.domain, "clean", stored)
     return frame.assign(metric=stored)[["metric", "k", "fold", "value", "n"]]
 
 
-def _layers_table(asked: Questions, view: View) -> pd.DataFrame:
-    reader = asked.attribution_reader(view)
-    curve = asked.ask(queries.layer_curve, reader, view.roster)
-    chosen = asked.ask(queries.selected_layers, reader, view.roster)
+def _layers_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    reader = cache.attribution_reader(view)
+    curve = cache.ask(queries.layer_curve, reader, view.roster)
+    chosen = cache.ask(queries.selected_layers, reader, view.roster)
     folds = chosen[chosen["outer_fold"].notna()].groupby("layer").size()
     modal = set(chosen.loc[chosen["outer_fold"].isna(), "layer"])
     return curve.assign(
@@ -633,8 +633,8 @@ def _layers_table(asked: Questions, view: View) -> pd.DataFrame:
     )
 
 
-def _key(asked: Questions, view: View) -> dict[str, object]:
-    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+def _key(cache: QueryCache, view: View) -> dict[str, object]:
+    return {"reader": cache.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
 
 
 PAGE = shell.Page(
@@ -645,14 +645,16 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "budget": shell.Told(_budget_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
-        "confusion": shell.Told(_confusion_table, lambda asked, view: ("confusion", _key(asked, view) | {"k": view.k})),
-        "family": shell.Told(_families_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
-        "folds": shell.Told(_folds_table, lambda asked, view: ("attribution_metrics", _key(asked, view))),
-        "layers": shell.Told(
-            _layers_table,
-            lambda asked, view: ("layer_scores", {"reader": asked.attribution_reader(view), "roster": view.roster}),
+        "budget": shell.FigureMeta(_budget_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
+        "confusion": shell.FigureMeta(
+            _confusion_table, lambda cache, view: ("confusion", _key(cache, view) | {"k": view.k})
         ),
-        "sources": shell.Told(_source_rows, lambda asked, view: ("source_accuracy", _key(asked, view))),
+        "family": shell.FigureMeta(_families_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
+        "folds": shell.FigureMeta(_folds_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
+        "layers": shell.FigureMeta(
+            _layers_table,
+            lambda cache, view: ("layer_scores", {"reader": cache.attribution_reader(view), "roster": view.roster}),
+        ),
+        "sources": shell.FigureMeta(_source_rows, lambda cache, view: ("source_accuracy", _key(cache, view))),
     },
 )

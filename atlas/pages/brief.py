@@ -12,11 +12,11 @@ from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.pages import brief_plates, intervals, neighbourhoods, related_pairs, relationships
 from atlas.pages.brief_compared import KINDS
-from atlas.pages.brief_plates import USUAL, Plate
+from atlas.pages.brief_plates import USUAL, PrintFigure
 from atlas.pages.methods_words import LIMITS
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
@@ -37,9 +37,9 @@ PAPER = TOKENS["light"]
 
 
 @drawing.page
-def layout(asked: Questions, wanted: View) -> Component:
+def layout(cache: QueryCache, wanted: View) -> Component:
     """The page for a query string."""
-    view = asked.opened(wanted)
+    view = cache.opened(wanted)
     return html.Div(
         className="column brief",
         children=[
@@ -78,7 +78,7 @@ def layout(asked: Questions, wanted: View) -> Component:
                 ],
             ),
             html.Article(
-                _sheets(asked, view),
+                _sheets(cache, view),
                 id="brief-sheets",
                 className="sheets",
                 style={"colorScheme": "light", **{f"--{name}": colour for name, colour in PAPER.items()}},
@@ -112,20 +112,20 @@ def on_paper(view: View) -> View:
 # ---- the sheets -----------------------------------------------------------------------------------------------------
 
 
-def _sheets(asked: Questions, view: View) -> list[Component]:
+def _sheets(cache: QueryCache, view: View) -> list[Component]:
     view = on_paper(view)
     names = chosen(view)
-    plates = {name: KINDS[name].draw(asked, view) for name in names}
-    builds = builds_of(asked, view, [name for name in names if plates[name] is not None])
-    sheets = [_cover(asked, view, names)]
+    plates = {name: KINDS[name].draw(cache, view) for name in names}
+    builds = builds_of(cache, view, [name for name in names if plates[name] is not None])
+    sheets = [_cover(cache, view, names)]
     for number, name in enumerate(names, start=1):
-        sheets.append(_sheet(asked, _plate(asked, view, name, plates[name], number, builds), name))
-    return [*sheets, _sheet(asked, _made(builds), "builds")]
+        sheets.append(_sheet(cache, _plate(cache, view, name, plates[name], number, builds), name))
+    return [*sheets, _sheet(cache, _made(builds), "builds")]
 
 
-def _sheet(asked: Questions, children: list[Component], name: str) -> Component:
+def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
     foot = html.Div(
-        [html.Span("Provenance Atlas"), html.Span(f"generation {asked.generation().name}"), html.Span(_today())],
+        [html.Span("Provenance Atlas"), html.Span(f"generation {cache.generation().name}"), html.Span(_today())],
         className="sheet-foot",
     )
     return html.Section([*children, foot], className=f"sheet sheet-{name}")
@@ -136,12 +136,12 @@ def _today() -> str:
     return f"{day.day} {day:%B %Y}"
 
 
-def _cover(asked: Questions, view: View, names: tuple[str, ...]) -> Component:
-    reader = asked.attribution_reader(view) or view.reader
+def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
+    reader = cache.attribution_reader(view) or view.reader
     facts = {
-        "Reader": [asked.reader_name(reader), " ", shell.origin_badge(asked.origin(reader))] if reader else ["–"],
-        "Sources": [f"{brief_plates.words(asked, view)} (roster {view.roster})"],
-        "Generation": [html.Span(asked.generation().name, className="mono")],
+        "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"],
+        "Sources": [f"{brief_plates.words(cache, view)} (roster {view.roster})"],
+        "Generation": [html.Span(cache.generation().name, className="mono")],
         "Date": [_today()],
         "This view": [html.Span(f"/brief?{view_link(view)}", className="mono long")],
     }
@@ -150,7 +150,7 @@ def _cover(asked: Questions, view: View, names: tuple[str, ...]) -> Component:
         html.H2("Which language model wrote these traces?", className="brief-title"),
         html.Dl([piece for word, fact in facts.items() for piece in (html.Dt(word), html.Dd(fact))], className="facts"),
         html.H3("What was found"),
-        html.Ul([html.Li(finding) for finding in findings(asked, view)], className="findings"),
+        html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),
         html.H3("The method in five sentences"),
         html.Ol([html.Li(sentence) for sentence in METHOD], className="method"),
         html.H3("Limits"),
@@ -158,7 +158,7 @@ def _cover(asked: Questions, view: View, names: tuple[str, ...]) -> Component:
         html.H3("Figures"),
         html.Ol([html.Li(KINDS[name].question) for name in names], className="contents"),
     ]
-    return _sheet(asked, children, "cover")
+    return _sheet(cache, children, "cover")
 
 
 def view_link(view: View) -> str:
@@ -167,25 +167,25 @@ def view_link(view: View) -> str:
     return View(**kept, figures=chosen(view)).query()
 
 
-def findings(asked: Questions, view: View) -> list[list[Component | str]]:
+def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number."""
     told: list[list[Component | str]] = []
-    reader = asked.attribution_reader(view)
-    curve = intervals.curves(asked, view, reader, "accuracy")
+    reader = cache.attribution_reader(view)
+    curve = intervals.curves(cache, view, reader, "accuracy")
     at = curve[curve["k"] == view.k]
     if len(at):
-        count = len(asked.ask(queries.sources, view.roster))
+        count = len(cache.ask(queries.sources, view.roster))
         told.append(
             [
                 f"From {drawing.traces(view.k)} the source is named right in ",
                 html.Strong(f"{100 * at['value'].iloc[0]:.1f}\u00a0%"),
                 f"{intervals.around(at.iloc[0])} of the groups, among {count} sources; a guess would be right in "
                 f"{100 / count:.1f} %. ",
-                shell.origin_badge(asked.origin(reader)),
+                shell.origin_badge(cache.origin(reader)),
             ]
         )
-    mapped = asked.map_reader(view)
-    purity = asked.ask(queries.family_purity, view.roster, view.domain, mapped or "")
+    mapped = cache.map_reader(view)
+    purity = cache.ask(queries.family_purity, view.roster, view.domain, mapped or "")
     nearest = purity[purity["k"] == 1]
     if len(nearest):
         told.append(
@@ -193,12 +193,12 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
                 html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
                 f" of {neighbourhoods.asked_words(nearest.iloc[0])} have one of their own family as their nearest; "
                 f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
-                shell.origin_badge(asked.origin(mapped)),
+                shell.origin_badge(cache.origin(mapped)),
             ]
         )
-    names = related_pairs.reader_names(asked)
+    names = related_pairs.reader_names(cache)
     for origin in shell.ORIGINS:
-        top = relationships.best(asked, view, origin)
+        top = relationships.best(cache, view, origin)
         if top is not None:
             sure = f" ({rate_text(top['low'])} to {rate_text(top['high'])})" if pd.notna(top["low"]) else ""
             told.append(
@@ -213,7 +213,7 @@ def findings(asked: Questions, view: View) -> list[list[Component | str]]:
 
 
 def _plate(
-    asked: Questions, view: View, name: str, plate: Plate | None, number: int, builds: pd.DataFrame
+    cache: QueryCache, view: View, name: str, plate: PrintFigure | None, number: int, builds: pd.DataFrame
 ) -> list[Component]:
     kind = KINDS[name]
     head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
@@ -254,7 +254,7 @@ def _plate(
 # ---- builds ---------------------------------------------------------------------------------------------------------
 
 
-def builds_of(asked: Questions, view: View, names: list[str]) -> pd.DataFrame:
+def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
     """Builds behind the figures.
 
     Returns
@@ -263,7 +263,7 @@ def builds_of(asked: Questions, view: View, names: list[str]) -> pd.DataFrame:
         Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share
         a number, counted from 0 in the order of the figures. A row a figure and build.
     """
-    parts = [KINDS[name].told().builds(asked, view).assign(plate=name) for name in names]
+    parts = [KINDS[name].told().builds(cache, view).assign(plate=name) for name in names]
     if not parts:
         return pd.DataFrame(columns=["plate", "group"])
     frame = pd.concat(parts, ignore_index=True)
@@ -314,11 +314,11 @@ def _hash(value: object) -> Component | str:
     return html.Span(f"sha256 {value}", className="mono") if isinstance(value, str) and value else ""
 
 
-def _told(name: str) -> shell.Told:
+def _told(name: str) -> shell.FigureMeta:
     kind = KINDS[name]
-    return shell.Told(
-        lambda asked, view: kind.rows(asked, on_paper(view)),
-        lambda asked, view: kind.made(asked, on_paper(view)),
+    return shell.FigureMeta(
+        lambda cache, view: kind.rows(cache, on_paper(view)),
+        lambda cache, view: kind.made(cache, on_paper(view)),
         beside=kind.beside,
     )
 

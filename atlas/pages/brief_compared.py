@@ -6,49 +6,49 @@ import dataclasses
 
 import pandas as pd
 
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.pages import brief_plates, compare_chosen, compare_elsewhere, compare_readouts
-from atlas.pages.brief_plates import Kind, Plate
+from atlas.pages.brief_plates import Kind, PrintFigure
 from atlas.state import View
 
 
-def _reached(asked: Questions, view: View) -> Plate | None:
-    drawn = compare_readouts.reached(asked, view)
+def _reached(cache: QueryCache, view: View) -> PrintFigure | None:
+    drawn = compare_readouts.reached(cache, view)
     if drawn.absent is not None:
         return None
     caption = (
         "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
         "probe on such a proxy, word n-grams, and the best that the paper prints of READER with far larger "
         "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
-        f"Filled marks were measured here, hollow ones are published. n = {brief_plates.words(asked, view)}."
+        f"Filled marks were measured here, hollow ones are published. n = {brief_plates.words(cache, view)}."
     )
-    return Plate(drawn.figure, compare_readouts.dots.height_of(drawn.figure), caption, "")
+    return PrintFigure(drawn.figure, compare_readouts.dots.height_of(drawn.figure), caption, "")
 
 
-def _beside(asked: Questions, view: View) -> View:
+def _beside(cache: QueryCache, view: View) -> View:
     """The view with the readers that Compare would set beside the header's."""
-    readers = tuple(compare_chosen.chosen(asked, dataclasses.replace(view, readers=())))
+    readers = tuple(compare_chosen.chosen(cache, dataclasses.replace(view, readers=())))
     return dataclasses.replace(view, readers=readers, metric="accuracy")
 
 
-def _panels(asked: Questions, view: View) -> Plate | None:
-    shown = _beside(asked, view)
-    drawn = compare_elsewhere.panels(asked, shown)
+def _panels(cache: QueryCache, view: View) -> PrintFigure | None:
+    shown = _beside(cache, view)
+    drawn = compare_elsewhere.panels(cache, shown)
     if drawn.absent is not None:
         return None
-    frame = compare_elsewhere.panel_rows(asked, shown)
+    frame = compare_elsewhere.panel_rows(cache, shown)
     caption = (
         "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
         "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
         "seen short ones too. Bands are one standard deviation over the folds. Filled: measured here; dashed and "
         "hollow: published. "
-        f"n = {int(frame['n'].max()):,} groups at one trace, {brief_plates.words(asked, view)}."
+        f"n = {int(frame['n'].max()):,} groups at one trace, {brief_plates.words(cache, view)}."
     )
-    return Plate(drawn.figure, 340, caption, "")
+    return PrintFigure(drawn.figure, 340, caption, "")
 
 
-def _panel_rows(asked: Questions, view: View) -> pd.DataFrame:
-    return compare_elsewhere.panel_rows(asked, _beside(asked, view))
+def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return compare_elsewhere.panel_rows(cache, _beside(cache, view))
 
 
 KINDS: dict[str, Kind] = {

@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import DOMAIN_NAMES, Questions
+from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
@@ -25,12 +25,12 @@ WIDTH = 672
 """Width of a figure in pixels: an A4 page less its margins."""
 OTHERS = 3
 """Readers beside the chosen one."""
-Rows = Callable[[Questions, View], pd.DataFrame]
-Made = Callable[[Questions, View], tuple[str, dict[str, object]]]
+Rows = Callable[[QueryCache, View], pd.DataFrame]
+Made = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Plate:
+class PrintFigure:
     """A drawn figure of the brief.
 
     Attributes
@@ -59,34 +59,34 @@ class Kind:
 
     question: str
     page: str
-    draw: Callable[[Questions, View], Plate | None]
+    draw: Callable[[QueryCache, View], PrintFigure | None]
     rows: Rows
     made: Made
-    beside: Callable[[Questions, View], tuple[str, dict[str, object]] | None] = lambda _asked, _view: None
+    beside: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _asked, _view: None
 
-    def told(self) -> shell.Told:
+    def told(self) -> shell.FigureMeta:
         """What the figure says of itself."""
-        return shell.Told(self.rows, self.made, beside=self.beside)
+        return shell.FigureMeta(self.rows, self.made, beside=self.beside)
 
 
-def words(asked: Questions, view: View) -> str:
+def words(cache: QueryCache, view: View) -> str:
     """Roster and domain in words: '165 sources on Agent500'."""
-    count = len(asked.ask(queries.sources, view.roster))
+    count = len(cache.ask(queries.sources, view.roster))
     return f"{count} sources on {DOMAIN_NAMES.get(view.domain, view.domain)}"
 
 
-def _points(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.projection, asked.map_reader(view), view.roster, view.domain, "tsne", 2)
+def _points(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.projection, cache.map_reader(view), view.roster, view.domain, "tsne", 2)
 
 
-def _map(asked: Questions, view: View) -> Plate | None:
-    points, reader = _points(asked, view), asked.map_reader(view)
+def _map(cache: QueryCache, view: View) -> PrintFigure | None:
+    points, reader = _points(cache, view), cache.map_reader(view)
     if points.empty:
         return None
     none = pd.DataFrame(columns=["source", "neighbor", "rank"])
-    marks = asked.marks()
+    marks = cache.marks()
     figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
-    quality = asked.ask(queries.projection_quality, reader, view.roster, view.domain)
+    quality = cache.ask(queries.projection_quality, reader, view.roster, view.domain)
     flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
     trust = (
         f" Trustworthiness of the ten nearest: {flat['trustworthiness_10']:.2f}."
@@ -102,37 +102,37 @@ def _map(asked: Questions, view: View) -> Plate | None:
         className="brief-key",
     )
     caption = (
-        f"Every mark is one source, placed so that sources whose answers look alike to {asked.reader_words(reader)} "
+        f"Every mark is one source, placed so that sources whose answers look alike to {cache.reader_words(reader)} "
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
-        f"mean little.{trust} n = {words(asked, view)}; places are computed from all of them and have no interval."
+        f"mean little.{trust} n = {words(cache, view)}; places are computed from all of them and have no interval."
     )
-    return Plate(figure, 520, caption, asked.origin(reader), key)
+    return PrintFigure(figure, 520, caption, cache.origin(reader), key)
 
 
-def _curves(asked: Questions, view: View) -> pd.DataFrame:
+def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of the chosen reader and of the best others of its method, against the budget."""
-    reader = asked.attribution_reader(view)
-    readers = asked.ask(queries.readers)
+    reader = cache.attribution_reader(view)
+    readers = cache.ask(queries.readers)
     alike = (
-        (readers["method"] == READER_PAPER) & (readers["view"] == asked.reader_row(reader)["view"]) if reader else []
+        (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(reader)["view"]) if reader else []
     )
     named = [name for name in readers["reader"][alike] if name != reader] if reader else []
-    frame = intervals.curves(asked, view, [reader, *named], "accuracy")
+    frame = intervals.curves(cache, view, [reader, *named], "accuracy")
     top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
     kept = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
     return frame[frame["reader"].isin(kept)]
 
 
-def _budget(asked: Questions, view: View) -> Plate | None:
-    frame, reader = _curves(asked, view), asked.attribution_reader(view)
+def _budget(cache: QueryCache, view: View) -> PrintFigure | None:
+    frame, reader = _curves(cache, view), cache.attribution_reader(view)
     if frame.empty:
         return None
     token = TOKENS[view.theme]
     others = [name for name in dict.fromkeys(frame["reader"]) if name != reader]
-    names = asked.short_names([reader, *others])
+    names = cache.short_names([reader, *others])
     lines = [Line(name, names[name], token["edge"], front=False) for name in others]
     lines.append(Line(reader, names[reader], token["accent"]))
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     figure = attribution.budget_curves(
         frame.assign(line=frame["reader"]),
         lines,
@@ -145,25 +145,25 @@ def _budget(asked: Questions, view: View) -> Plate | None:
     own = frame[frame["reader"] == reader]
     beside = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
     caption = (
-        f"Share of groups of traces whose source is named first among {words(asked, view)}, against the number of "
+        f"Share of groups of traces whose source is named first among {words(cache, view)}, against the number of "
         f"traces in a group{intervals.told(own)}; dotted: a guess.{beside} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace."
     )
-    return Plate(figure, 420, caption, asked.origin(reader))
+    return PrintFigure(figure, 420, caption, cache.origin(reader))
 
 
-def _cells(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+def _cells(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
 
 
-def _confusion(asked: Questions, view: View) -> Plate | None:
-    cells = _cells(asked, view)
+def _confusion(cache: QueryCache, view: View) -> PrintFigure | None:
+    cells = _cells(cache, view)
     if cells.empty:
         return None
-    order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
+    order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
     figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
-    curve = intervals.curves(asked, view, asked.attribution_reader(view), "accuracy")
+    curve = intervals.curves(cache, view, cache.attribution_reader(view), "accuracy")
     at = curve[curve["k"] == view.k]
     right = ""
     if len(at):
@@ -173,13 +173,13 @@ def _confusion(asked: Questions, view: View) -> Plate | None:
         f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
         f"wrong.{right}"
     )
-    return Plate(figure, attribution.MATRIX_HEIGHT, caption, asked.origin(asked.attribution_reader(view)))
+    return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, cache.origin(cache.attribution_reader(view)))
 
 
-def _error_rows(asked: Questions, view: View) -> pd.DataFrame:
-    reader = asked.attribution_reader(view)
+def _error_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    reader = cache.attribution_reader(view)
     errors, within = (
-        asked.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric)[["k", "value"]]
+        cache.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric)[["k", "value"]]
         for metric in ("errors", "errors_within_family")
     )
     return errors.rename(columns={"value": "errors"}).merge(
@@ -187,33 +187,33 @@ def _error_rows(asked: Questions, view: View) -> pd.DataFrame:
     )
 
 
-def _siblings(asked: Questions, view: View) -> Plate | None:
-    frame = _error_rows(asked, view)
+def _siblings(cache: QueryCache, view: View) -> PrintFigure | None:
+    frame = _error_rows(cache, view)
     if frame.empty:
         return None
-    blind = attribution.blind_share(asked.ask(queries.sources, view.roster)["family"])
+    blind = attribution.blind_share(cache.ask(queries.sources, view.roster)["family"])
     figure = attribution.family_errors(frame, theme=view.theme, expectation=blind, k=view.k)
     caption = (
         "Share of the wrong answers that name a sibling, a source of the same family, at every number of traces; "
         f"errors that fell blindly would give {100 * blind:.0f} %. Where most errors stay in the family, the family "
         f"can be answered for although the source cannot. n = {int(frame['errors'].max()):,} errors a seed at the "
-        f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {words(asked, view)}. No interval "
+        f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {words(cache, view)}. No interval "
         "is stored."
     )
-    return Plate(figure, 380, caption, asked.origin(asked.attribution_reader(view)))
+    return PrintFigure(figure, 380, caption, cache.origin(cache.attribution_reader(view)))
 
 
-def _purities(asked: Questions, view: View) -> pd.DataFrame:
-    reader = asked.map_reader(view)
-    frame = asked.ask(queries.family_purity, view.roster, view.domain, reader or "")
+def _purities(cache: QueryCache, view: View) -> pd.DataFrame:
+    reader = cache.map_reader(view)
+    frame = cache.ask(queries.family_purity, view.roster, view.domain, reader or "")
     return frame
 
 
-def _purity(asked: Questions, view: View) -> Plate | None:
-    frame, reader = _purities(asked, view), asked.map_reader(view)
+def _purity(cache: QueryCache, view: View) -> PrintFigure | None:
+    frame, reader = _purities(cache, view), cache.map_reader(view)
     if frame.empty:
         return None
-    line = Line(reader, asked.short_name(reader), TOKENS[view.theme]["accent"])
+    line = Line(reader, cache.short_name(reader), TOKENS[view.theme]["accent"])
     figure = neighbourhoods.family_purity(frame, [line], theme=view.theme)
     row = frame.iloc[0]
     caption = (
@@ -221,11 +221,11 @@ def _purity(asked: Questions, view: View) -> Plate | None:
         f"intervals, beside what chance gives; nobody told the reader any name. n = {int(row['sources'])} sources of "
         f"{int(row['families'])} families with at least five members."
     )
-    return Plate(figure, 380, caption, asked.origin(reader))
+    return PrintFigure(figure, 380, caption, cache.origin(reader))
 
 
-def _readouts(asked: Questions, view: View) -> Plate | None:
-    frame = relationships.summaries(asked, view)
+def _readouts(cache: QueryCache, view: View) -> PrintFigure | None:
+    frame = relationships.summaries(cache, view)
     if frame.empty:
         return None
     caption = (
@@ -234,28 +234,28 @@ def _readouts(asked: Questions, view: View) -> Plate | None:
         "measured here, hollow ones are published numbers; the dotted line is a coin. n = "
         f"{frame['row'].nunique()} readers, {int(frame['n'].max())} splits each."
     )
-    figure = relationships.readouts(asked, view).figure
-    return Plate(figure, relationships.readouts_height(asked, view), caption, "")
+    figure = relationships.readouts(cache, view).figure
+    return PrintFigure(figure, relationships.readouts_height(cache, view), caption, "")
 
 
-def _kinship(asked: Questions, view: View) -> Plate | None:
-    frame, reader = related_pairs.shown_rows(asked, view), related_pairs.shown_reader(asked, view)
+def _kinship(cache: QueryCache, view: View) -> PrintFigure | None:
+    frame, reader = related_pairs.shown_rows(cache, view), related_pairs.shown_reader(cache, view)
     if frame.empty:
         return None
-    name = related_pairs.reader_names(asked)[reader]
+    name = related_pairs.reader_names(cache)[reader]
     caption = (
         f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
         f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
         "every mark is one pair, so there is no interval."
     )
-    readers = asked.ask(related_pairs.store.relationship_readers).set_index("reader")
-    return Plate(related_pairs.kinship(asked, view).figure, 440, caption, str(readers.at[reader, "origin"]))
+    readers = cache.ask(related_pairs.store.relationship_readers).set_index("reader")
+    return PrintFigure(related_pairs.kinship(cache, view).figure, 440, caption, str(readers.at[reader, "origin"]))
 
 
-def _by(reader: Callable[[Questions, View], str], table: str, *names: str) -> Made:
-    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def _by(reader: Callable[[QueryCache, View], str], table: str, *names: str) -> Made:
+    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
         held = {"roster": view.roster, "domain": view.domain, "benchmark": view.domain, "condition": "clean"}
-        return table, {"reader": reader(asked, view), **{name: held[name] for name in names}}
+        return table, {"reader": reader(cache, view), **{name: held[name] for name in names}}
 
     return made
 
@@ -263,19 +263,19 @@ def _by(reader: Callable[[Questions, View], str], table: str, *names: str) -> Ma
 def drawn_readers(rows: Rows) -> Made:
     """Attribution of every reader in the rows."""
 
-    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-        readers = tuple(dict.fromkeys(rows(asked, view)["reader"]))
+    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+        readers = tuple(dict.fromkeys(rows(cache, view)["reader"]))
         return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
 
     return made
 
 
 def _attributed(table: str) -> Made:
-    return _by(Questions.attribution_reader, table, "roster", "benchmark", "condition")
+    return _by(QueryCache.attribution_reader, table, "roster", "benchmark", "condition")
 
 
 def _mapped(table: str) -> Made:
-    return _by(Questions.map_reader, table, "roster", "domain")
+    return _by(QueryCache.map_reader, table, "roster", "domain")
 
 
 KINDS: dict[str, Kind] = {
@@ -304,7 +304,7 @@ KINDS: dict[str, Kind] = {
         "Which reader tells relatives from strangers?",
         "/relationships",
         _readouts,
-        lambda asked, view: relationships.summaries(asked, view).drop(columns=["build_id", "row"]),
+        lambda cache, view: relationships.summaries(cache, view).drop(columns=["build_id", "row"]),
         relationships.metrics_told,
     ),
     "kinship": Kind(

@@ -12,8 +12,8 @@ from dash import Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import Questions
-from atlas.drawing import Drawn
+from atlas.data import QueryCache
+from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
 from atlas.pages import compare_chosen, compare_elsewhere, compare_forms, compare_proxies, compare_readouts
 from atlas.state import BUDGETS, METRICS, MOST_READERS, REDUCTIONS, View
@@ -49,12 +49,12 @@ CHAPTERS = {
 
 
 @drawing.page
-def layout(asked: Questions, wanted: View) -> Component:
+def layout(cache: QueryCache, wanted: View) -> Component:
     """The page for a query string."""
-    view = asked.opened(wanted)
-    view = dataclasses.replace(view, readers=tuple(compare_chosen.chosen(asked, view)))
+    view = cache.opened(wanted)
+    view = dataclasses.replace(view, readers=tuple(compare_chosen.chosen(cache, view)))
 
-    def section(name: str, drawn: Drawn, height: int | None = None) -> Component:
+    def section(name: str, drawn: FigureView, height: int | None = None) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height or height_of(drawn.figure), origin="")
 
     def grid(name: str, shown: tuple[Component, shell.Children], height: int | None) -> Component:
@@ -67,40 +67,40 @@ def layout(asked: Questions, wanted: View) -> Component:
         children=[
             shell.settled(wanted, view),
             drawing.remembered(PAGE.name),
-            _head(asked, view),
+            _head(cache, view),
             _chapter("side"),
-            section("curves", chosen.curves(asked, view), 420),
-            grid("ends", chosen.ends(asked, view), None),
+            section("curves", chosen.curves(cache, view), 420),
+            grid("ends", chosen.ends(cache, view), None),
             _chapter("readouts"),
-            section("reached", readouts.reached(asked, view)),
-            section("brings", readouts.members(asked, view)),
-            section("gains", readouts.gains(asked, view)),
+            section("reached", readouts.reached(cache, view)),
+            section("brings", readouts.members(cache, view)),
+            section("gains", readouts.gains(cache, view)),
             _chapter("conditions"),
-            section("panels", elsewhere.panels(asked, view), 380),
-            section("elsewhere", elsewhere.elsewhere(asked, view), 440),
-            grid("every", elsewhere.every(asked, view), _every_style(asked, view)[0]["height"]),
+            section("panels", elsewhere.panels(cache, view), 380),
+            section("elsewhere", elsewhere.elsewhere(cache, view), 440),
+            grid("every", elsewhere.every(cache, view), _every_style(cache, view)[0]["height"]),
             _chapter("forms"),
-            section("depths", forms.depths(asked, view), 360),
-            section("parts", forms.parts(asked, view)),
-            section("views", forms.views(asked, view)),
-            section("forms", forms.forms(asked, view)),
-            section("variance", forms.variance(asked, view)),
+            section("depths", forms.depths(cache, view), 360),
+            section("parts", forms.parts(cache, view)),
+            section("views", forms.views(cache, view)),
+            section("forms", forms.forms(cache, view)),
+            section("variance", forms.variance(cache, view)),
             _chapter("price"),
-            section("capability", proxies.capability(asked, view), 380),
-            section("cost", proxies.cost(asked, view), 420),
-            grid("costs", proxies.costs(asked, view), 420),
+            section("capability", proxies.capability(cache, view), 380),
+            section("cost", proxies.cost(cache, view), 420),
+            grid("costs", proxies.costs(cache, view), 420),
         ],
     )
 
 
-def _head(asked: Questions, view: View) -> Component:
-    conditions = [{"value": name, "label": compare_elsewhere.WORDS.get(name, name)} for name in asked.conditions()]
+def _head(cache: QueryCache, view: View) -> Component:
+    conditions = [{"value": name, "label": compare_elsewhere.WORDS.get(name, name)} for name in cache.conditions()]
     return html.Div(
         className="page-head",
         children=[
             html.H1("Compare"),
             html.Div(
-                compare_chosen.answer(asked, view),
+                compare_chosen.answer(cache, view),
                 id="compare-answer",
                 className="answer alone",
                 **{"aria-live": "polite"},
@@ -123,8 +123,8 @@ def _head(asked: Questions, view: View) -> Component:
                     ),
                     dmc.MultiSelect(
                         id="readers",
-                        data=shell.reader_options(asked),
-                        value=compare_chosen.chosen(asked, view),
+                        data=shell.reader_options(cache),
+                        value=compare_chosen.chosen(cache, view),
                         maxValues=MOST_READERS,
                         searchable=True,
                         clearable=True,
@@ -136,7 +136,7 @@ def _head(asked: Questions, view: View) -> Component:
                         comboboxProps={"zIndex": 300},
                         attributes=shell.named("Readers side by side"),
                     ),
-                    html.Div(compare_chosen.key_of(asked, view), id="compare-key", className="reader-key"),
+                    html.Div(compare_chosen.key_of(cache, view), id="compare-key", className="reader-key"),
                 ],
             ),
             html.Div(
@@ -236,17 +236,17 @@ def register(app: Dash) -> None:
         return no_update
 
 
-def _every_style(asked: Questions, view: View) -> tuple[dict[str, int]]:
+def _every_style(cache: QueryCache, view: View) -> tuple[dict[str, int]]:
     """Height of the grid of all readers, with a head of its groups."""
-    return ({"height": 38 + tables.height(len(compare_elsewhere.every_rows(asked, view)), 482)},)
+    return ({"height": 38 + tables.height(len(compare_elsewhere.every_rows(cache, view)), 482)},)
 
 
-def _tall(name: str, draw: Callable[[Questions, View], Drawn]) -> drawing.Part:
+def _tall(name: str, draw: Callable[[QueryCache, View], FigureView]) -> drawing.Part:
     """A figure with a line a row, whose height follows its rows."""
     part = drawing.figure(name, draw)
 
-    def fill(asked: Questions, view: View) -> tuple[Any, ...]:
-        drawn = draw(asked, view)
+    def fill(cache: QueryCache, view: View) -> tuple[Any, ...]:
+        drawn = draw(cache, view)
         return (*drawn.parts(), {"height": height_of(drawn.figure)})
 
     return drawing.Part((*part.outputs, Output({"type": "body", "figure": name}, "style")), fill)
@@ -255,21 +255,21 @@ def _tall(name: str, draw: Callable[[Questions, View], Drawn]) -> drawing.Part:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _told(table: Callable[[Questions, View], pd.DataFrame], store: str, **fields: str) -> shell.Told:
+def _told(table: Callable[[QueryCache, View], pd.DataFrame], store: str, **fields: str) -> shell.FigureMeta:
     """Rows, and what made them: the readers in the rows, under the fields of the view that the rows stand for."""
 
-    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-        frame = table(asked, view)
+    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+        frame = table(cache, view)
         key: dict[str, object] = {"roster": view.roster} | {name: getattr(view, of) for name, of in fields.items()}
         return store, key | ({"reader": tuple(dict.fromkeys(frame["reader"]))} if "reader" in frame else {})
 
-    return shell.Told(table, made, compare_chosen.first)
+    return shell.FigureMeta(table, made, compare_chosen.first)
 
 
-def _plain(rows: Callable[[Questions, View], pd.DataFrame]) -> Callable[[Questions, View], pd.DataFrame]:
+def _plain(rows: Callable[[QueryCache, View], pd.DataFrame]) -> Callable[[QueryCache, View], pd.DataFrame]:
     """Rows without what only the drawing needs."""
     drawn = ["row", "series", "words", "build_id", "p_text", "clear"]
-    return lambda asked, view: rows(asked, view).drop(columns=drawn, errors="ignore").reset_index(drop=True)
+    return lambda cache, view: rows(cache, view).drop(columns=drawn, errors="ignore").reset_index(drop=True)
 
 
 PAGE = shell.Page(
@@ -282,15 +282,17 @@ PAGE = shell.Page(
     figures={
         "curves": _told(compare_chosen.curve_rows, "attribution_metrics", benchmark="domain", condition="condition"),
         "ends": _told(compare_chosen.end_rows, "attribution_metrics", benchmark="domain", condition="condition"),
-        "reached": shell.Told(
+        "reached": shell.FigureMeta(
             compare_readouts.goal_frame,
             compare_readouts.goals_told,
             compare_chosen.first,
             compare_readouts.printed_told,
         ),
-        "brings": shell.Told(_plain(compare_readouts.member_rows), compare_readouts.goals_told, compare_chosen.first),
-        "gains": shell.Told(
-            lambda asked, view: compare_readouts.gain_rows(asked, view).drop(
+        "brings": shell.FigureMeta(
+            _plain(compare_readouts.member_rows), compare_readouts.goals_told, compare_chosen.first
+        ),
+        "gains": shell.FigureMeta(
+            lambda cache, view: compare_readouts.gain_rows(cache, view).drop(
                 columns=["row", "p_text", "p_raw", "clear"]
             ),
             compare_readouts.gains_told,
@@ -302,11 +304,11 @@ PAGE = shell.Page(
         "depths": _told(compare_forms.depth_rows, "layer_scores"),
         "parts": _told(_plain(compare_forms.part_rows), "attribution_metrics"),
         "views": _told(_plain(compare_forms.view_rows), "attribution_metrics"),
-        "forms": shell.Told(_plain(compare_forms.form_rows), compare_forms.forms_told, compare_chosen.first),
+        "forms": shell.FigureMeta(_plain(compare_forms.form_rows), compare_forms.forms_told, compare_chosen.first),
         "variance": _told(_plain(compare_forms.variance_rows), "variance_ratios"),
-        "capability": shell.Told(
+        "capability": shell.FigureMeta(
             _plain(compare_proxies.capability_rows),
-            lambda asked, view: ("correlations", {"reference": f"accuracy@{view.k}/{compare_proxies.READS}"}),
+            lambda cache, view: ("correlations", {"reference": f"accuracy@{view.k}/{compare_proxies.READS}"}),
             compare_chosen.first,
         ),
         "cost": _told(compare_proxies.cost_rows, "costs"),

@@ -11,8 +11,8 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, Questions
-from atlas.drawing import Drawn, traces
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, QueryCache
+from atlas.drawing import FigureView, traces
 from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
 from atlas.figures.dots import signed
@@ -33,13 +33,13 @@ FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 
 
-def everyone(asked: Questions) -> list[str]:
+def everyone(cache: QueryCache) -> list[str]:
     """Every reader of the generation."""
-    return list(asked.ask(queries.readers)["reader"])
+    return list(cache.ask(queries.readers)["reader"])
 
 
 def accuracies(
-    asked: Questions, readers: Sequence[str], roster: str, benchmark: str, condition: str, k: int
+    cache: QueryCache, readers: Sequence[str], roster: str, benchmark: str, condition: str, k: int
 ) -> pd.DataFrame:
     """Accuracy of readers at a budget with what is known of its spread, one row a reader.
 
@@ -50,7 +50,7 @@ def accuracies(
         interval, NaN where none is stored), n.
     """
     metrics = ("accuracy", "accuracy_low", "accuracy_high")
-    frame = intervals.over_folds(asked.ask(queries.summaries, readers, roster, metrics))
+    frame = intervals.over_folds(cache.ask(queries.summaries, readers, roster, metrics))
     here = (frame["benchmark"] == benchmark) & (frame["condition"] == condition) & (frame["k"] == k)
     frame = frame[here].sort_values("reduction", key=lambda names: names != "pooled", kind="stable")
     frame = frame.drop_duplicates(["reader", "metric"])
@@ -62,14 +62,14 @@ def accuracies(
     return own.assign(**bounds).reset_index(drop=True)
 
 
-def chosen(asked: Questions, view: View) -> list[str]:
+def chosen(cache: QueryCache, view: View) -> list[str]:
     """Readers side by side: those of the link, else the header's, the fused readout and the best of the paper's."""
     if view.readers:
         return list(view.readers)
-    first = asked.attribution_reader(view) or view.reader
-    frame = measured(asked, view)
+    first = cache.attribution_reader(view) or view.reader
+    frame = measured(cache, view)
     top = frame[frame["k"] == frame["k"].max()].sort_values("value", ascending=False, kind="stable")
-    readers = asked.ask(queries.readers).set_index("reader")
+    readers = cache.ask(queries.readers).set_index("reader")
     alike = [
         reader
         for reader in dict.fromkeys(top["reader"])
@@ -84,54 +84,54 @@ def chosen(asked: Questions, view: View) -> list[str]:
     return [*([first] if first else []), *ours[:1], *alike][:FIRST]
 
 
-def measured(asked: Questions, view: View) -> pd.DataFrame:
+def measured(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
-    frame = asked.ask(queries.summaries, everyone(asked), view.roster)
+    frame = cache.ask(queries.summaries, everyone(cache), view.roster)
     here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
     return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
 
 
-def names_of(asked: Questions, readers: Sequence[str]) -> dict[str, str]:
+def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
     """Names beside lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
-    names = asked.short_names(readers)
-    methods = [str(asked.reader_row(reader)["method"]) for reader in readers]
+    names = cache.short_names(readers)
+    methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
     for reader, method in zip(readers, methods, strict=True):
         if method != READER_PAPER and method in METHOD_NAMES and methods.count(method) == 1:
             names[reader] = METHOD_NAMES[method]
     return names
 
 
-def lines(asked: Questions, view: View) -> list[Line]:
+def lines(cache: QueryCache, view: View) -> list[Line]:
     """One line a chosen reader; the reference is drawn last, on top."""
     colours = READER_COLOURS[view.theme]
-    names = names_of(asked, chosen(asked, view))
+    names = names_of(cache, chosen(cache, view))
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
 
 
-def key_of(asked: Questions, view: View) -> list[Component]:
+def key_of(cache: QueryCache, view: View) -> list[Component]:
     """The chosen readers with their colours and origins."""
     return [
         html.Span(
             [
                 html.Span(className="swatch", style={"background": line.colour}, **{"aria-hidden": "true"}),
-                html.Span(asked.reader_name(line.key), className="reader-name"),
-                shell.origin_badge(asked.origin(line.key)),
+                html.Span(cache.reader_name(line.key), className="reader-name"),
+                shell.origin_badge(cache.origin(line.key)),
             ],
             className="marked",
         )
-        for line in lines(asked, view)[::-1]
+        for line in lines(cache, view)[::-1]
     ]
 
 
-def answer(asked: Questions, view: View) -> list[Component | str]:
+def answer(cache: QueryCache, view: View) -> list[Component | str]:
     """Which of the chosen readers is best at K, in a sentence."""
-    readers = chosen(asked, view)
-    frame = measured(asked, view)
+    readers = chosen(cache, view)
+    frame = measured(cache, view)
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
     under = "" if view.condition == "clean" else f" ({CONDITION_NAMES.get(view.condition, view.condition)})"
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
-    names = names_of(asked, readers)
+    names = names_of(cache, readers)
     best = str(here.idxmax())
     told: list[Component | str] = [
         f"With {traces(view.k)}, ",
@@ -143,15 +143,15 @@ def answer(asked: Questions, view: View) -> list[Component | str]:
     return [*told, "."]
 
 
-def curves(asked: Questions, view: View) -> Drawn:
+def curves(cache: QueryCache, view: View) -> FigureView:
     """The chosen metric against the budget."""
-    drawn = lines(asked, view)
+    drawn = lines(cache, view)
     readers = [line.key for line in drawn]
-    frame = intervals.curves(asked, view, readers, STORED[view.metric], view.reduction, view.condition)
+    frame = intervals.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
     if frame.empty:
         what = f"{METRICS[view.metric].lower()} ({CONDITION_NAMES.get(view.condition, view.condition)})"
-        return drawing.unmeasured(asked, view, what, PATH)
-    size = len(asked.ask(queries.sources, view.roster))
+        return drawing.unmeasured(cache, view, what, PATH)
+    size = len(cache.ask(queries.sources, view.roster))
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
     figure = attribution.budget_curves(
         frame.assign(line=frame["reader"]),
@@ -171,27 +171,27 @@ def curves(asked: Questions, view: View) -> Drawn:
         f"{CONDITION_NAMES.get(view.condition, view.condition)}; {how}{intervals.told(frame)}. "
         f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def curve_rows(asked: Questions, view: View) -> pd.DataFrame:
+def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Rows of the curves."""
-    frame = asked.ask(queries.summaries, chosen(asked, view), view.roster, (STORED[view.metric],))
+    frame = cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],))
     here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
     return frame[here & (frame["reduction"] == view.reduction)].reset_index(drop=True)
 
 
-def end_rows(asked: Questions, view: View) -> pd.DataFrame:
+def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """End points: smallest and largest budget, by fold where there is such a summary, and tests against the first."""
-    readers = chosen(asked, view)
-    frame = asked.ask(queries.summaries, readers, view.roster)
+    readers = chosen(cache, view)
+    frame = cache.ask(queries.summaries, readers, view.roster)
     frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
     order = {"fold": 0, "pooled": 1}
     frame = frame.assign(preferred=frame["reduction"].map(order)).sort_values("preferred", kind="stable")
     frame = frame.drop_duplicates(["reader", "metric", "k"])
     budgets = sorted({int(frame["k"].min()), int(frame["k"].max())}) if len(frame) else []
     rows = []
-    tests = asked.ask(queries.paired_tests, readers[0] if readers else "", readers, view.roster)
+    tests = cache.ask(queries.paired_tests, readers[0] if readers else "", readers, view.roster)
     tests = tests if (view.domain, view.condition) == TESTED else tests.iloc[:0]
     tests = tests.drop_duplicates(["reader", "measure"]).set_index(["reader", "measure"])
     for reader in readers:
@@ -206,7 +206,7 @@ def end_rows(asked: Questions, view: View) -> pd.DataFrame:
                 rows.append(
                     {
                         "reader": reader,
-                        "name": asked.reader_name(reader),
+                        "name": cache.reader_name(reader),
                         "origin": own["origin"],
                         "metric": metric,
                         "k": k,
@@ -226,14 +226,14 @@ def end_rows(asked: Questions, view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, "p_value", "p_holm", "together", "n"])
 
 
-def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     """The table of the end points."""
-    frame = end_rows(asked, view)
+    frame = end_rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmeasured(asked, view, "end points", PATH))
+        return drawing.absent(drawing.unmeasured(cache, view, "end points", PATH))
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
-    colours = {line.key: line.colour for line in lines(asked, view)}
-    names = names_of(asked, chosen(asked, view))
+    colours = {line.key: line.colour for line in lines(cache, view)}
+    names = names_of(cache, chosen(cache, view))
     body = []
     for reader, rows in frame.groupby("reader", sort=False):
         cells: list[Component] = [
@@ -267,14 +267,14 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
             heads.append(html.Th("less the first", scope="col"))
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
-        told = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
+        text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
     elif len(tested):
-        told = (
+        text = (
             f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters "
             f"of fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
         )
     else:
-        told = (
+        text = (
             "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
             "that were measured here, and published ones come without the answers that a test in pairs needs."
         )
@@ -283,7 +283,7 @@ def ends(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     )
     sentence = (
         f"{drawing.choice_words(view)}, {CONDITION_NAMES.get(view.condition, view.condition)}; "
-        f"{folds or 'folds pooled'}. {told} n = {frame['reader'].nunique()} readers."
+        f"{folds or 'folds pooled'}. {text} n = {frame['reader'].nunique()} readers."
     )
     table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="small wide")
     return html.Div(table, className="scroll-x"), sentence
@@ -295,9 +295,9 @@ def corrected(together: pd.Series) -> str:
     return f"for the {sizes} comparisons of its set; intervals are not"
 
 
-def first(asked: Questions, view: View) -> str:
+def first(cache: QueryCache, view: View) -> str:
     """The reference."""
-    return (chosen(asked, view) or [""])[0]
+    return (chosen(cache, view) or [""])[0]
 
 
 def _value(row: dict[str, Any]) -> list[Component | str]:

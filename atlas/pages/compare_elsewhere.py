@@ -7,8 +7,8 @@ import pandas as pd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, Questions
-from atlas.drawing import Drawn, traces
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, QueryCache
+from atlas.drawing import FigureView, traces
 from atlas.figures import compare
 from atlas.figures.panels import curve_panels
 from atlas.pages import intervals
@@ -24,9 +24,9 @@ GLOBAL = "-global"
 Where = tuple[str, str]
 
 
-def asked_of(asked: Questions, view: View) -> dict[Where, str]:
+def asked_of(cache: QueryCache, view: View) -> dict[Where, str]:
     """Domains and lengths that readers are asked about, in words; an enrolled ecosystem has one domain."""
-    domains = asked.domains()
+    domains = cache.domains()
     own = view.roster if view.roster in domains else "agent500"
     where = {(own, "clean"): f"{DOMAIN_NAMES.get(own, own)}, whole"}
     where |= {(own, condition): f"{condition.removeprefix('t')} tokens" for condition in SHORT}
@@ -64,21 +64,21 @@ def kept(frame: pd.DataFrame, home: str) -> pd.Series:
     return frame["value"] / pd.Series(own, index=frame.index, dtype=float)
 
 
-def panel_rows(asked: Questions, view: View) -> pd.DataFrame:
+def panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The metric against the budget under every domain and length, of the chosen readers."""
-    where = asked_of(asked, view)
-    frame = settled(asked.ask(queries.summaries, chosen(asked, view), view.roster, (STORED[view.metric],)))
+    where = asked_of(cache, view)
+    frame = settled(cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],)))
     held = [key in where for key in zip(frame["benchmark"], frame["condition"], strict=True)]
     return frame[held].drop(columns="build_id").reset_index(drop=True)
 
 
-def panels(asked: Questions, view: View) -> Drawn:
+def panels(cache: QueryCache, view: View) -> FigureView:
     """Small multiples of the chosen readers' curves."""
-    where, frame = asked_of(asked, view), panel_rows(asked, view)
+    where, frame = asked_of(cache, view), panel_rows(cache, view)
     if frame.empty:
-        return drawing.unmeasured(asked, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
+        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
     figure = curve_panels(
-        frame, where, lines(asked, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
+        frame, where, lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
     )
     short = frame[frame["condition"].isin(SHORT)]
     groups = " and ".join(sorted(set(short["groups"])))
@@ -88,21 +88,21 @@ def panels(asked: Questions, view: View) -> Drawn:
         + (f"Shortened responses were grouped {groups}. " if groups else "")
         + f"Bands: {intervals.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def elsewhere_rows(asked: Questions, view: View) -> pd.DataFrame:
+def elsewhere_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The metric at K under every domain and condition, and what share of the clean Agent500 value is kept."""
     stored = STORED[view.metric]
-    frame = settled(asked.ask(queries.summaries, chosen(asked, view), view.roster, (stored,)))
+    frame = settled(cache.ask(queries.summaries, chosen(cache, view), view.roster, (stored,)))
     frame = frame[frame["k"] == view.k]
-    home = next(iter(asked_of(asked, view)))[0]
+    home = next(iter(asked_of(cache, view)))[0]
     return frame.assign(kept=kept(frame, home)).drop(columns="build_id").reset_index(drop=True)
 
 
-def _columns(frame: pd.DataFrame, asked: Questions) -> dict[Where, str]:
-    domains = asked.domains()
-    conditions = list(dict.fromkeys(name.removesuffix(GLOBAL) for name in asked.conditions()))
+def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
+    domains = cache.domains()
+    conditions = list(dict.fromkeys(name.removesuffix(GLOBAL) for name in cache.conditions()))
     held = set(zip(frame["benchmark"], frame["condition"], strict=True))
     order = [(domain, condition) for domain in domains for condition in conditions if (domain, condition) in held]
     return {
@@ -115,18 +115,18 @@ def _named(condition: str) -> str:
     return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
 
 
-def elsewhere(asked: Questions, view: View) -> Drawn:
+def elsewhere(cache: QueryCache, view: View) -> FigureView:
     """One column a domain and condition, one mark a chosen reader."""
-    frame = elsewhere_rows(asked, view)
+    frame = elsewhere_rows(cache, view)
     if frame.empty:
-        return drawing.unmeasured(asked, view, f"{METRICS[view.metric].lower()} at K = {view.k}", PATH)
-    columns = _columns(frame, asked)
-    figure = compare.condition_dots(frame, columns, lines(asked, view), theme=view.theme)
+        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} at K = {view.k}", PATH)
+    columns = _columns(frame, cache)
+    figure = compare.condition_dots(frame, columns, lines(cache, view), theme=view.theme)
     figure.update_yaxes(title=AXES[view.metric], rangemode="tozero")
     if view.metric != "nll":
         top = float((frame["value"] + frame["std"].fillna(0.0)).max())
         figure.update_yaxes(range=[0, min(1.02, 1.12 * top)], tickformat=".1~f")
-    home = next(iter(asked_of(asked, view)))[0]
+    home = next(iter(asked_of(cache, view)))[0]
     lost = [
         words
         for name, words in (("math100", "Math100"), ("t64", "64 tokens"), ("t32", "32 tokens"))
@@ -144,14 +144,14 @@ def elsewhere(asked: Questions, view: View) -> Drawn:
         f"whole responses of {DOMAIN_NAMES.get(home, home)}.{least}{missing} Bars: {intervals.FOLDS}, where there are "
         f"some. n = {len(frame)} numbers."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def every_rows(asked: Questions, view: View) -> pd.DataFrame:
+def every_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every reader at K: accuracy under every domain and length, what is kept, and macro-F1, best first."""
-    where = asked_of(asked, view)
+    where = asked_of(cache, view)
     home = next(iter(where))[0]
-    frame = settled(asked.ask(queries.summaries, everyone(asked), view.roster, ("accuracy", "macro_f1")))
+    frame = settled(cache.ask(queries.summaries, everyone(cache), view.roster, ("accuracy", "macro_f1")))
     frame = frame[frame["k"] == view.k]
     frame = frame.assign(kept=kept(frame, home))
     parts = []
@@ -168,20 +168,20 @@ def every_rows(asked: Questions, view: View) -> pd.DataFrame:
         if condition in SHORT:
             parts.append(own["groups"].rename(f"groups_{name}"))
     wide = pd.concat(parts, axis=1).rename_axis("reader").reset_index()
-    readers = asked.ask(queries.readers).set_index("reader")
+    readers = cache.ask(queries.readers).set_index("reader")
     wide = wide.join(readers[["method", "proxy_name", "view", "origin"]], on="reader")
-    wide.insert(0, "name", [asked.reader_name(reader) for reader in wide["reader"]])
+    wide.insert(0, "name", [cache.reader_name(reader) for reader in wide["reader"]])
     lead = next((column for column in wide if column.startswith("accuracy_")), "name")
     return wide.sort_values(lead, ascending=False, na_position="last", kind="stable").reset_index(drop=True)
 
 
-def every(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+def every(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     """The grid of all readers under all conditions."""
-    frame = every_rows(asked, view)
+    frame = every_rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmeasured(asked, view, f"results at K = {view.k}", PATH))
+        return drawing.absent(drawing.unmeasured(cache, view, f"results at K = {view.k}", PATH))
     columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), tables.words("origin", "Origin", 92)]
-    for words in asked_of(asked, view).values():
+    for words in asked_of(cache, view).values():
         name = words.lower().replace(", ", "_").replace(" ", "_")
         if f"kept_{name}" in frame:
             pair = [

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from atlas import drawing, shell
-from atlas.data import METHOD_NAMES, Questions
-from atlas.drawing import Drawn, traces
+from atlas.data import METHOD_NAMES, QueryCache
+from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots
 from atlas.figures.dots import Level, Series
 from atlas.pages import intervals
@@ -42,19 +42,19 @@ CONTROLS = "python -m jobs evaluate --stage controls"
 CLEAN = ("agent500", "clean")
 
 
-def _home(asked: Questions, view: View) -> str:
-    return view.roster if view.roster in asked.domains() else CLEAN[0]
+def _home(cache: QueryCache, view: View) -> str:
+    return view.roster if view.roster in cache.domains() else CLEAN[0]
 
 
-def _held(asked: Questions, methods: Sequence[str]) -> pd.DataFrame:
-    readers = asked.ask(queries.readers)
+def _held(cache: QueryCache, methods: Sequence[str]) -> pd.DataFrame:
+    readers = cache.ask(queries.readers)
     return readers[readers["method"].isin(list(methods)) & readers["proxy"].notna()]
 
 
-def _at_k(asked: Questions, view: View, methods: Sequence[str]) -> pd.DataFrame:
+def _at_k(cache: QueryCache, view: View, methods: Sequence[str]) -> pd.DataFrame:
     """Clean accuracy at K of the readers of some methods, with method, proxy and view."""
-    held = _held(asked, methods)
-    frame = accuracies(asked, list(held["reader"]), view.roster, _home(asked, view), "clean", view.k)
+    held = _held(cache, methods)
+    frame = accuracies(cache, list(held["reader"]), view.roster, _home(cache, view), "clean", view.k)
     return frame.merge(held[["reader", "method", "proxy", "proxy_name", "view"]], on="reader")
 
 
@@ -67,19 +67,19 @@ def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
     return dict(ordered.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
 
 
-def part_rows(asked: Questions, view: View) -> pd.DataFrame:
+def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of the mean, the drift and both, by proxy; prompt and response are read."""
-    frame = _at_k(asked, view, list(PARTS))
+    frame = _at_k(cache, view, list(PARTS))
     frame = frame[frame["view"] == "ur"].assign(series=frame["method"], row=frame["proxy"], name=frame["proxy_name"])
     several = frame.groupby("row")["series"].transform("nunique") > 1
     return frame[several].reset_index(drop=True)
 
 
-def parts(asked: Questions, view: View) -> Drawn:
+def parts(cache: QueryCache, view: View) -> FigureView:
     """What the two halves of a fingerprint bring."""
-    frame = part_rows(asked, view)
+    frame = part_rows(cache, view)
     if frame.empty:
-        return _missing(asked, view, "parts of a fingerprint", f"{CONTROLS} --method components --roster {view.roster}")
+        return _missing(cache, view, "parts of a fingerprint", f"{CONTROLS} --method components --roster {view.roster}")
     names = _names(frame, list(PARTS))
     axis = f"Accuracy at {traces(view.k)}"
     figure = dots.dot_rows(frame, names, PARTS, theme=view.theme, axis=axis, usual=list(PARTS), unit="groups")
@@ -90,33 +90,33 @@ def parts(asked: Questions, view: View) -> Drawn:
         shell.term("first AC", "Mode 1 of a cosine transform over the response: its smoothest change"),
         f"), and both, each with a probe of its own. {_told(frame)}",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def view_rows(asked: Questions, view: View) -> pd.DataFrame:
+def view_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy with and without the prompt, by proxy."""
-    frame = _at_k(asked, view, [READER_PAPER])
+    frame = _at_k(cache, view, [READER_PAPER])
     frame = frame[frame["view"].isin(list(VIEWS))]
     frame = frame.assign(series=frame["view"], row=frame["proxy"], name=frame["proxy_name"])
     several = frame.groupby("row")["series"].transform("nunique") > 1
     return frame[several].reset_index(drop=True)
 
 
-def views(asked: Questions, view: View) -> Drawn:
+def views(cache: QueryCache, view: View) -> FigureView:
     """Does it matter whether the proxy sees the prompt?"""
-    frame = view_rows(asked, view)
+    frame = view_rows(cache, view)
     if frame.empty:
         command = f"python -m jobs evaluate --view ur,r --roster {view.roster}"
-        return _missing(asked, view, "reader that was measured with and without the prompt", command)
+        return _missing(cache, view, "reader that was measured with and without the prompt", command)
     names = _names(frame, list(VIEWS))
     axis = f"Accuracy at {traces(view.k)}"
     figure = dots.dot_rows(frame, names, VIEWS, theme=view.theme, axis=axis, usual=list(VIEWS), unit="groups")
-    return Drawn(figure, f"The same proxy with the prompt before the response, and without it. {_told(frame)}")
+    return FigureView(figure, f"The same proxy with the prompt before the response, and without it. {_told(frame)}")
 
 
-def form_rows(asked: Questions, view: View) -> pd.DataFrame:
+def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of the eleven forms over time: proxies measured here, and the mean of the published ones."""
-    frame = _at_k(asked, view, FORMS)
+    frame = _at_k(cache, view, FORMS)
     frame = frame[frame["view"].eq("ur")]
     here = frame[frame["origin"] == "measured"].assign(series=lambda own: own["proxy"], proxies=1)
     away = frame[frame["origin"] == "published"]
@@ -130,17 +130,17 @@ def form_rows(asked: Questions, view: View) -> pd.DataFrame:
     return out.sort_values("row", key=lambda rows: rows.map({name: at for at, name in enumerate(FORMS)}), kind="stable")
 
 
-def forms_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def forms_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the forms: those of every proxy that the means are over."""
-    readers = tuple(_at_k(asked, view, FORMS)["reader"])
+    readers = tuple(_at_k(cache, view, FORMS)["reader"])
     return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
 
 
-def forms(asked: Questions, view: View) -> Drawn:
+def forms(cache: QueryCache, view: View) -> FigureView:
     """Forms over time."""
-    frame = form_rows(asked, view)
+    frame = form_rows(cache, view)
     if frame.empty:
-        return _missing(asked, view, "forms over time", f"{CONTROLS} --method temporal --roster {view.roster}")
+        return _missing(cache, view, "forms over time", f"{CONTROLS} --method temporal --roster {view.roster}")
     here = [proxy for proxy in dict.fromkeys(frame["series"]) if proxy != "published"]
     proxies = frame.set_index("series")["proxy_name"].to_dict()
     count = (
@@ -162,12 +162,12 @@ def forms(asked: Questions, view: View) -> Drawn:
         shell.term("cosine transform", "DCT-II along the response: mode 0 is the mean, mode 1 its smoothest change"),
         f", or a learned mixture of them. {_told(frame)}",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def variance_rows(asked: Questions, view: View) -> pd.DataFrame:
+def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Source-to-prompt variance by reader and block."""
-    frame = asked.ask(comparison_queries.variance_ratios, view.roster)
+    frame = cache.ask(comparison_queries.variance_ratios, view.roster)
     names = [
         f"{name} + prompt" if reads == "ur" else str(name)
         for name, reads in zip(frame["proxy_name"], frame["view"], strict=True)
@@ -175,11 +175,11 @@ def variance_rows(asked: Questions, view: View) -> pd.DataFrame:
     return frame.assign(series=frame["block"], row=frame["reader"], name=names, value=frame["ratio"])
 
 
-def variance(asked: Questions, view: View) -> Drawn:
+def variance(cache: QueryCache, view: View) -> FigureView:
     """Do fingerprints vary with the source or with the prompt?"""
-    frame = variance_rows(asked, view)
+    frame = variance_rows(cache, view)
     if frame.empty:
-        return _missing(asked, view, "variance", f"{CONTROLS} --method variance --view ur,r --roster {view.roster}")
+        return _missing(cache, view, "variance", f"{CONTROLS} --method variance --view ur,r --roster {view.roster}")
     names = _names(frame, list(BLOCKS))
     figure = dots.dot_rows(
         frame.assign(low=float("nan"), high=float("nan")), names, BLOCKS, theme=view.theme,
@@ -192,32 +192,32 @@ def variance(asked: Questions, view: View) -> Drawn:
         "deviation over the folds. Right of the dotted line the source counts for more. Filled: measured here; hollow: "
         f"published. n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def depth_frames(asked: Questions, view: View) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+def depth_frames(cache: QueryCache, view: View) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
     """Accuracy of every block of the chosen readers' proxies, and the block that most folds chose."""
-    depth = asked.ask(queries.proxies).set_index("proxy")["depth"]
+    depth = cache.ask(queries.proxies).set_index("proxy")["depth"]
     found, modal = {}, {}
-    for reader in chosen(asked, view):
-        curve = asked.ask(queries.layer_curve, reader, view.roster)
+    for reader in chosen(cache, view):
+        curve = cache.ask(queries.layer_curve, reader, view.roster)
         if curve.empty:
             continue
-        blocks = depth.get(asked.reader_row(reader)["proxy"])
+        blocks = depth.get(cache.reader_row(reader)["proxy"])
         whole = float(blocks) if blocks is not None and pd.notna(blocks) else float(curve["layer"].max())
         found[reader] = curve.assign(depth=curve["layer"] / whole)
-        selected = asked.ask(queries.selected_layers, reader, view.roster)
+        selected = cache.ask(queries.selected_layers, reader, view.roster)
         for layer in selected.loc[selected["outer_fold"].isna(), "layer"]:
             modal[reader] = int(layer)
     return found, modal
 
 
-def depths(asked: Questions, view: View) -> Drawn:
+def depths(cache: QueryCache, view: View) -> FigureView:
     """Where in the proxy the knowledge sits."""
-    found, modal = depth_frames(asked, view)
+    found, modal = depth_frames(cache, view)
     if not found:
-        return drawing.unmeasured(asked, view, "layer curves", PATH)
-    drawn = lines(asked, view)
+        return drawing.unmeasured(cache, view, "layer curves", PATH)
+    drawn = lines(cache, view)
     figure = compare.layer_curves(found, modal, drawn, theme=view.theme)
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
     missing = len(drawn) - len(found)
@@ -229,12 +229,12 @@ def depths(asked: Questions, view: View) -> Drawn:
         "Accuracy on the inner validation folds along the blocks of each proxy; the ring is the block that most outer "
         f"folds chose, the band is their range. n = {fits:,} fits.{absent if missing else ''}"
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def depth_rows(asked: Questions, view: View) -> pd.DataFrame:
+def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Rows of the layer curves."""
-    found, _ = depth_frames(asked, view)
+    found, _ = depth_frames(cache, view)
     held = [curve.assign(reader=reader) for reader, curve in found.items()]
     columns = ["reader", "layer", "depth", "accuracy", "std", "low", "high", "fits"]
     return pd.concat(held, ignore_index=True)[columns] if held else pd.DataFrame(columns=columns)
@@ -250,9 +250,9 @@ def _told(frame: pd.DataFrame) -> str:
     )
 
 
-def _missing(asked: Questions, view: View, what: str, command: str) -> Drawn:
+def _missing(cache: QueryCache, view: View, what: str, command: str) -> FigureView:
     ways = [("Show the 100-way roster", f"{PATH}?{dataclasses.replace(view, roster='100-way').query()}")]
-    near = ways if view.roster != "100-way" and "100-way" in set(asked.ask(queries.rosters)["roster"]) else []
+    near = ways if view.roster != "100-way" and "100-way" in set(cache.ask(queries.rosters)["roster"]) else []
     return drawing.nothing(
         view, f"There are no numbers of {what} for {view.roster}", f"Measure it with: {command}", near
     )

@@ -8,14 +8,14 @@ import pandas as pd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import Questions, method_group
-from atlas.drawing import Drawn, traces
+from atlas.data import QueryCache, method_group
+from atlas.drawing import FigureView, traces
 from atlas.figures import proxies
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
-from backend.methods.registry import LIVE, STATES, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
@@ -29,29 +29,29 @@ MEASURES = (
     "peak_memory_gb",
 )
 READS = "ur"
-PARTS = frozenset(STATES) - {READER_PAPER, LIVE, WORDED}
+PARTS = frozenset(STATES) - {READER_PAPER, LDA_LIVE, FUSED_LIVE}
 """Methods that change the form or the part that READER's probe reads: they cost what it costs."""
 
 
-def _readers(asked: Questions) -> list[str]:
-    readers = asked.ask(queries.readers)
+def _readers(cache: QueryCache) -> list[str]:
+    readers = cache.ask(queries.readers)
     return list(readers.loc[(readers["method"] == READER_PAPER) & (readers["view"] == READS), "reader"])
 
 
-def capability_rows(asked: Questions, view: View) -> pd.DataFrame:
+def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Capability of every proxy beside the accuracy of READER with it."""
-    return asked.ask(comparison_queries.capability, _readers(asked), view.roster, view.k)
+    return cache.ask(comparison_queries.capability, _readers(cache), view.roster, view.k)
 
 
-def correlation_rows(asked: Questions, view: View) -> pd.DataFrame:
+def correlation_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Correlations at K (columns subject, reference, statistic, value, p_value, n)."""
-    frame = asked.ask(comparison_queries.correlations)
+    frame = cache.ask(comparison_queries.correlations)
     return frame[frame["reference"] == f"accuracy@{view.k}/{READS}"]
 
 
-def capability(asked: Questions, view: View) -> Drawn:
+def capability(cache: QueryCache, view: View) -> FigureView:
     """Do more capable proxies read better?"""
-    frame = capability_rows(asked, view)
+    frame = capability_rows(cache, view)
     if frame.empty:
         return drawing.nothing(
             view,
@@ -60,7 +60,7 @@ def capability(asked: Questions, view: View) -> Drawn:
             "statistics",
         )
     told = {}
-    for benchmark, rows in correlation_rows(asked, view).groupby("subject"):
+    for benchmark, rows in correlation_rows(cache, view).groupby("subject"):
         by = rows.set_index("statistic")
         told[str(benchmark)] = ",  ".join(
             f"{sign} = {rate_text(by.at[name, 'value'])} (p {p_text(by.at[name, 'p_value'])})"
@@ -77,16 +77,16 @@ def capability(asked: Questions, view: View) -> Drawn:
         f" with p, uncorrected. n = {frame['proxy'].nunique()} proxies, a small number: the correlation says that "
         "there is a trend, not how strong it is. The embedded proxy has no published score.",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def cost_rows(asked: Questions, view: View) -> pd.DataFrame:
+def cost_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """What every reader costs, one row a reader and machine, beside its accuracy at K."""
-    held = asked.ask(comparison_queries.costs, view.roster)
+    held = cache.ask(comparison_queries.costs, view.roster)
     keys = ["reader", "origin", "method", "hardware"]
     wide = held.pivot_table(index=keys, columns="measure", values="value", sort=False).reset_index()
     wide = wide.reindex(columns=[*keys, *MEASURES])
-    own = accuracies(asked, everyone(asked), view.roster, "agent500", "clean", view.k).set_index("reader")["value"]
+    own = accuracies(cache, everyone(cache), view.roster, "agent500", "clean", view.k).set_index("reader")["value"]
     wide["accuracy"] = wide["reader"].map(own)
     # Parameters do not depend on the machine, and stand in one of the rows of a reader only.
     for name in ("trainable_parameters", "audit_parameters"):
@@ -94,14 +94,14 @@ def cost_rows(asked: Questions, view: View) -> pd.DataFrame:
     wide.insert(
         0,
         "name",
-        [asked.reader_name(reader) if reader in set(everyone(asked)) else reader for reader in wide["reader"]],
+        [cache.reader_name(reader) if reader in set(everyone(cache)) else reader for reader in wide["reader"]],
     )
     return wide.rename_axis(None, axis=1)
 
 
-def cost(asked: Questions, view: View) -> Drawn:
+def cost(cache: QueryCache, view: View) -> FigureView:
     """Accuracy against the parameters that an audit runs through."""
-    frame = cost_rows(asked, view)
+    frame = cost_rows(cache, view)
     frame = frame.dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
     frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
     frame = frame[~frame["method"].isin(PARTS)]
@@ -109,9 +109,9 @@ def cost(asked: Questions, view: View) -> Drawn:
         return drawing.nothing(
             view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
         )
-    names = asked.short_names(list(frame["reader"]))
+    names = cache.short_names(list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
-    readers = [asked.reader_row(reader) for reader in frame["reader"]]
+    readers = [cache.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
         name=[names[row["reader"]] for row in readers],
         label=[_label(row, names) for row in readers],
@@ -130,7 +130,7 @@ def cost(asked: Questions, view: View) -> Drawn:
         "with what parts and forms of READER cost. Filled: measured here; hollow: published. "
         f"n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
 def _label(row: pd.Series, names: Mapping[str, str]) -> str:
@@ -141,9 +141,9 @@ def _label(row: pd.Series, names: Mapping[str, str]) -> str:
     return str(row["proxy_name"]) if usual else f"{row['method']} · {row['proxy_name']}"
 
 
-def costs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+def costs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     """The grid of what readers cost."""
-    frame = cost_rows(asked, view)
+    frame = cost_rows(cache, view)
     if frame.empty:
         return drawing.absent(
             drawing.nothing(

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from atlas import drawing, shell
-from atlas.data import Questions
-from atlas.drawing import Drawn, traces
+from atlas.data import QueryCache
+from atlas.drawing import FigureView, traces
 from atlas.figures import dots, goals
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series, signed
@@ -93,16 +93,16 @@ AIMS = (
 """What was aimed for among 100 sources before the readouts were made."""
 
 
-def fused_reader(asked: Questions, view: View) -> str:
+def fused_reader(cache: QueryCache, view: View) -> str:
     """The fused readout of a roster, that of most proxies where there are several; '' without one."""
-    readers = asked.ask(queries.readers)
+    readers = cache.ask(queries.readers)
     held = readers.loc[(readers["method"] == FUSED) & _on(readers, view.roster), "reader"]
     return max(held, key=lambda reader: str(reader).count("+"), default="")
 
 
-def readouts(asked: Questions, view: View) -> pd.DataFrame:
+def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts measured here on the roster, and what they are compared with (columns reader, method, words)."""
-    readers = asked.ask(queries.readers)
+    readers = cache.ask(queries.readers)
     held = readers[
         readers["method"].isin(list(MEMBERS))
         & readers["origin"].eq("measured")
@@ -138,18 +138,18 @@ def _on(readers: pd.DataFrame, roster: str) -> npt.NDArray[np.bool_]:
     return np.array([roster in rosters for rosters in readers["rosters"]], dtype=bool)
 
 
-def goal_frame(asked: Questions, view: View) -> pd.DataFrame:
+def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every aim with the answers of the fused readout, of READER and word n-grams here, and of the paper."""
-    held = readouts(asked, view)
-    fused = fused_reader(asked, view)
+    held = readouts(cache, view)
+    fused = fused_reader(cache, view)
     who = {
         "readout": [fused] if fused else [],
         "reader": list(held.loc[held["method"] == READER_PAPER, "reader"]),
         "words": list(held.loc[held["method"] == WORDS, "reader"]),
     }
     everyone = [reader for readers in who.values() for reader in readers]
-    frame = asked.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
-    printed = asked.ask(comparison_queries.paper_values, PRINTED)
+    frame = cache.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
+    printed = cache.ask(comparison_queries.paper_values, PRINTED)
     keys = ["reader", "benchmark", "condition", "k", "reduction", "metric"]
     held_values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
     aimed = view.roster == AIMED_ROSTER
@@ -164,7 +164,7 @@ def goal_frame(asked: Questions, view: View) -> pd.DataFrame:
                 continue
             best = max(own, key=lambda reader: own[reader])
             low, high = (held_values.get((best, *where, f"accuracy_{end}"), np.nan) for end in ("low", "high"))
-            name = asked.reader_name(best)
+            name = cache.reader_name(best)
             rows.append({**about, "answer": answer, "name": name, "value": own[best], "low": low, "high": high})
         theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
         theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
@@ -175,9 +175,9 @@ def goal_frame(asked: Questions, view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
 
 
-def _calibration(asked: Questions, view: View) -> str:
+def _calibration(cache: QueryCache, view: View) -> str:
     """The worst calibration error of the fused readout, in a sentence."""
-    frame = asked.ask(queries.summaries, [fused_reader(asked, view)], view.roster, ("ece_calibrated",))
+    frame = cache.ask(queries.summaries, [fused_reader(cache, view)], view.roster, ("ece_calibrated",))
     clean = frame[(frame["condition"] == "clean") & (frame["benchmark"] == "agent500")]
     clean = clean[clean["reduction"] == "pooled"]
     if clean.empty:
@@ -187,11 +187,11 @@ def _calibration(asked: Questions, view: View) -> str:
     return f" Its stated probabilities are off by {rate_text(worst)} at the worst budget ({said})."
 
 
-def reached(asked: Questions, view: View) -> Drawn:
+def reached(cache: QueryCache, view: View) -> FigureView:
     """What the fused readout reaches beside the paper's best, and what was aimed for."""
-    frame = goal_frame(asked, view)
-    if frame.empty or not fused_reader(asked, view):
-        return _unmeasured(asked, view, "fused readout")
+    frame = goal_frame(cache, view)
+    if frame.empty or not fused_reader(cache, view):
+        return _unmeasured(cache, view, "fused readout")
     names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
@@ -204,26 +204,26 @@ def reached(asked: Questions, view: View) -> Drawn:
             "network on the same blocks, and word n-grams. Its weights are chosen on prompts that neither its members "
             "nor the test have seen",
         ),
-        f" reads with {asked.proxy_name(fused_reader(asked, view))}, which any machine can run; the paper's best "
-        f"READER has 27 to 32 billion parameters. {said}{_calibration(asked, view)} Bars across: what was aimed for "
+        f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
+        f"READER has 27 to 32 billion parameters. {said}{_calibration(cache, view)} Bars across: what was aimed for "
         "before; thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
         f"it. n = {view.roster.removesuffix('-way')} sources.",
     ]
-    return Drawn(goals.goal_rows(frame, names, theme=view.theme), sentence)
+    return FigureView(goals.goal_rows(frame, names, theme=view.theme), sentence)
 
 
-def member_rows(asked: Questions, view: View) -> pd.DataFrame:
+def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy at K of the readouts and their members, whole and shortened, and on Math100."""
-    held = readouts(asked, view)
+    held = readouts(cache, view)
     readers = list(held["reader"])
-    home = view.roster if view.roster in asked.domains() else "agent500"
+    home = view.roster if view.roster in cache.domains() else "agent500"
     parts = []
     for series in LENGTHS:
         where = ("math100", "clean") if series == "math100" else (home, series)
         if series == "clean":
-            part = accuracies(asked, readers, view.roster, *where, view.k)
+            part = accuracies(cache, readers, view.roster, *where, view.k)
         else:
-            stored = settled(asked.ask(queries.summaries, readers, view.roster, ("accuracy",)))
+            stored = settled(cache.ask(queries.summaries, readers, view.roster, ("accuracy",)))
             here = (stored["benchmark"] == where[0]) & (stored["condition"] == where[1]) & (stored["k"] == view.k)
             part = stored[here][["reader", "origin", "reduction", "value", "std", "n"]].assign(low=np.nan, high=np.nan)
         parts.append(part.assign(series=series))
@@ -233,11 +233,11 @@ def member_rows(asked: Questions, view: View) -> pd.DataFrame:
     return frame.assign(row=frame["reader"], name=frame["words"]).reset_index(drop=True)
 
 
-def members(asked: Questions, view: View) -> Drawn:
+def members(cache: QueryCache, view: View) -> FigureView:
     """What the members of the fused readout bring."""
-    frame = member_rows(asked, view)
-    if not fused_reader(asked, view):
-        return _unmeasured(asked, view, "members of a fused readout")
+    frame = member_rows(cache, view)
+    if not fused_reader(cache, view):
+        return _unmeasured(cache, view, "members of a fused readout")
     names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
     axis = f"Accuracy at {traces(view.k)}"
     figure = dots.dot_rows(frame, names, LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
@@ -247,13 +247,13 @@ def members(asked: Questions, view: View) -> Drawn:
         f"bars are 95 % intervals where they are stored, thin ones {intervals.FOLDS}; the number is that of whole "
         f"responses. n = {frame['row'].nunique()} readouts, all measured here."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def gain_rows(asked: Questions, view: View) -> pd.DataFrame:
+def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The fused readout less every other, with interval and p, at one and at 100 traces."""
-    fused, held = fused_reader(asked, view), readouts(asked, view)
-    tests = asked.ask(queries.paired_tests, fused, list(held["reader"]), view.roster)
+    fused, held = fused_reader(cache, view), readouts(cache, view)
+    tests = cache.ask(queries.paired_tests, fused, list(held["reader"]), view.roster)
     tests = tests[tests["measure"].isin(list(BUDGETS)) & tests["reader"].ne(fused)]
     tests = tests.sort_values("p_holm", ascending=False, kind="stable").drop_duplicates(["reader", "measure"])
     frame = tests.merge(held, on="reader")
@@ -278,11 +278,11 @@ def gain_rows(asked: Questions, view: View) -> pd.DataFrame:
     return frame.rename(columns={"method_x": "test"}).reset_index(drop=True)
 
 
-def gains(asked: Questions, view: View) -> Drawn:
+def gains(cache: QueryCache, view: View) -> FigureView:
     """Is the fused readout better by more than luck?"""
-    frame = gain_rows(asked, view) if fused_reader(asked, view) else pd.DataFrame()
+    frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     if frame.empty:
-        return _unmeasured(asked, view, "paired test of a fused readout")
+        return _unmeasured(cache, view, "paired test of a fused readout")
     names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
     figure = dots.difference_rows(
         frame,
@@ -298,17 +298,17 @@ def gains(asked: Questions, view: View) -> Drawn:
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
         f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
-        f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(asked, view)}",
+        f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _encoder_gain(asked: Questions, view: View) -> str:
+def _encoder_gain(cache: QueryCache, view: View) -> str:
     """What a fine-tuned encoder brings to the fused readout of the same proxies, in a sentence."""
-    held = readouts(asked, view)
+    held = readouts(cache, view)
     for reader in held.loc[held["method"] == TUNED, "reader"]:
         plain = str(reader).replace(TUNED, FUSED, 1)
-        tests = asked.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
+        tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
         found = tests.set_index("measure")
         told = [
             f"{signed(found.at[measure, 'difference'])} at {series.words} (p {p_text(found.at[measure, 'p_holm'])})"
@@ -316,32 +316,32 @@ def _encoder_gain(asked: Questions, view: View) -> str:
             if measure in found.index
         ]
         if told:
-            return f" A fine-tuned encoder beside the members of {asked.proxy_name(plain)}: {' and '.join(told)}."
+            return f" A fine-tuned encoder beside the members of {cache.proxy_name(plain)}: {' and '.join(told)}."
     return ""
 
 
-def goals_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def goals_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    held = tuple(readouts(asked, view)["reader"]) or (asked.attribution_reader(view),)
+    held = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
     return "attribution_metrics", {"reader": held, "roster": view.roster, "metric": "accuracy"}
 
 
-def printed_told(_asked: Questions, _view: View) -> tuple[str, dict[str, object]]:
+def printed_told(_asked: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the paper's best."""
     return "paper_values", {"place": PRINTED}
 
 
-def gains_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def gains_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the tests."""
-    frame = gain_rows(asked, view) if fused_reader(asked, view) else pd.DataFrame()
+    frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     return "comparisons", {"hypotheses": tuple(frame["hypotheses"].unique()) if len(frame) else ""}
 
 
-def _unmeasured(asked: Questions, view: View, what: str) -> Drawn:
-    rosters = asked.ask(queries.rosters)["roster"]
+def _unmeasured(cache: QueryCache, view: View, what: str) -> FigureView:
+    rosters = cache.ask(queries.rosters)["roster"]
     views = [dataclasses.replace(view, roster=roster, readers=()) for roster in rosters if roster != view.roster]
     ways = [
-        (f"Show {near.roster}", f"{PATH}?{near.query()}#figure-reached") for near in views if fused_reader(asked, near)
+        (f"Show {near.roster}", f"{PATH}?{near.query()}#figure-reached") for near in views if fused_reader(cache, near)
     ]
     command = f"python -m jobs evaluate --stage readouts --roster {view.roster}"
     return drawing.nothing(view, f"There is no {what} for {view.roster}", f"Measure it with: {command}", ways)

@@ -10,8 +10,8 @@ from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, Questions, questions
-from atlas.drawing import Drawn
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
+from atlas.drawing import FigureView
 from atlas.figures import attribution, sources
 from atlas.figures.attribution import Line
 from atlas.state import BUDGETS, View
@@ -29,23 +29,23 @@ SHOWN = 9
 
 def layout(name: str = "", **query: str) -> Component:
     """The page of a family for a query string."""
-    asked = questions()
-    problem = asked.problem()
+    cache = questions()
+    problem = cache.problem()
     if problem is not None:
         return shell.no_generation(problem)
-    wanted = asked.settle(View.parse({**query, "zoom": unquote(name)}))
-    if not wanted.zoom:
-        return shell.unknown("family", unquote(name), wanted)
-    view = asked.opened(wanted)
-    origin = asked.origin(asked.attribution_reader(view))
+    needed = cache.resolve_view(View.parse({**query, "zoom": unquote(name)}))
+    if not needed.zoom:
+        return shell.unknown("family", unquote(name), needed)
+    view = cache.opened(needed)
+    origin = cache.origin(cache.attribution_reader(view))
 
-    def section(name: str, drawn: Drawn, height: int) -> Component:
+    def section(name: str, drawn: FigureView, height: int) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin)
 
     return html.Div(
         className="column",
         children=[
-            shell.settled(wanted, view),
+            shell.settled(needed, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="family-name", data=view.zoom),
             html.Div(
@@ -54,18 +54,18 @@ def layout(name: str = "", **query: str) -> Component:
                     html.P("Family", className="kicker"),
                     html.H1(
                         [
-                            shell.symbol(asked.marks()[view.zoom], view.theme),
+                            shell.symbol(cache.marks()[view.zoom], view.theme),
                             html.Span(view.zoom, dir="auto", className="long"),
                         ],
                         className="source-title",
                     ),
-                    html.Div(_facts(asked, view), id="family-facts", className="card-facts"),
+                    html.Div(_facts(cache, view), id="family-facts", className="card-facts"),
                     html.Div(
                         className="answer-row",
                         children=[
                             shell.segmented("family-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
                             html.Div(
-                                _answer(asked, view),
+                                _answer(cache, view),
                                 id="family-answer",
                                 className="answer",
                                 **{"aria-live": "polite"},
@@ -74,15 +74,15 @@ def layout(name: str = "", **query: str) -> Component:
                     ),
                 ],
             ),
-            section("reach", _reach(asked, view), 380),
-            section("leave", _leave(asked, view), 360),
-            section("within", _within(asked, view), _within_height(asked, view)),
+            section("reach", _reach(cache, view), 380),
+            section("leave", _leave(cache, view), 360),
+            section("within", _within(cache, view), _within_height(cache, view)),
             shell.grid_section(
                 "members",
                 QUESTIONS["members"],
-                *_members(asked, view),
+                *_members(cache, view),
                 origin=origin,
-                height=tables.height(len(_rows(asked, view))),
+                height=tables.height(len(_rows(cache, view))),
             ),
         ],
     )
@@ -101,7 +101,7 @@ def register(app: Dash) -> None:
         drawing.figure("within", _within),
         drawing.Part(
             (Output({"type": "body", "figure": "within"}, "style"),),
-            lambda asked, view: ({"height": _within_height(asked, view)},),
+            lambda cache, view: ({"height": _within_height(cache, view)},),
         ),
         zoom=family,
         k=k,
@@ -111,24 +111,24 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _own(asked: Questions, view: View) -> pd.DataFrame:
-    members = asked.ask(queries.sources, view.roster)
+def _own(cache: QueryCache, view: View) -> pd.DataFrame:
+    members = cache.ask(queries.sources, view.roster)
     return members[members["family"] == view.zoom]
 
 
-def _table(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+def _table(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
 
 
-def _cells(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+def _cells(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
 
 
-def _facts(asked: Questions, view: View) -> list[Component | str]:
-    own = _own(asked, view)
+def _facts(cache: QueryCache, view: View) -> list[Component | str]:
+    own = _own(cache, view)
     access = own["access"].value_counts()
     kinds = {"local": "with local weights", "api": "behind an API"}
-    facts = [html.Span(f"{len(own)} of {len(asked.ask(queries.sources, view.roster))} sources in {view.roster}")]
+    facts = [html.Span(f"{len(own)} of {len(cache.ask(queries.sources, view.roster))} sources in {view.roster}")]
     facts += [html.Span(f"{count} {kinds.get(str(kind), str(kind))}") for kind, count in access.items()]
     facts.append(html.Span(f"{int(own['responses'].sum()):,} responses"))
     query = View(
@@ -137,16 +137,16 @@ def _facts(asked: Questions, view: View) -> list[Component | str]:
     return [*facts, dcc.Link("Show it alone on the map", href=f"/?{query}")]
 
 
-def _answer(asked: Questions, view: View) -> list[Component | str]:
-    table, own = _table(asked, view), list(_own(asked, view)["source"])
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
+    table, own = _table(cache, view), list(_own(cache, view)["source"])
     accuracy = sources.accuracy_of(table, own)
     if view.k not in accuracy:
         return [f"Nothing has been measured for this family, {drawing.choice_words(view)}."]
     rest = sources.accuracy_of(table, [source for source in table["source"] if source not in own])
     traces = drawing.traces(view.k)
-    kin = _destinations(asked, view)
+    kin = _destinations(cache, view)
     within = kin.loc[kin["family"] == view.zoom, "share"]
-    told = (
+    text = (
         ""
         if kin.empty or len(own) < 2
         else f" Of its errors, {100 * (within.iloc[0] if len(within) else 0):.0f} % stay in the family."
@@ -154,33 +154,33 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     return [
         f"With {traces} its sources are named in ",
         html.Strong(sources.accuracy_text(accuracy, view.k)),
-        f" of their groups, all others in {sources.accuracy_text(rest, view.k)}.{told}",
+        f" of their groups, all others in {sources.accuracy_text(rest, view.k)}.{text}",
     ]
 
 
-def _reach(asked: Questions, view: View) -> Drawn:
-    table, own = _table(asked, view), list(_own(asked, view)["source"])
+def _reach(cache: QueryCache, view: View) -> FigureView:
+    table, own = _table(cache, view), list(_own(cache, view)["source"])
     accuracy = sources.accuracy_of(table, own)
     if not accuracy:
-        return drawing.unmeasured(asked, view, "accuracy of this family")
-    colour = asked.marks()[view.zoom].colour(view.theme)
+        return drawing.unmeasured(cache, view, "accuracy of this family")
+    colour = cache.marks()[view.zoom].colour(view.theme)
     rest = sources.accuracy_of(table, [source for source in table["source"] if source not in own])
     soft = TOKENS[view.theme]["soft"]
     lines = [(Line("rest", "all other families", soft, "dot"), rest), (Line("own", view.zoom, colour), accuracy)]
     figure = sources.accuracy_curves(table, lines, theme=view.theme, k=view.k, thin=own, colour=colour)
     sentence = (
         f"Mean accuracy of its {len(own)} sources (thin: each of them) beside all others, on "
-        f"{DOMAIN_NAMES.get(view.domain, view.domain)} by {asked.reader_words(asked.attribution_reader(view))}. Grey: "
+        f"{DOMAIN_NAMES.get(view.domain, view.domain)} by {cache.reader_words(cache.attribution_reader(view))}. Grey: "
         f"the middle half and the middle 80 % of all. n = {len(table)} sources."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _destinations(asked: Questions, view: View) -> pd.DataFrame:
+def _destinations(cache: QueryCache, view: View) -> pd.DataFrame:
     """Families that wrong answers for its sources name (columns family, errors, share, expected), most first."""
-    members = asked.ask(queries.sources, view.roster)
+    members = cache.ask(queries.sources, view.roster)
     families = members.set_index("source")["family"]
-    cells = _cells(asked, view)
+    cells = _cells(cache, view)
     own = cells[(cells["truth"].map(families) == view.zoom) & (cells["truth"] != cells["predicted"])]
     errors = own.groupby(own["predicted"].map(families))["count"].sum().sort_values(ascending=False, kind="stable")
     sizes = members["family"].value_counts()
@@ -194,36 +194,36 @@ def _destinations(asked: Questions, view: View) -> pd.DataFrame:
     )
 
 
-def _leave(asked: Questions, view: View) -> Drawn:
-    if _cells(asked, view).empty:
-        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
-    frame = _destinations(asked, view)
+def _leave(cache: QueryCache, view: View) -> FigureView:
+    if _cells(cache, view).empty:
+        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+    frame = _destinations(cache, view)
     traces = drawing.traces(view.k)
     if frame.empty:
         none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
-        return Drawn(drawing.blank(view.theme), "There is no error to share out.", none)
+        return FigureView(drawing.blank(view.theme), "There is no error to share out.", none)
     sentence = (
         f"Families that wrong answers name at {traces}; the bar across is what blind errors would give. "
         f"n = {int(frame['errors'].sum()):,} errors over three seeds."
     )
-    figure = sources.error_families(frame.head(SHOWN), asked.marks(), theme=view.theme, own=view.zoom)
-    return Drawn(figure, sentence)
+    figure = sources.error_families(frame.head(SHOWN), cache.marks(), theme=view.theme, own=view.zoom)
+    return FigureView(figure, sentence)
 
 
-def _within_height(asked: Questions, view: View) -> int:
+def _within_height(cache: QueryCache, view: View) -> int:
     """Height in pixels of :func:`_within`: a row for every sibling that its name fits in, and the names below."""
-    return 200 + 15 * max(len(_own(asked, view)), 8)
+    return 200 + 15 * max(len(_own(cache, view)), 8)
 
 
-def _within(asked: Questions, view: View) -> Drawn:
-    cells = _cells(asked, view)
+def _within(cache: QueryCache, view: View) -> FigureView:
+    cells = _cells(cache, view)
     if cells.empty:
-        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}")
-    order = attribution.confusion_order(asked.ask(queries.sources, view.roster))
+        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+    order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
     own = set(order.loc[order["family"] == view.zoom, "source"])
     if not own:
         away = shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above")
-        return Drawn(drawing.blank(view.theme), "Not measured yet.", away)
+        return FigureView(drawing.blank(view.theme), "Not measured yet.", away)
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
     groups = int(cells.loc[cells["truth"].isin(own), "count"].sum())
     traces = drawing.traces(view.k)
@@ -231,21 +231,21 @@ def _within(asked: Questions, view: View) -> Drawn:
         f"Rows are the true source, columns the answer at {traces}; the last column is any other family. "
         f"n = {groups:,} groups over three seeds."
     )
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _rows(asked: Questions, view: View) -> pd.DataFrame:
-    own = _own(asked, view)[["source", "name", "access", "responses"]]
-    table = _table(asked, view)
+def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    own = _own(cache, view)[["source", "name", "access", "responses"]]
+    table = _table(cache, view)
     budgets = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
-    near = asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain)
+    near = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
     frame = own.merge(table[["source", *budgets, "confused_with", "confused_name"]], on="source", how="left")
     kin = ["source", "nearest", "nearest_name", "nearest_family", "cosine", "same_5"]
     return frame.merge(near[kin], on="source", how="left")
 
 
-def _members(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _rows(asked, view)
+def _members(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _rows(cache, view)
     if frame.empty:
         return (
             shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above"),
@@ -273,26 +273,26 @@ def _members(asked: Questions, view: View) -> tuple[Component, shell.Children]:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _reach_rows(asked: Questions, view: View) -> pd.DataFrame:
-    table = _table(asked, view)
+def _reach_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    table = _table(cache, view)
     return table[table["family"] == view.zoom].drop(columns=["position", "responses"]).reset_index(drop=True)
 
 
-def _within_rows(asked: Questions, view: View) -> pd.DataFrame:
-    members = asked.ask(queries.sources, view.roster).set_index("source")
-    cells = _cells(asked, view)
+def _within_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    members = cache.ask(queries.sources, view.roster).set_index("source")
+    cells = _cells(cache, view)
     own = cells[cells["truth"].map(members["family"]) == view.zoom]
     return own.assign(
         truth_name=own["truth"].map(members["name"]), predicted_name=own["predicted"].map(members["name"])
     ).reset_index(drop=True)
 
 
-def _key(asked: Questions, view: View) -> dict[str, object]:
-    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+def _key(cache: QueryCache, view: View) -> dict[str, object]:
+    return {"reader": cache.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
 
 
-def _told(table: Any, store: str) -> shell.Told:
-    return shell.Told(table, lambda asked, view: (store, _key(asked, view)))
+def _told(table: Any, store: str) -> shell.FigureMeta:
+    return shell.FigureMeta(table, lambda cache, view: (store, _key(cache, view)))
 
 
 PAGE = shell.Page(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.state import View
 from backend.store import queries
 
@@ -19,7 +19,7 @@ FOLDS = "one standard deviation over the folds"
 
 
 def curves(
-    asked: Questions,
+    cache: QueryCache,
     view: View,
     readers: str | Sequence[str],
     metric: str,
@@ -36,7 +36,7 @@ def curves(
     """
 
     def stored(name: str, kind: str) -> pd.DataFrame:
-        return asked.ask(queries.metric_curve, readers, view.roster, view.domain, condition, name, kind)
+        return cache.ask(queries.metric_curve, readers, view.roster, view.domain, condition, name, kind)
 
     frame = stored(metric, reduction)
     at = pd.MultiIndex.from_frame(frame[["reader", "k"]])

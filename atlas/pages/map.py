@@ -11,7 +11,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html,
 from dash.development.base_component import Component
 
 from atlas import answers, drawing, shell
-from atlas.data import DOMAIN_NAMES, Questions, questions
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.hulls import MAJORITY
 from atlas.figures.joint import joint_figure
@@ -34,9 +34,9 @@ OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
 
 
 @drawing.page
-def layout(asked: Questions, view: View) -> Component:
+def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
-    points, links = _points(asked, view), _links(asked, view)
+    points, links = _points(cache, view), _links(cache, view)
     return html.Div(
         className="map-page",
         id="figure-map",
@@ -47,10 +47,10 @@ def layout(asked: Questions, view: View) -> Component:
             html.Div(
                 shell.figure_body(
                     "map",
-                    shell.graph("map", _figure(asked, view, points, links), dcc.Store(id="redrawn"), scroll_zoom=True),
+                    shell.graph("map", _figure(cache, view, points, links), dcc.Store(id="redrawn"), scroll_zoom=True),
                     height=None,
                     label=f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content.",
-                    absent=_absent(asked, view) if points.empty else None,
+                    absent=_absent(cache, view) if points.empty else None,
                 ),
                 className="map-stage",
                 id="map-stage",
@@ -60,11 +60,11 @@ def layout(asked: Questions, view: View) -> Component:
                 className="map-title",
                 children=[
                     html.Div(
-                        [html.H1(QUESTION), shell.origin_badge(asked.origin(asked.map_reader(view)), "map")],
+                        [html.H1(QUESTION), shell.origin_badge(cache.origin(cache.map_reader(view)), "map")],
                         className="figure-title",
                     ),
                     html.P(
-                        _sentence(asked, view, points), id={"type": "sentence", "figure": "map"}, className="sentence"
+                        _sentence(cache, view, points), id={"type": "sentence", "figure": "map"}, className="sentence"
                     ),
                     shell.tools("map"),
                 ],
@@ -75,7 +75,7 @@ def layout(asked: Questions, view: View) -> Component:
                 open=True,
                 children=[
                     html.Summary("Families", title="Fold or unfold"),
-                    html.Div(_legend(asked, view, points), id="legend", className="legend-rows"),
+                    html.Div(_legend(cache, view, points), id="legend", className="legend-rows"),
                     html.Div(
                         className="legend-foot",
                         children=[
@@ -106,7 +106,7 @@ def layout(asked: Questions, view: View) -> Component:
                         children=[
                             shell.source_search(
                                 "search",
-                                asked,
+                                cache,
                                 view.roster,
                                 view.source,
                                 "Find a source  ( / )",
@@ -114,7 +114,7 @@ def layout(asked: Questions, view: View) -> Component:
                             ),
                             shell.source_search(
                                 "map-other",
-                                asked,
+                                cache,
                                 view.roster,
                                 view.other,
                                 "and hold another beside it",
@@ -127,7 +127,7 @@ def layout(asked: Questions, view: View) -> Component:
                         open=True,
                         children=[
                             html.Summary("Source", title="Fold or unfold"),
-                            html.Div(card(asked, view), id="card", **{"aria-live": "polite"}),
+                            html.Div(card(cache, view), id="card", **{"aria-live": "polite"}),
                         ],
                     ),
                 ],
@@ -137,7 +137,7 @@ def layout(asked: Questions, view: View) -> Component:
                 children=[
                     shell.segmented("projection", PROJECTIONS, view.projection, "Projection"),
                     shell.segmented("dim", {dim: f"{dim}-D" for dim in DIMENSIONS}, view.dim, "Dimensions"),
-                    html.Span(_trust(asked, view), id="trust", className="trust"),
+                    html.Span(_trust(cache, view), id="trust", className="trust"),
                     _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
                     _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
                     html.Button("Turn", id="turn", className="quiet solid", title="Turn the scene; a drag stops it"),
@@ -220,17 +220,17 @@ def register(app: Dash) -> None:
         *values: Any,
     ) -> tuple[Any, ...]:
         *own, camera = values
-        asked = questions()
+        cache = questions()
         chosen = dict(zip(OWN, own, strict=True))
         view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, families=families, **chosen)
         view = replace(view, camera=tuple(camera or ()))
-        points = _points(asked, view)
+        points = _points(cache, view)
         return (
-            {"figure": _figure(asked, view, points, _links(asked, view)), "drawn": _drawn(view, points)},
-            _legend(asked, view, points),
-            _trust(asked, view),
-            _sentence(asked, view, points),
-            _absent(asked, view) if points.empty else None,
+            {"figure": _figure(cache, view, points, _links(cache, view)), "drawn": _drawn(view, points)},
+            _legend(cache, view, points),
+            _trust(cache, view),
+            _sentence(cache, view, points),
+            _absent(cache, view) if points.empty else None,
         )
 
     app.clientside_callback(
@@ -254,24 +254,24 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _points(asked: Questions, view: View) -> pd.DataFrame:
-    reader = asked.map_reader(view)
+def _points(cache: QueryCache, view: View) -> pd.DataFrame:
+    reader = cache.map_reader(view)
     if view.space == "one":
-        return asked.ask(queries.projection, reader, view.roster, view.domain, view.projection, view.dim)
-    return asked.ask(joint_projection, reader, view.roster, view.space, view.projection, view.dim)
+        return cache.ask(queries.projection, reader, view.roster, view.domain, view.projection, view.dim)
+    return cache.ask(joint_projection, reader, view.roster, view.space, view.projection, view.dim)
 
 
-def _links(asked: Questions, view: View) -> pd.DataFrame:
+def _links(cache: QueryCache, view: View) -> pd.DataFrame:
     """Pairs to join: the selection's nearest, or everyone's nearest and the selection's."""
-    reader = asked.map_reader(view)
+    reader = cache.map_reader(view)
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
     if view.links == "off" or not reader:
         return none
     parts = [none]
     if view.source:
-        parts.append(asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST))
+        parts.append(cache.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST))
     if view.links == "all":
-        parts.append(asked.ask(queries.neighbors, reader, view.roster, view.domain, None, 1))
+        parts.append(cache.ask(queries.neighbors, reader, view.roster, view.domain, None, 1))
     joined = pd.concat([part[["source", "neighbor", "rank"]] for part in parts], ignore_index=True)
     return joined.drop_duplicates(["source", "neighbor"])
 
@@ -281,14 +281,14 @@ def _drawn(view: View, points: pd.DataFrame) -> int:
     return 0 if points.empty else view.dim
 
 
-def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFrame) -> Plot:
+def _figure(cache: QueryCache, view: View, points: pd.DataFrame, links: pd.DataFrame) -> Plot:
     if points.empty:
         return drawing.blank(view.theme)
     if view.space != "one":
         order = sorted(set(points["domain"]), key=lambda domain: (domain != view.domain, domain))
         return joint_figure(
             points,
-            asked.marks(),
+            cache.marks(),
             {domain: DOMAIN_NAMES.get(domain, domain) for domain in order},
             theme=view.theme,
             dimensions=view.dim,
@@ -302,11 +302,11 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
             camera=view.camera,
         )
     outlined = view.regions == "families" and view.dim == 2
-    reader = asked.map_reader(view)
+    reader = cache.map_reader(view)
     return map_figure(
         points,
         links,
-        asked.marks(),
+        cache.marks(),
         theme=view.theme,
         dimensions=view.dim,
         families=view.families,
@@ -315,17 +315,17 @@ def _figure(asked: Questions, view: View, points: pd.DataFrame, links: pd.DataFr
         selected=view.source,
         other=view.other,
         camera=view.camera,
-        regions=asked.ask(density_regions, reader, view.roster, view.domain, view.projection) if outlined else None,
-        clusters=_clusters(asked, view) if view.regions == "clusters" else None,
+        regions=cache.ask(density_regions, reader, view.roster, view.domain, view.projection) if outlined else None,
+        clusters=_clusters(cache, view) if view.regions == "clusters" else None,
     )
 
 
-def _clusters(asked: Questions, view: View) -> pd.DataFrame:
+def _clusters(cache: QueryCache, view: View) -> pd.DataFrame:
     """Source and cluster of what the drawn map holds together."""
-    return asked.ask(clusters, asked.map_reader(view), view.roster, view.domain, view.projection, view.dim)
+    return cache.ask(clusters, cache.map_reader(view), view.roster, view.domain, view.projection, view.dim)
 
 
-def _absent(asked: Questions, view: View) -> Component:
+def _absent(cache: QueryCache, view: View) -> Component:
     if view.space != "one":
         alone = replace(view, space="one")
         return shell.empty(
@@ -333,32 +333,32 @@ def _absent(asked: Questions, view: View) -> Component:
             "Choose t-SNE or UMAP, another reader or roster, or one domain",
             [("Show one domain", f"{PAGE.path}?{alone.query()}")],
         )
-    domain, command = DOMAIN_NAMES.get(view.domain, view.domain), drawing.maps(asked, view)
+    domain, command = DOMAIN_NAMES.get(view.domain, view.domain), drawing.maps(cache, view)
     return shell.empty(
         f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of {view.roster} on {domain}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
-        [(f"Show {drawing.choice_words(near)}", f"{PAGE.path}?{near.query()}") for near in _mapped(asked, view)]
+        [(f"Show {drawing.choice_words(near)}", f"{PAGE.path}?{near.query()}") for near in _mapped(cache, view)]
         or [
-            (f"Show {asked.reader_name(near.reader)}", f"{PAGE.path}?{near.query()}")
-            for near in _mapped(asked, asked.usual(view))[:1]
+            (f"Show {cache.reader_name(near.reader)}", f"{PAGE.path}?{near.query()}")
+            for near in _mapped(cache, cache.usual(view))[:1]
         ],
     )
 
 
-def _mapped(asked: Questions, view: View) -> list[View]:
+def _mapped(cache: QueryCache, view: View) -> list[View]:
     """Views that differ in roster or domain alone and have a map: same domain first, longest roster first."""
-    size = asked.ask(queries.rosters).set_index("roster")["sources"]
-    views = [replace(view, roster=roster, domain=domain) for roster in size.index for domain in asked.domains()]
-    held = [near for near in views if len(_points(asked, near))]
+    size = cache.ask(queries.rosters).set_index("roster")["sources"]
+    views = [replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()]
+    held = [near for near in views if len(_points(cache, near))]
     return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
-def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Component | str]:
-    reader = asked.map_reader(view)
+def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component | str]:
+    reader = cache.map_reader(view)
     if not reader or points.empty:
         return ["There is no map for this choice."]
     key = {"reader": reader, "roster": view.roster, "domain": view.domain}
-    builds = asked.ask(queries.made_by, "signatures", key)
+    builds = cache.ask(queries.made_by, "signatures", key)
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
     each = f"of {responses} responses" if responses else "of its responses"
     if view.space != "one":
@@ -366,41 +366,41 @@ def _sentence(asked: Questions, view: View, points: pd.DataFrame) -> list[Compon
         here = DOMAIN_NAMES.get(view.domain, view.domain)
         return [
             html.B(f"{points['source'].nunique()} sources", className="count"),
-            f" in both domains as seen by {asked.proxy_name(reader)}{apart}. {here} is drawn in full, the other domain "
+            f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {here} is drawn in full, the other domain "
             "small and faint; a short line is a source that writes alike in both."
             + (" Outlines are drawn on a map of one domain." if view.regions != "off" else ""),
         ]
     return [
         html.B(f"{len(points)} sources", className="count"),
-        f" as seen by {asked.proxy_name(reader) if reader == view.reader else asked.reader_words(reader)}. "
+        f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
         "A point is the mean ",
         shell.term(
             "fingerprint",
             "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end",
         ),
-        f" {each}; near points write alike.{_outlined(asked, view, points)}",
+        f" {each}; near points write alike.{_outlined(cache, view, points)}",
     ]
 
 
-def _outlined(asked: Questions, view: View, points: pd.DataFrame) -> str:
+def _outlined(cache: QueryCache, view: View, points: pd.DataFrame) -> str:
     """What is outlined, in a sentence; nothing where one sees it."""
     if view.regions == "families" and view.dim == 3:
         return " Families are outlined on the flat map."
     if view.regions != "clusters":
         return ""
-    held = points.merge(_clusters(asked, view), on="source")
+    held = points.merge(_clusters(cache, view), on="source")
     if held.empty:
         return " No cluster is dense enough to be told."
     shares = held.groupby("cluster")["family"].agg(lambda families: families.value_counts(normalize=True).iloc[0])
-    found = " found here" if asked.origin(asked.map_reader(view)) == "published" else ""
+    found = " found here" if cache.origin(cache.map_reader(view)) == "published" else ""
     one_family = int((shares > MAJORITY).sum())
     return f" {len(shares)} clusters{found} hold {len(held)} of them; {one_family} are mostly one family."
 
 
-def _trust(asked: Questions, view: View) -> list[Component | str]:
+def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     if view.space != "one":
         return []
-    quality = asked.ask(queries.projection_quality, asked.map_reader(view), view.roster, view.domain)
+    quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = dict(zip(here["metric"], here["value"], strict=True))
     value = values.get("trustworthiness_10", values.get("trustworthiness_5"))
@@ -415,9 +415,9 @@ def _trust(asked: Questions, view: View) -> list[Component | str]:
     ]
 
 
-def _legend(asked: Questions, view: View, points: pd.DataFrame) -> list[Component]:
+def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
     """Families with '12 / 64': sources in colour now, sources in this roster."""
-    marks, points = asked.marks(), points.drop_duplicates("source")
+    marks, points = cache.marks(), points.drop_duplicates("source")
     held = points["family"].value_counts()
     passed = points.loc[shown(points, view.families, view.access, view.size), "family"].value_counts()
     order = sorted((family for family in marks if family in held), key=lambda family: -int(held[family]))
@@ -446,19 +446,19 @@ def _legend(asked: Questions, view: View, points: pd.DataFrame) -> list[Componen
 # ---- what the map says of itself ------------------------------------------------------------------------------------
 
 
-def _table(asked: Questions, view: View) -> pd.DataFrame:
-    points = _points(asked, view)
+def _table(cache: QueryCache, view: View) -> pd.DataFrame:
+    points = _points(cache, view)
     axes = ["x", "y", "z"] if view.dim == 3 else ["x", "y"]
     if view.space != "one":
         passed = shown(points, view.families, view.access, view.size)
         return points.loc[passed, ["name", "family", "domain", "access", "source", *axes]].reset_index(drop=True)
-    near = asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, None, 1)
+    near = cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, None, 1)
     nearest = near.rename(columns={"name": "nearest", "family": "nearest_family"})
     columns = ["source", "nearest", "nearest_family", "cosine", "percentile", "rank_back"]
     frame = points.drop(columns="position").merge(nearest[columns], on="source", how="left")
     if view.regions == "clusters":
         frame = frame.merge(
-            _clusters(asked, view).assign(cluster=lambda held: held["cluster"] + 1), on="source", how="left"
+            _clusters(cache, view).assign(cluster=lambda held: held["cluster"] + 1), on="source", how="left"
         )
     passed = shown(frame, view.families, view.access, view.size)
     grouped = ["cluster"] if "cluster" in frame else []
@@ -466,16 +466,16 @@ def _table(asked: Questions, view: View) -> pd.DataFrame:
     return frame.loc[passed, order].reset_index(drop=True)
 
 
-def _made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-    key = {"reader": asked.map_reader(view), "roster": view.roster}
+def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    key = {"reader": cache.map_reader(view), "roster": view.roster}
     drawn: dict[str, object] = {**key, "method": view.projection, "dimensions": view.dim}
     if view.space != "one":
         return "joint_projections", {**drawn, "variant": view.space}
     return "projections", {**drawn, "domain": view.domain}
 
 
-def _grouped(asked: Questions, view: View) -> tuple[str, dict[str, object]] | None:
-    return ("clusters", _made(asked, view)[1]) if view.space == "one" and view.regions == "clusters" else None
+def _grouped(cache: QueryCache, view: View) -> tuple[str, dict[str, object]] | None:
+    return ("clusters", _made(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
 PAGE = shell.Page(
@@ -485,5 +485,5 @@ PAGE = shell.Page(
     icon="map",
     layout=layout,
     register=register,
-    figures={"map": shell.Told(_table, _made, Questions.map_reader, _grouped)},
+    figures={"map": shell.FigureMeta(_table, _made, QueryCache.map_reader, _grouped)},
 )

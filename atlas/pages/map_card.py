@@ -9,7 +9,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import DOMAIN_NAMES, Questions
+from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.state import View
@@ -24,14 +24,14 @@ WITHIN = 10
 """Rank up to which a reader counts as agreeing that a source is near."""
 
 
-def card(asked: Questions, view: View) -> list[Component]:
+def card(cache: QueryCache, view: View) -> list[Component]:
     if not view.source:
-        return _closest_pairs(asked, view)
-    reads, sees = asked.attribution_reader(view), asked.map_reader(view)
-    profile = asked.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
+        return _closest_pairs(cache, view)
+    reads, sees = cache.attribution_reader(view), cache.map_reader(view)
+    profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
     if profile is None:
         return [html.P("This source is not in the atlas.", className="sentence")]
-    mark = asked.marks()[profile.family]
+    mark = cache.marks()[profile.family]
     responses = f"{profile.responses:,} responses"
     parts: list[Component] = [
         html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
@@ -53,20 +53,20 @@ def card(asked: Questions, view: View) -> list[Component]:
             html.P(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", className="sentence caution")
         )
         return parts
-    parts += _nearest(asked, view, sees)
+    parts += _nearest(cache, view, sees)
     parts += _accuracy(view, profile)
-    parts += _elsewhere(asked, view, sees)
-    parts += _beside(asked, view)
+    parts += _elsewhere(cache, view, sees)
+    parts += _beside(cache, view)
     return parts
 
 
-def voters(asked: Questions, view: View) -> list[str]:
+def voters(cache: QueryCache, view: View) -> list[str]:
     """Readers of the paper's method with neighbours of this roster and domain, in the view that is shown."""
-    shown = asked.map_reader(view)
+    shown = cache.map_reader(view)
     if not shown:
         return []
-    readers = asked.ask(queries.readers)
-    alike = (readers["method"] == READER_PAPER) & (readers["view"] == asked.reader_row(shown)["view"])
+    readers = cache.ask(queries.readers)
+    alike = (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(shown)["view"])
     return [
         str(row.reader)
         for row in readers[alike].itertuples(index=False)
@@ -74,19 +74,19 @@ def voters(asked: Questions, view: View) -> list[str]:
     ]
 
 
-def _elsewhere(asked: Questions, view: View, reader: str) -> list[Component]:
+def _elsewhere(cache: QueryCache, view: View, reader: str) -> list[Component]:
     """Where the source's signature of this domain finds it in the other one."""
-    frame = asked.ask(queries.cross_domain, reader, view.roster, view.source) if reader else pd.DataFrame()
+    frame = cache.ask(queries.cross_domain, reader, view.roster, view.source) if reader else pd.DataFrame()
     if frame.empty:
         return []
     frame = frame[(frame["metric"] == "rank") & (frame["query_domain"] == view.domain)]
     ranks = dict(zip(frame["variant"], frame["value"], strict=True))
     if not ranks:
         return []
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     other = DOMAIN_NAMES.get(str(frame["gallery_domain"].iloc[0]), str(frame["gallery_domain"].iloc[0]))
     words = {"raw": "as it is", "centred": "with each domain's mean taken away"}
-    told = " and ".join(f"rank {ranks[name]:.0f} {words[name]}" for name in words if name in ranks)
+    text = " and ".join(f"rank {ranks[name]:.0f} {words[name]}" for name in words if name in ranks)
     return [
         html.H3(
             [
@@ -94,25 +94,25 @@ def _elsewhere(asked: Questions, view: View, reader: str) -> list[Component]:
                 shell.term(other, "Rank of the source itself among all signatures of the other domain: 1 is found"),
             ]
         ),
-        html.P(f"{told[:1].upper()}{told[1:]}, of {size}.", className="sentence"),
+        html.P(f"{text[:1].upper()}{text[1:]}, of {size}.", className="sentence"),
     ]
 
 
-def _beside(asked: Questions, view: View) -> list[Component]:
+def _beside(cache: QueryCache, view: View) -> list[Component]:
     """The selection and a second source, as every reader sees the two."""
     if not view.other or view.other == view.source:
         return []
-    frame = asked.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
-    members = asked.ask(queries.sources, view.roster).set_index("source")
+    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    members = cache.ask(queries.sources, view.roster).set_index("source")
     if frame.empty or view.other not in members.index:
         return [
             html.P(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", className="sentence caution")
         ]
-    shown, names = asked.map_reader(view), asked.short_names(list(frame["reader"]))
+    shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     body = [
         html.Tr(
             [
-                html.Th(names[row.reader], scope="row", title=asked.reader_name(row.reader)),
+                html.Th(names[row.reader], scope="row", title=cache.reader_name(row.reader)),
                 html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
                 html.Td(_cosine_text(row.cosine)),
             ],
@@ -125,43 +125,43 @@ def _beside(asked: Questions, view: View) -> list[Component]:
         html.Th(shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")),
         html.Th("cosine", scope="col"),
     ]
-    own = asked.marks()[members.at[view.other, "family"]]
+    own = cache.marks()[members.at[view.other, "family"]]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
         html.H3("Beside"),
         symbol_and_name(own, view.theme, members.at[view.other, "name"]),
         html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="small beside"),
-        *_by_domain(asked, view),
+        *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
 
 
-def _by_domain(asked: Questions, view: View) -> list[Component]:
+def _by_domain(cache: QueryCache, view: View) -> list[Component]:
     """The pair in every domain in which the reader of the map has seen both; nothing where that is one alone."""
     told = []
-    for domain in asked.domains():
+    for domain in cache.domains():
         here = dataclasses.replace(view, domain=domain)
-        frame = asked.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
-        own = frame[frame["reader"] == asked.map_reader(here)]
+        frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
+        own = frame[frame["reader"] == cache.map_reader(here)]
         if len(own):
             told.append(f"{_cosine_text(own['cosine'].iloc[0])} on {DOMAIN_NAMES.get(domain, domain)}")
     return [html.P(f"On this map, cosine {' and '.join(told)}.", className="sentence")] if len(told) > 1 else []
 
 
-def _nearest(asked: Questions, view: View, reader: str) -> list[Component]:
+def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
     near = (
-        asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
+        cache.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
         if reader
         else pd.DataFrame()
     )
     if near.empty:
         return [html.P("No neighbours are stored for this choice.", className="sentence")]
-    marks = asked.marks()
-    maps = asked.ask(queries.maps)
+    marks = cache.marks()
+    maps = cache.ask(queries.maps)
     agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
-    votes = asked.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
+    votes = cache.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
     several = len(agree) > 1
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     chances = [p_text(chance) for chance in _chances(near["percentile"], size)]
     rows = [
         html.Button(
@@ -268,15 +268,15 @@ def _accuracy(view: View, profile: queries.SourceProfile) -> list[Component]:
     return parts
 
 
-def _closest_pairs(asked: Questions, view: View) -> list[Component]:
+def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     """Before anything is selected: the nearest pairs whose families differ."""
     hint = html.P("Click a point, or press / and type a name.", className="sentence")
-    reader = asked.map_reader(view)
-    near = asked.ask(queries.neighbors, reader, view.roster, view.domain, None, NEAREST) if reader else pd.DataFrame()
+    reader = cache.map_reader(view)
+    near = cache.ask(queries.neighbors, reader, view.roster, view.domain, None, NEAREST) if reader else pd.DataFrame()
     if near.empty:
         return [hint]
-    members = asked.ask(queries.sources, view.roster).set_index("source")
-    marks = asked.marks()
+    members = cache.ask(queries.sources, view.roster).set_index("source")
+    marks = cache.marks()
     far = near[near["family"] != near["source"].map(members["family"])]
     far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
     rows = []

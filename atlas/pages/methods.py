@@ -7,7 +7,7 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from atlas import downloads, shell, tables
-from atlas.data import Questions, questions
+from atlas.data import QueryCache, questions
 from atlas.pages.methods_words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
 from atlas.state import View
 from backend.store import download_queries, queries
@@ -64,11 +64,11 @@ TABLES = {
 
 def layout(**query: str) -> Component:
     """The page for a query string."""
-    asked = questions()
-    problem = asked.problem()
-    view = View() if problem else asked.settle(View.parse(query))
+    cache = questions()
+    problem = cache.problem()
+    view = View() if problem else cache.resolve_view(View.parse(query))
     made = (
-        [shell.empty(problem.problem, problem.remedy)] if problem else [_builds(asked, view), _downloads(asked, view)]
+        [shell.empty(problem.problem, problem.remedy)] if problem else [_builds(cache, view), _downloads(cache, view)]
     )
     return html.Div(
         className="column prose",
@@ -105,8 +105,8 @@ def _terms(question: str, terms: tuple[tuple[str, str], ...]) -> list[Component]
     return [html.H3(question, className="group"), html.Dl(pairs, className="terms")]
 
 
-def _builds(asked: Questions, view: View) -> Component:
-    frame = build_rows(asked, view)
+def _builds(cache: QueryCache, view: View) -> Component:
+    frame = build_rows(cache, view)
     columns = [
         tables.words("stage", "Stage", 110),
         tables.words("command", "Command", 320, 1, cellClass="mono"),
@@ -121,16 +121,16 @@ def _builds(asked: Questions, view: View) -> Component:
     ]
     sentence = (
         "Every row of the atlas names its build: the command, the code, the data and the proxy behind it; the CSV has "
-        f"whole hashes. n = {len(frame)} builds in generation {asked.generation().name}."
+        f"whole hashes. n = {len(frame)} builds in generation {cache.generation().name}."
     )
     return _section(
         "builds", "What made these numbers?", tables.grid("builds-grid", frame, columns), sentence, len(frame)
     )
 
 
-def _downloads(asked: Questions, view: View) -> Component:
-    frame = table_rows(asked, view)
-    size = asked.generation().path.stat().st_size
+def _downloads(cache: QueryCache, view: View) -> Component:
+    frame = table_rows(cache, view)
+    size = cache.generation().path.stat().st_size
     rows = [
         html.Tr(
             [
@@ -181,10 +181,10 @@ def _section(name: str, question: str, content: Component, sentence: shell.Child
     )
 
 
-def build_rows(asked: Questions, view: View) -> pd.DataFrame:
+def build_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every build, newest first."""
     del view
-    builds = asked.ask(queries.builds)
+    builds = cache.ask(queries.builds)
     frame = builds.assign(
         started_at=builds["started_at"].dt.strftime("%Y-%m-%d %H:%M"),
         duration_s=builds["duration_s"].round().astype(int),
@@ -193,10 +193,10 @@ def build_rows(asked: Questions, view: View) -> pd.DataFrame:
     return frame[[*names, "source_file", "host", "seed", "build_id"]]
 
 
-def table_rows(asked: Questions, view: View) -> pd.DataFrame:
+def table_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Tables of the generation with what they hold and where they are taken from."""
     del view
-    frame = asked.ask(download_queries.table_sizes)
+    frame = cache.ask(download_queries.table_sizes)
     return frame.assign(
         holds=[TABLES.get(name, "") for name in frame["table_name"]],
         address=[downloads.address(name) for name in frame["table_name"]],
@@ -210,5 +210,5 @@ PAGE = shell.Page(
     icon="methods",
     layout=layout,
     register=register,
-    figures={"builds": shell.Told(build_rows), "downloads": shell.Told(table_rows)},
+    figures={"builds": shell.FigureMeta(build_rows), "downloads": shell.FigureMeta(table_rows)},
 )

@@ -11,8 +11,8 @@ from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, Questions, questions
-from atlas.drawing import Drawn, Part
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
+from atlas.drawing import FigureView, Part
 from atlas.figures import neighbourhoods as figures
 from atlas.figures.attribution import Line, rate_text
 from atlas.figures.neighbourhoods import p_text
@@ -58,37 +58,37 @@ EMPTY_HEIGHT = 240
 
 
 @drawing.page
-def layout(asked: Questions, view: View) -> Component:
+def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
-    origin = asked.origin(asked.map_reader(view))
+    origin = cache.origin(cache.map_reader(view))
 
-    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+    def section(name: str, drawn: FigureView, height: int, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
     return html.Div(
         className="column",
         children=[
             drawing.remembered(PAGE.name),
-            drawing.head("Neighbourhoods", "near-answer", _answer(asked, view)),
-            section("purity", _purity(asked, view), 340),
-            shell.grid_section("neighbours", QUESTIONS["neighbours"], *_neighbours(asked, view), origin=origin),
+            drawing.head("Neighbourhoods", "near-answer", _answer(cache, view)),
+            section("purity", _purity(cache, view), 340),
+            shell.grid_section("neighbours", QUESTIONS["neighbours"], *_neighbours(cache, view), origin=origin),
             section(
                 "nearest",
-                _nearest(asked, view),
+                _nearest(cache, view),
                 380,
                 controls=[
                     shell.labelled(
                         "Source",
                         "near-source",
-                        shell.source_search("near-source", asked, view.roster, view.source, "A source", "Source"),
+                        shell.source_search("near-source", cache, view.roster, view.source, "A source", "Source"),
                     ),
-                    html.Div(_pages(asked, view), id="near-links", className="ways"),
+                    html.Div(_pages(cache, view), id="near-links", className="ways"),
                 ],
             ),
             shell.grid_section(
                 "pairs",
                 QUESTIONS["pairs"],
-                *_pairs(asked, view),
+                *_pairs(cache, view),
                 origin=origin,
                 height=360,
                 below=html.Div(
@@ -102,32 +102,32 @@ def layout(asked: Questions, view: View) -> Component:
                                     "First",
                                     "pair-first",
                                     shell.source_search(
-                                        "pair-first", asked, view.roster, view.source, "A source", "First source"
+                                        "pair-first", cache, view.roster, view.source, "A source", "First source"
                                     ),
                                 ),
                                 shell.labelled(
                                     "Second",
                                     "pair-second",
                                     shell.source_search(
-                                        "pair-second", asked, view.roster, view.other, "Another", "Second source"
+                                        "pair-second", cache, view.roster, view.other, "Another", "Second source"
                                     ),
                                 ),
                             ],
                         ),
-                        html.Div(_asked_pair(asked, view), id="pair-answer", **{"aria-live": "polite"}),
+                        html.Div(_asked_pair(cache, view), id="pair-answer", **{"aria-live": "polite"}),
                     ],
                 ),
             ),
             html.Div(
                 className="two",
                 children=[
-                    section("agreement", _agreement(asked, view), 380),
-                    section("stability", _stability(asked, view), 380),
-                    section("trust", _trust(asked, view), 380),
-                    section("domains", _domains(asked, view), 380),
+                    section("agreement", _agreement(cache, view), 380),
+                    section("stability", _stability(cache, view), 380),
+                    section("trust", _trust(cache, view), 380),
+                    section("domains", _domains(cache, view), 380),
                 ],
             ),
-            section("tree", _tree(asked, view), _tree_height(asked, view)),
+            section("tree", _tree(cache, view), _tree_height(cache, view)),
         ],
     )
 
@@ -139,7 +139,7 @@ def register(app: Dash) -> None:
     drawing.remember(app, PAGE.name, source=source, other=other)
     tall = Part(
         (Output({"type": "body", "figure": "tree"}, "style"),),
-        lambda asked, view: ({"height": _tree_height(asked, view)},),
+        lambda cache, view: ({"height": _tree_height(cache, view)},),
     )
     drawing.follow(
         app,
@@ -212,15 +212,15 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _rows(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain)
+def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
 
 
-def _answer(asked: Questions, view: View) -> list[Component | str]:
-    reader = asked.map_reader(view)
-    frame = asked.ask(queries.family_purity, view.roster, view.domain, reader or "")
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
+    reader = cache.map_reader(view)
+    frame = cache.ask(queries.family_purity, view.roster, view.domain, reader or "")
     if frame.empty:
-        others = asked.ask(queries.family_purity, view.roster, view.domain)["reader"].nunique()
+        others = cache.ask(queries.family_purity, view.roster, view.domain)["reader"].nunique()
         if not others:
             return [f"No geometry has been measured for {drawing.choice_words(view)}."]
         rest = "1 other is" if others == 1 else f"{others} others are"
@@ -233,7 +233,7 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
         if row["k"] == 1
         else f" of the {row['k']} nearest of {asked_words(row)} are siblings{blind}",
         html.Span(
-            f"Seen by {asked.reader_words(reader)}, without any training on names.",
+            f"Seen by {cache.reader_words(reader)}, without any training on names.",
             className="soft",
         ),
     ]
@@ -244,27 +244,27 @@ def asked_words(row: pd.Series) -> str:
     return f"the {int(row['sources'])} sources in families of five or more"
 
 
-def _purity_lines(asked: Questions, view: View, frame: pd.DataFrame) -> list[Line]:
+def _purity_lines(cache: QueryCache, view: View, frame: pd.DataFrame) -> list[Line]:
     token = TOKENS[view.theme]
-    chosen = asked.map_reader(view)
+    chosen = cache.map_reader(view)
     readers = list(dict.fromkeys(frame["reader"]))
     behind = [
-        Line(reader, asked.reader_name(reader), token["edge"], front=False) for reader in readers if reader != chosen
+        Line(reader, cache.reader_name(reader), token["edge"], front=False) for reader in readers if reader != chosen
     ]
-    return [*behind, Line(chosen, asked.reader_name(chosen), token["accent"])] if chosen in readers else behind
+    return [*behind, Line(chosen, cache.reader_name(chosen), token["accent"])] if chosen in readers else behind
 
 
-def _purity(asked: Questions, view: View) -> Drawn:
-    frame = asked.ask(queries.family_purity, view.roster, view.domain)
+def _purity(cache: QueryCache, view: View) -> FigureView:
+    frame = cache.ask(queries.family_purity, view.roster, view.domain)
     if frame.empty:
-        return drawing.unmapped(asked, view, "family purity")
-    chosen = asked.map_reader(view)
-    lines = _purity_lines(asked, view, frame)
+        return drawing.unmapped(cache, view, "family purity")
+    chosen = cache.map_reader(view)
+    lines = _purity_lines(cache, view, frame)
     own = frame[frame["reader"] == chosen] if chosen in set(frame["reader"]) else frame
     row = own.iloc[0]
     tested = own["p_holm"].dropna() if own["p_holm"].notna().any() else own["p_value"].dropna()
     kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
-    told = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
+    text = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
     others = sum(not line.front for line in lines)
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
@@ -272,15 +272,15 @@ def _purity(asked: Questions, view: View) -> Drawn:
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
         f", with the 95 % bootstrap interval. n = {int(row['sources'])} sources of {int(row['families'])} families."
-        f"{told}{rest}",
+        f"{text}{rest}",
     ]
-    return Drawn(figures.family_purity(frame, lines, theme=view.theme), sentence)
+    return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
 
 
-def _neighbours(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _rows(asked, view)
+def _neighbours(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmapped(asked, view, "table of neighbours"))
+        return drawing.absent(drawing.unmapped(cache, view, "table of neighbours"))
     own = (frame["family"] == frame["nearest_family"]).sum()
     columns = [
         tables.words("name", "Source", 148, 1, cellClass="mono"),
@@ -293,7 +293,7 @@ def _neighbours(asked: Questions, view: View) -> tuple[Component, shell.Children
         tables.number("same_10", "Kin in 10", "count", 80),
         tables.number("kin", "Kin", "count", 58),
     ]
-    rows = tables.with_marks(frame, asked.marks(), "family", "nearest_family")
+    rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
         f"Every source and its nearest in all dimensions of the signature; for {own} of all {len(frame)}, small "
         "families too, the nearest is kin, which is of the same family. Select a row to see its ten nearest below."
@@ -301,22 +301,22 @@ def _neighbours(asked: Questions, view: View) -> tuple[Component, shell.Children
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 
 
-def _nearest_rows(asked: Questions, view: View) -> pd.DataFrame:
-    reader = asked.map_reader(view)
-    return asked.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
+def _nearest_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    reader = cache.map_reader(view)
+    return cache.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
 
 
-def _nearest(asked: Questions, view: View) -> Drawn:
+def _nearest(cache: QueryCache, view: View) -> FigureView:
     if not view.source:
-        return Drawn(
+        return FigureView(
             drawing.blank(view.theme),
             "The ten nearest sources of one, by cosine.",
             shell.empty("No source is selected", "Select a row of the table above, or type a name"),
         )
-    frame = _nearest_rows(asked, view)
+    frame = _nearest_rows(cache, view)
     if frame.empty:
-        return drawing.unmapped(asked, view, "neighbourhood of this source")
-    whole = asked.ask(queries.neighbor_table, asked.map_reader(view), view.roster, view.domain).set_index("source")
+        return drawing.unmapped(cache, view, "neighbourhood of this source")
+    whole = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain).set_index("source")
     own = whole.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
     sentence = [
@@ -324,13 +324,13 @@ def _nearest(asked: Questions, view: View) -> Drawn:
         f" and its {len(frame)} nearest of {len(whole) - 1}; {kin} of them are {own['family']}, as are "
         f"{int(own['kin'])} sources of the roster besides it.",
     ]
-    return Drawn(figures.nearest_sources(frame, asked.marks(), theme=view.theme), sentence)
+    return FigureView(figures.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
 
-def _pages(asked: Questions, view: View) -> list[Component]:
+def _pages(cache: QueryCache, view: View) -> list[Component]:
     if not view.source:
         return []
-    profile = asked.ask(queries.source_profile, view.source, "", view.roster, view.domain)
+    profile = cache.ask(queries.source_profile, view.source, "", view.roster, view.domain)
     if profile is None:
         return []
     return [
@@ -339,17 +339,17 @@ def _pages(asked: Questions, view: View) -> list[Component]:
     ]
 
 
-def _pair_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = asked.ask(queries.cross_family_pairs, voters(asked, view), view.roster, view.domain, WITHIN)
+def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = cache.ask(queries.cross_family_pairs, voters(cache, view), view.roster, view.domain, WITHIN)
     need = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
     passed = (frame["near"] >= need) & (frame["median_rank"] <= WITHIN)
     return frame.assign(passes=["yes" if passes else "" for passes in passed])
 
 
-def _pairs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _pair_rows(asked, view)
+def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _pair_rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmapped(asked, view, "pair of sources"))
+        return drawing.absent(drawing.unmapped(cache, view, "pair of sources"))
     voters = int(frame["readers"].max())
     columns = [
         tables.words("name", "Source", 140, 1, cellClass="mono"),
@@ -371,30 +371,30 @@ def _pairs(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         if voters >= FEWEST
         else f"Here {voters} reader{'s' if voters > 1 else ''} voted, so these are candidates and none can pass."
     )
-    rows = tables.with_marks(frame, asked.marks(), "family", "other_family")
+    rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence = f"{rule}{judged} n = {len(frame)} pairs, the closest first."
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
 
 
-def _asked_pair(asked: Questions, view: View) -> list[Component]:
+def _asked_pair(cache: QueryCache, view: View) -> list[Component]:
     if not view.source or not view.other:
         return [html.P("Choose two sources, or select a row: every reader's ranks appear here.", className="sentence")]
     if view.source == view.other:
         return [html.P("These are one and the same source.", className="sentence caution")]
-    frame = asked.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
     if frame.empty:
         return [html.P(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", className="sentence")]
     body = [
         html.Tr(
             [
-                html.Th([asked.reader_name(row.reader), shell.origin_badge(row.origin)], scope="row"),
+                html.Th([cache.reader_name(row.reader), shell.origin_badge(row.origin)], scope="row"),
                 html.Td(f"{row.rank:.0f}"),
                 html.Td("–" if pd.isna(row.rank_back) else f"{row.rank_back:.0f}"),
                 html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
                 html.Td(rate_text(row.cosine)),
                 html.Td(f"{100 * row.percentile:.1f} %"),
             ],
-            className="here" if row.reader == asked.map_reader(view) else "",
+            className="here" if row.reader == cache.map_reader(view) else "",
         )
         for row in frame.itertuples(index=False)
     ]
@@ -407,50 +407,50 @@ def _asked_pair(asked: Questions, view: View) -> list[Component]:
     ]
 
 
-def _agreement(asked: Questions, view: View) -> Drawn:
-    frame = asked.ask(queries.reader_agreement, view.roster, view.domain)
+def _agreement(cache: QueryCache, view: View) -> FigureView:
+    frame = cache.ask(queries.reader_agreement, view.roster, view.domain)
     if frame.empty:
-        return drawing.unmapped(asked, view, "agreement between readers")
+        return drawing.unmapped(cache, view, "agreement between readers")
     readers = [
         reader
-        for _, members in asked.reader_groups()
+        for _, members in cache.reader_groups()
         for reader in members
         if reader in set(frame["reader"]) | set(frame["other"])
     ]
-    names = asked.short_names(readers)
+    names = cache.short_names(readers)
     pairs = len(frame[frame["metric"] == "spearman"])
     sentence = (
         "Above the diagonal the Spearman correlation of all distances between sources, below it the share of the "
         f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
     )
-    return Drawn(figures.agreement_matrix(frame, names, theme=view.theme), sentence)
+    return FigureView(figures.agreement_matrix(frame, names, theme=view.theme), sentence)
 
 
-def _stability(asked: Questions, view: View) -> Drawn:
-    frame = asked.ask(queries.prompt_stability, view.roster, view.domain, asked.map_reader(view))
+def _stability(cache: QueryCache, view: View) -> FigureView:
+    frame = cache.ask(queries.prompt_stability, view.roster, view.domain, cache.map_reader(view))
     if frame.empty:
-        return drawing.unmapped(asked, view, "prompt stability")
+        return drawing.unmapped(cache, view, "prompt stability")
     sentence = (
         "Signatures from one fifth of the prompts against those from all of them: one point a fifth, the bar is their "
         f"mean. n = {frame['fold'].nunique()} disjoint subsets of the prompts."
     )
-    return Drawn(figures.fold_stability(frame, STABILITY, theme=view.theme), sentence)
+    return FigureView(figures.fold_stability(frame, STABILITY, theme=view.theme), sentence)
 
 
-def _quality(asked: Questions, view: View) -> pd.DataFrame:
+def _quality(cache: QueryCache, view: View) -> pd.DataFrame:
     """The maps of the page and, below them, t-SNE at other perplexities, several seeds each."""
-    key = (asked.map_reader(view), view.roster, view.domain)
-    swept = asked.ask(projection_sweep, *key)
+    key = (cache.map_reader(view), view.roster, view.domain)
+    swept = cache.ask(projection_sweep, *key)
     swept = swept.assign(method=[f"t-SNE, perplexity {perplexity:.0f}" for perplexity in swept["perplexity"]])
-    made = asked.ask(queries.projection_quality, *key).replace({"method": PROJECTIONS})
+    made = cache.ask(queries.projection_quality, *key).replace({"method": PROJECTIONS})
     return pd.concat([made, swept.drop(columns="perplexity")], ignore_index=True) if len(swept) else made
 
 
-def _trust(asked: Questions, view: View) -> Drawn:
-    frame = _quality(asked, view)
+def _trust(cache: QueryCache, view: View) -> FigureView:
+    frame = _quality(cache, view)
     frame = frame[frame["metric"].isin(list(TRUST))]
     if frame.empty:
-        return drawing.unmapped(asked, view, "map")
+        return drawing.unmapped(cache, view, "map")
     swept = frame[~frame["method"].isin(list(PROJECTIONS.values()))]
     names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
     more = (
@@ -461,21 +461,21 @@ def _trust(asked: Questions, view: View) -> Drawn:
     sentence = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
-        f"n = {len(asked.ask(queries.sources, view.roster))} sources.{more}",
+        f"n = {len(cache.ask(queries.sources, view.roster))} sources.{more}",
     ]
     drawn = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
-    return Drawn(drawn, sentence)
+    return FigureView(drawn, sentence)
 
 
-def _domain_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = asked.ask(queries.cross_domain, asked.map_reader(view), view.roster)
+def _domain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = cache.ask(queries.cross_domain, cache.map_reader(view), view.roster)
     return frame[frame["metric"].isin(list(DOMAIN_METRICS))]
 
 
-def _domains(asked: Questions, view: View) -> Drawn:
-    frame = _domain_rows(asked, view)
+def _domains(cache: QueryCache, view: View) -> FigureView:
+    frame = _domain_rows(cache, view)
     if frame.empty:
-        return drawing.unmapped(asked, view, "search across domains")
+        return drawing.unmapped(cache, view, "search across domains")
     ways = {
         (row.query_domain, row.gallery_domain): " in ".join(
             DOMAIN_NAMES.get(name, name) for name in (row.query_domain, row.gallery_domain)
@@ -486,33 +486,33 @@ def _domains(asked: Questions, view: View) -> Drawn:
     one = frame[(frame["query_domain"] == next(iter(ways))[0])]
     sentence = (
         f"A source's signature of one domain sought among all signatures of the other ({label}): filled as it is, "
-        f"hollow after each domain's mean is taken away. n = {len(asked.ask(queries.sources, view.roster))} sources."
+        f"hollow after each domain's mean is taken away. n = {len(cache.ask(queries.sources, view.roster))} sources."
     )
-    return Drawn(figures.domain_search(one, DOMAIN_METRICS, theme=view.theme), sentence)
+    return FigureView(figures.domain_search(one, DOMAIN_METRICS, theme=view.theme), sentence)
 
 
-def _tree_height(asked: Questions, view: View) -> int:
-    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
-    return figures.tree_height(len(asked.ask(queries.sources, view.roster))) if len(steps) else EMPTY_HEIGHT
+def _tree_height(cache: QueryCache, view: View) -> int:
+    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
+    return figures.tree_height(len(cache.ask(queries.sources, view.roster))) if len(steps) else EMPTY_HEIGHT
 
 
-def _tree(asked: Questions, view: View) -> Drawn:
-    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
+def _tree(cache: QueryCache, view: View) -> FigureView:
+    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
     if steps.empty:
-        return drawing.unmapped(asked, view, "tree of sources")
-    sources = asked.ask(queries.sources, view.roster)
+        return drawing.unmapped(cache, view, "tree of sources")
+    sources = cache.ask(queries.sources, view.roster)
     sentence = (
         "Average linkage of cosine distances: sources join where their clusters meet, further left is less alike. A "
         f"branch has a family's colour while all under it are of that family. n = {len(sources)} sources."
     )
-    return Drawn(figures.tree(steps, sources, asked.marks(), theme=view.theme, selected=view.source), sentence)
+    return FigureView(figures.tree(steps, sources, cache.marks(), theme=view.theme, selected=view.source), sentence)
 
 
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _trust_table(asked: Questions, view: View) -> pd.DataFrame:
-    frame = _quality(asked, view).drop(columns="build_id")
+def _trust_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _quality(cache, view).drop(columns="build_id")
     settings = [json.loads(text) for text in frame["settings"]]
     return frame.assign(
         seed=[setting.get("seed") for setting in settings],
@@ -520,9 +520,9 @@ def _trust_table(asked: Questions, view: View) -> pd.DataFrame:
     )
 
 
-def _tree_table(asked: Questions, view: View) -> pd.DataFrame:
-    steps = asked.ask(queries.dendrogram, asked.map_reader(view), view.roster, view.domain)
-    names = asked.ask(queries.sources, view.roster)["name"]
+def _tree_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
+    names = cache.ask(queries.sources, view.roster)["name"]
     count = len(names)
 
     def named(node: int) -> str:
@@ -535,15 +535,15 @@ def _tree_table(asked: Questions, view: View) -> pd.DataFrame:
     )
 
 
-def _key(asked: Questions, view: View) -> dict[str, object]:
-    return {"reader": asked.map_reader(view), "roster": view.roster, "domain": view.domain}
+def _key(cache: QueryCache, view: View) -> dict[str, object]:
+    return {"reader": cache.map_reader(view), "roster": view.roster, "domain": view.domain}
 
 
-def _told(table: Any, store: str, **less: str) -> shell.Told:
-    def made(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-        return store, {name: value for name, value in _key(asked, view).items() if name not in less}
+def _told(table: Any, store: str, **less: str) -> shell.FigureMeta:
+    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+        return store, {name: value for name, value in _key(cache, view).items() if name not in less}
 
-    return shell.Told(table, made, Questions.map_reader)
+    return shell.FigureMeta(table, made, QueryCache.map_reader)
 
 
 PAGE = shell.Page(
@@ -555,26 +555,26 @@ PAGE = shell.Page(
     register=register,
     figures={
         "purity": _told(
-            lambda asked, view: asked.ask(queries.family_purity, view.roster, view.domain).drop(columns="build_id"),
+            lambda cache, view: cache.ask(queries.family_purity, view.roster, view.domain).drop(columns="build_id"),
             "family_purity",
         ),
         "neighbours": _told(_rows, "neighbors"),
         "nearest": _told(_nearest_rows, "neighbors"),
         "pairs": _told(_pair_rows, "neighbors", reader=""),
         "agreement": _told(
-            lambda asked, view: asked.ask(queries.reader_agreement, view.roster, view.domain).drop(columns="build_id"),
+            lambda cache, view: cache.ask(queries.reader_agreement, view.roster, view.domain).drop(columns="build_id"),
             "reader_agreement",
             reader="",
         ),
         "stability": _told(
-            lambda asked, view: asked.ask(
-                queries.prompt_stability, view.roster, view.domain, asked.map_reader(view)
+            lambda cache, view: cache.ask(
+                queries.prompt_stability, view.roster, view.domain, cache.map_reader(view)
             ).drop(columns="build_id"),
             "prompt_stability",
         ),
         "trust": _told(_trust_table, "projection_quality"),
         "domains": _told(
-            lambda asked, view: _domain_rows(asked, view).drop(columns=["build_id", "best_other", "best_other_name"]),
+            lambda cache, view: _domain_rows(cache, view).drop(columns=["build_id", "best_other", "best_other_name"]),
             "cross_domain",
             domain="",
         ),

@@ -8,8 +8,8 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import Questions
-from atlas.drawing import Drawn
+from atlas.data import QueryCache
+from atlas.drawing import FigureView
 from atlas.figures import pairs
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import signed
@@ -37,10 +37,10 @@ METHODS = {READER_PAPER: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "P
 COUNT_MISTAKEN = 40
 
 
-def reader_names(asked: Questions) -> dict[str, str]:
+def reader_names(cache: QueryCache) -> dict[str, str]:
     """Names of the readers with relationships, measured ones first."""
     names = {}
-    for row in asked.ask(store.relationship_readers).itertuples(index=False):
+    for row in cache.ask(store.relationship_readers).itertuples(index=False):
         method = str(row.method).removeprefix("published-")
         name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
         if name and isinstance(row.proxy_name, str) and row.proxy_name:
@@ -55,16 +55,16 @@ def row_of(reader: str) -> str:
     return reader.removeprefix("published-")
 
 
-def shown_reader(asked: Questions, view: View) -> str:
+def shown_reader(cache: QueryCache, view: View) -> str:
     """Reader whose scores of pairs are shown: the chosen one, that of the header, else the first measured; or ''."""
-    readers = asked.ask(store.relationship_readers)
+    readers = cache.ask(store.relationship_readers)
     held = list(readers.loc[readers["pairs"] > 0, "reader"])
     return next((name for name in (view.relates, view.reader) if name in held), held[0] if held else "")
 
 
-def reader_field(asked: Questions, view: View) -> Component:
+def reader_field(cache: QueryCache, view: View) -> Component:
     """A field for the reader whose scores are shown, measured ones first."""
-    readers, names = asked.ask(store.relationship_readers), reader_names(asked)
+    readers, names = cache.ask(store.relationship_readers), reader_names(cache)
     groups = [
         {
             "group": words,
@@ -78,7 +78,7 @@ def reader_field(asked: Questions, view: View) -> Component:
     return dmc.Select(
         id="relates",
         data=[group for group in groups if group["items"]],
-        value=shown_reader(asked, view) or None,
+        value=shown_reader(cache, view) or None,
         allowDeselect=False,
         searchable=True,
         size="sm",
@@ -89,9 +89,9 @@ def reader_field(asked: Questions, view: View) -> Component:
     )
 
 
-def model_field(asked: Questions, identity: str, value: str, label: str) -> Component:
+def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Component:
     """A field that finds a model by its name, grouped by parent."""
-    models = asked.ask(store.relationship_models)
+    models = cache.ask(store.relationship_models)
     data = [
         {"group": str(parent), "items": [{"value": model, "label": model} for model in rows["model"]]}
         for parent, rows in models.groupby("parent_family", sort=False)
@@ -112,15 +112,15 @@ def model_field(asked: Questions, identity: str, value: str, label: str) -> Comp
     )
 
 
-def scored(asked: Questions, view: View, reader: str) -> tuple[pd.DataFrame, str]:
+def scored(cache: QueryCache, view: View, reader: str) -> tuple[pd.DataFrame, str]:
     """Pairs with a reader's scores, and the protocol that they belong to.
 
     The released files hold the scores of the pair split's pairs alone, so a published reader shows those whatever the
     protocol. Under the strict protocols only pairs that some split tested are shown.
     """
-    truth = asked.ask(store.relationship_pairs)
+    truth = cache.ask(store.relationship_pairs)
     for protocol in dict.fromkeys((view.protocol, "pair")):
-        scores = asked.ask(store.relationship_scores, SETS[protocol], reader)
+        scores = cache.ask(store.relationship_scores, SETS[protocol], reader)
         if not scores.empty:
             frame = truth[truth["pair_set"] == SETS[protocol]].merge(scores, on="pair_id")
             frame = frame.assign(decision=frame[DECISIONS[protocol]])
@@ -130,23 +130,23 @@ def scored(asked: Questions, view: View, reader: str) -> tuple[pd.DataFrame, str
     return truth.iloc[:0].assign(**dict.fromkeys(("dc", "ac", "match", "distance", "decision"), 0.0)), view.protocol
 
 
-def unmeasured(view: View, what: str, ways: list[tuple[str, str]] | None = None) -> Drawn:
+def unmeasured(view: View, what: str, ways: list[tuple[str, str]] | None = None) -> FigureView:
     """What stands where relationships would be."""
     return drawing.nothing(
         view, f"There is no {what}", "Measure it with: python -m jobs relate, then publish it", ways or []
     )
 
 
-def badge(asked: Questions, reader: str) -> Component:
+def badge(cache: QueryCache, reader: str) -> Component:
     """Whether a reader was measured here."""
-    readers = asked.ask(store.relationship_readers).set_index("reader")
+    readers = cache.ask(store.relationship_readers).set_index("reader")
     return shell.origin_badge(str(readers.at[reader, "origin"]))
 
 
-def kinship(asked: Questions, view: View) -> Drawn:
+def kinship(cache: QueryCache, view: View) -> FigureView:
     """Pairs in the scores of one reader."""
-    reader = shown_reader(asked, view)
-    frame, protocol = scored(asked, view, reader)
+    reader = shown_reader(cache, view)
+    frame, protocol = scored(cache, view, reader)
     if frame.empty:
         return unmeasured(view, "score of a pair yet")
     focus = {"model": view.left if not view.right else "", "chosen": (view.left, view.right)}
@@ -159,7 +159,7 @@ def kinship(asked: Questions, view: View) -> Drawn:
     decisions = frame["decision"].notna()
     right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
     told: list[Component | str] = [
-        badge(asked, reader),
+        badge(cache, reader),
         " One mark a pair, in the two scores that the readout sees. "
         if two
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
@@ -181,22 +181,22 @@ def kinship(asked: Questions, view: View) -> Drawn:
     told.append(
         f"Click a pair to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
     )
-    return Drawn(figure, told)
+    return FigureView(figure, told)
 
 
-def shown_rows(asked: Questions, view: View) -> pd.DataFrame:
+def shown_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The pairs that are drawn, with the shown reader's scores."""
-    return scored(asked, view, shown_reader(asked, view))[0]
+    return scored(cache, view, shown_reader(cache, view))[0]
 
 
-def pair_rows(asked: Questions, view: View) -> pd.DataFrame:
+def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every reader's scores of the chosen pair; empty for a pair that is in no set."""
-    truth = asked.ask(store.relationship_pairs)
-    wanted = {view.left, view.right}
-    held = truth[[{a, b} == wanted for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
+    truth = cache.ask(store.relationship_pairs)
+    needed = {view.left, view.right}
+    held = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
     parts = []
     for row in held.itertuples(index=False):
-        scores = asked.ask(store.relationship_scores, row.pair_set)
+        scores = cache.ask(store.relationship_scores, row.pair_set)
         pairs_of = truth[truth["pair_set"] == row.pair_set][["pair_id", "related"]]
         for reader, rows in scores.groupby("reader", sort=False):
             own = rows[rows["pair_id"] == row.pair_id]
@@ -220,14 +220,14 @@ def pair_rows(asked: Questions, view: View) -> pd.DataFrame:
     # A pair may be in both sets: scores are the same, decisions are of one protocol each.
     decision = frame.groupby("reader")[list(DECISIONS.values())].max()
     frame = frame.sort_values("pair_set", ascending=False, kind="stable").drop_duplicates("reader")
-    order = {reader: place for place, reader in enumerate(reader_names(asked))}
+    order = {reader: place for place, reader in enumerate(reader_names(cache))}
     frame = frame.drop(columns=list(DECISIONS.values())).join(decision, on="reader")
     return frame.sort_values("reader", key=lambda column: column.map(order)).reset_index(drop=True)
 
 
-def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     """One pair: both models, the truth, and every reader; or all pairs of one model."""
-    models = asked.ask(store.relationship_models).set_index("model")
+    models = cache.ask(store.relationship_models).set_index("model")
     left, right = (model if model in models.index else "" for model in (view.left, view.right))
     if not models.size:
         return drawing.absent(unmeasured(view, "pair of models yet"))
@@ -237,22 +237,22 @@ def verdicts(asked: Questions, view: View) -> tuple[Component, shell.Children]:
             f"Two of {len(models)} models, and what every reader makes of them.",
         )
     if left == right or not (left and right):
-        return _partners(asked, view, left or right)
-    frame = pair_rows(asked, view)
-    names = reader_names(asked)
-    card = html.Div([_model_card(asked, view, models, model) for model in (left, right)], className="kin-models")
+        return _partners(cache, view, left or right)
+    frame = pair_rows(cache, view)
+    names = reader_names(cache)
+    card = html.Div([_model_card(cache, view, models, model) for model in (left, right)], className="kin-models")
     if frame.empty:
         same = models.at[left, "parent_family"] == models.at[right, "parent_family"]
         why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
         return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
     related = bool(frame["related"].iloc[0])
-    shown = shown_reader(asked, view)
+    shown = shown_reader(cache, view)
     held = [name for name in COLUMNS if frame[name].notna().any()]
     body = [
         html.Tr(
             [
                 html.Th(
-                    html.Span([html.Span(names[row.reader], className="reader-name"), badge(asked, row.reader)],
+                    html.Span([html.Span(names[row.reader], className="reader-name"), badge(cache, row.reader)],
                               className="marked"),
                     scope="row",
                 ),
@@ -305,9 +305,9 @@ def _decision(value: float, related: bool) -> list[Component | str]:
     ]
 
 
-def _model_card(asked: Questions, view: View, models: pd.DataFrame, model: str) -> Component:
+def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str) -> Component:
     row = models.loc[model]
-    mark = asked.marks().get(MAKERS.get(str(row["parent_family"]).partition("/")[0], ""))
+    mark = cache.marks().get(MAKERS.get(str(row["parent_family"]).partition("/")[0], ""))
     empty = int(row["empty_responses"])
     facts: list[Component | str] = [
         "a parent"
@@ -327,14 +327,14 @@ def _model_card(asked: Questions, view: View, models: pd.DataFrame, model: str) 
     )
 
 
-def _partners(asked: Questions, view: View, model: str) -> tuple[Component, shell.Children]:
+def _partners(cache: QueryCache, view: View, model: str) -> tuple[Component, shell.Children]:
     """All pairs of one model, as the shown reader scores them."""
-    models = asked.ask(store.relationship_models).set_index("model")
-    reader = shown_reader(asked, view)
-    frame, _ = scored(asked, view, reader)
+    models = cache.ask(store.relationship_models).set_index("model")
+    reader = shown_reader(cache, view)
+    frame, _ = scored(cache, view, reader)
     own = frame[(frame["model_a"] == model) | (frame["model_b"] == model)]
-    card = html.Div(_model_card(asked, view, models, model), className="kin-models")
-    scorer = reader_names(asked).get(reader, "a reader")
+    card = html.Div(_model_card(cache, view, models, model), className="kin-models")
+    scorer = reader_names(cache).get(reader, "a reader")
     sentence = f"Pairs of this model that {scorer} has scored, the closest first; choose one. n = {len(own)}."
     if own.empty:
         return html.Div(
@@ -361,9 +361,9 @@ def _partners(asked: Questions, view: View, model: str) -> tuple[Component, shel
     return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
 
 
-def mistaken_rows(asked: Questions, view: View) -> pd.DataFrame:
+def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Pairs of the shown reader, the most misleading first."""
-    frame = shown_rows(asked, view)
+    frame = shown_rows(cache, view)
     columns = ["model_a", "model_b", "truth", "parent_a", "parent_b", "dc", "ac", "match", "distance"]
     columns += ["decision", "passed_by"]
     if frame.empty:
@@ -373,9 +373,9 @@ def mistaken_rows(asked: Questions, view: View) -> pd.DataFrame:
     return frame[columns].dropna(axis="columns", how="all").reset_index(drop=True)
 
 
-def mistaken(asked: Questions, view: View) -> tuple[Component, shell.Children]:
+def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     """The grid of the most misleading pairs."""
-    frame = mistaken_rows(asked, view)
+    frame = mistaken_rows(cache, view)
     if frame.empty:
         return drawing.absent(unmeasured(view, "score of a pair yet"))
     columns = [
@@ -390,10 +390,10 @@ def mistaken(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         *([tables.number("decision", "Decision", "number", 88)] if "decision" in frame else []),
         tables.number("passed_by", "Passed by", "rate", 92),
     ]
-    reader = shown_reader(asked, view)
+    reader = shown_reader(cache, view)
     sentence = [
-        badge(asked, reader),
-        f" {reader_names(asked)[reader]}; the most wrong first: ",
+        badge(cache, reader),
+        f" {reader_names(cache)[reader]}; the most wrong first: ",
         shell.term(
             "passed by",
             "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right",
@@ -404,12 +404,12 @@ def mistaken(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
 
-def scores_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def scores_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the scores of the shown reader."""
-    return "relationship_features", {"reader": shown_reader(asked, view)}
+    return "relationship_features", {"reader": shown_reader(cache, view)}
 
 
-def pair_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def pair_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the chosen pair."""
-    frame = pair_rows(asked, view)
+    frame = pair_rows(cache, view)
     return "relationship_features", {"pair_id": frame["pair_id"].iloc[0] if len(frame) else ""}

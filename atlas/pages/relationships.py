@@ -10,8 +10,8 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import Questions
-from atlas.drawing import Drawn
+from atlas.data import QueryCache
+from atlas.drawing import FigureView
 from atlas.figures import relationships
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import dots_height, signed
@@ -49,10 +49,10 @@ COMPARED = ("accuracy", "f1", "auc")
 
 
 @drawing.page
-def layout(asked: Questions, view: View) -> Component:
+def layout(cache: QueryCache, view: View) -> Component:
     """The page for a query string."""
 
-    def section(name: str, drawn: Drawn, height: int, **more: Any) -> Component:
+    def section(name: str, drawn: FigureView, height: int, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin="", **more)
 
     return html.Div(
@@ -64,7 +64,7 @@ def layout(asked: Questions, view: View) -> Component:
                 children=[
                     html.H1("Relationships"),
                     html.Div(
-                        _answer(asked, view), id="related-answer", className="answer alone", **{"aria-live": "polite"}
+                        _answer(cache, view), id="related-answer", className="answer alone", **{"aria-live": "polite"}
                     ),
                     html.Div(
                         className="controls",
@@ -73,35 +73,35 @@ def layout(asked: Questions, view: View) -> Component:
                             shell.segmented("measure", MEASURES, view.measure, "Metric"),
                         ],
                     ),
-                    html.P(_protocol_sentence(asked, view), id="protocol-told", className="sentence"),
+                    html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence"),
                 ],
             ),
-            section("readouts", readouts(asked, view), readouts_height(asked, view)),
+            section("readouts", readouts(cache, view), readouts_height(cache, view)),
             section(
                 "kinship",
-                related_pairs.kinship(asked, view),
+                related_pairs.kinship(cache, view),
                 460,
-                controls=[shell.labelled("Reader of pairs", "relates", related_pairs.reader_field(asked, view))],
+                controls=[shell.labelled("Reader of pairs", "relates", related_pairs.reader_field(cache, view))],
             ),
             shell.grid_section(
                 "verdicts",
                 QUESTIONS["verdicts"],
-                *related_pairs.verdicts(asked, view),
+                *related_pairs.verdicts(cache, view),
                 origin="",
                 height=None,
                 controls=[
-                    shell.labelled("First", "left", related_pairs.model_field(asked, "left", view.left, "First model")),
+                    shell.labelled("First", "left", related_pairs.model_field(cache, "left", view.left, "First model")),
                     shell.labelled(
-                        "Second", "right", related_pairs.model_field(asked, "right", view.right, "Second model")
+                        "Second", "right", related_pairs.model_field(cache, "right", view.right, "Second model")
                     ),
                 ],
             ),
             shell.grid_section(
-                "mistaken", QUESTIONS["mistaken"], *related_pairs.mistaken(asked, view), origin="", height=400
+                "mistaken", QUESTIONS["mistaken"], *related_pairs.mistaken(cache, view), origin="", height=400
             ),
-            section("contrasts", _contrasts(asked, view), _contrasts_height(asked, view)),
-            shell.grid_section("tested", QUESTIONS["tested"], *_tested(asked, view), origin="", height=400),
-            shell.grid_section("rates", QUESTIONS["rates"], *_rates(asked, view), origin="", height=480),
+            section("contrasts", _contrasts(cache, view), _contrasts_height(cache, view)),
+            shell.grid_section("tested", QUESTIONS["tested"], *_tested(cache, view), origin="", height=400),
+            shell.grid_section("rates", QUESTIONS["rates"], *_rates(cache, view), origin="", height=480),
         ],
     )
 
@@ -159,29 +159,29 @@ def register(app: Dash) -> None:
         return no_update, no_update
 
 
-def _tall(name: str, height: Callable[[Questions, View], int]) -> drawing.Part:
+def _tall(name: str, height: Callable[[QueryCache, View], int]) -> drawing.Part:
     """The height of a figure that has a line a reader."""
     return drawing.Part(
-        (Output({"type": "body", "figure": name}, "style"),), lambda asked, view: ({"height": height(asked, view)},)
+        (Output({"type": "body", "figure": name}, "style"),), lambda cache, view: ({"height": height(cache, view)},)
     )
 
 
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def summaries(asked: Questions, view: View) -> pd.DataFrame:
+def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
-    frame = asked.ask(store.relationship_summaries, view.protocol)
+    frame = cache.ask(store.relationship_summaries, view.protocol)
     frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
-    readers = asked.ask(store.relationship_readers).set_index("reader")
+    readers = cache.ask(store.relationship_readers).set_index("reader")
     method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
     aside = (frame["origin"] == "published") & (method == READER_PAPER) & (reads == "r")
     return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
 
 
-def best(asked: Questions, view: View, origin: str) -> pd.Series | None:
+def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
     """The row of the best readout of an origin under the chosen protocol and metric, drawn or not; None without one."""
-    frame = asked.ask(store.relationship_summaries, view.protocol)
+    frame = cache.ask(store.relationship_summaries, view.protocol)
     rows = frame[(frame["metric"] == view.measure) & (frame["origin"] == origin)]
     return None if rows.empty else rows.loc[rows["value"].idxmax()]
 
@@ -194,11 +194,11 @@ def called(row: pd.Series, names: Mapping[str, str]) -> str:
     return f"{name} by {relationships.readout_words(readout)}{' alone' if readout in relationships.BLOCKS else ''}"
 
 
-def _answer(asked: Questions, view: View) -> list[Component | str]:
-    measured, published = (best(asked, view, origin) for origin in shell.ORIGINS)
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
+    measured, published = (best(cache, view, origin) for origin in shell.ORIGINS)
     if measured is None and published is None:
         return ["No reader has been asked yet which of two models is derived from the other."]
-    names = related_pairs.reader_names(asked)
+    names = related_pairs.reader_names(cache)
     unit = f"{MEASURES[view.measure]} " if view.measure != "accuracy" else ""
 
     def rate(row: pd.Series) -> list[Component | str]:
@@ -227,8 +227,8 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     return told
 
 
-def _protocol_sentence(asked: Questions, view: View) -> list[Component | str]:
-    models = asked.ask(store.relationship_models)
+def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
+    models = cache.ask(store.relationship_models)
     return [
         f"{len(models)} small models of {models['parent_family'].nunique()} ",
         shell.term("parent families", "A parent model and the models that were derived from it by further training"),
@@ -240,9 +240,9 @@ def _protocol_sentence(asked: Questions, view: View) -> list[Component | str]:
     ]
 
 
-def _lines(asked: Questions, frame: pd.DataFrame) -> dict[str, str]:
+def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
     """Names of the lines, best first; lines with something measured here come before published ones."""
-    names = related_pairs.reader_names(asked)
+    names = related_pairs.reader_names(cache)
     usual = frame.assign(usual=frame["readout"].isin(relationships.USUAL))
     order = (
         usual.sort_values(["usual", "value"], ascending=False, kind="stable")
@@ -254,17 +254,17 @@ def _lines(asked: Questions, frame: pd.DataFrame) -> dict[str, str]:
     return {str(row): by_row[str(row)] for row in order.index}
 
 
-def readouts_height(asked: Questions, view: View) -> int:
+def readouts_height(cache: QueryCache, view: View) -> int:
     """Height in pixels of :func:`readouts`."""
-    return dots_height(summaries(asked, view)["row"].nunique())
+    return dots_height(summaries(cache, view)["row"].nunique())
 
 
-def readouts(asked: Questions, view: View) -> Drawn:
+def readouts(cache: QueryCache, view: View) -> FigureView:
     """Readers and their readouts under the chosen protocol and metric."""
-    frame = summaries(asked, view)
+    frame = summaries(cache, view)
     if frame.empty:
         return related_pairs.unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships")
-    names = _lines(asked, frame)
+    names = _lines(cache, frame)
     axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
     figure = relationships.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
     thin = (
@@ -282,27 +282,27 @@ def readouts(asked: Questions, view: View) -> Drawn:
         f"over the splits.{thin} Filled: measured here; hollow: published. n = {len(names)} readers, {len(here)} of "
         "them measured here.",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _tests(asked: Questions, view: View) -> pd.DataFrame:
+def _tests(cache: QueryCache, view: View) -> pd.DataFrame:
     measure = view.measure if view.measure in COMPARED else "accuracy"
-    frame = asked.ask(store.relationship_tests, view.protocol)
+    frame = cache.ask(store.relationship_tests, view.protocol)
     return frame[frame["measure"] == measure]
 
 
-def _contrast_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = _tests(asked, view)
+def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _tests(cache, view)
     own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
     own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
     return own.assign(row=own["subject"]).reset_index(drop=True)
 
 
-def _contrasts_height(asked: Questions, view: View) -> int:
-    return dots_height(_contrast_rows(asked, view)["row"].nunique())
+def _contrasts_height(cache: QueryCache, view: View) -> int:
+    return dots_height(_contrast_rows(cache, view)["row"].nunique())
 
 
-def _untested(view: View, what: str) -> Drawn:
+def _untested(view: View, what: str) -> FigureView:
     """What stands for tests where there are none; the pair split has none by design."""
     if view.protocol != "pair":
         return related_pairs.unmeasured(view, f"{what} yet")
@@ -312,7 +312,7 @@ def _untested(view: View, what: str) -> Drawn:
         if protocol != "pair"
     ]
     empty = shell.empty(f"The pair split has no {what}", "Choose a split that holds out more", ways)
-    return Drawn(drawing.blank(view.theme), "Differences are tested where models or families are held out.", empty)
+    return FigureView(drawing.blank(view.theme), "Differences are tested where models or families are held out.", empty)
 
 
 def _with(view: View, protocol: str) -> str:
@@ -320,11 +320,11 @@ def _with(view: View, protocol: str) -> str:
     return View(**shared, protocol=protocol, measure=view.measure, relates=view.relates).query()
 
 
-def _contrasts(asked: Questions, view: View) -> Drawn:
-    frame = _contrast_rows(asked, view)
+def _contrasts(cache: QueryCache, view: View) -> FigureView:
+    frame = _contrast_rows(cache, view)
     if frame.empty:
         return _untested(view, "tested differences of the blocks")
-    names = related_pairs.reader_names(asked)
+    names = related_pairs.reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
     measure = MEASURES[view.measure if view.measure in COMPARED else "accuracy"].lower()
     figure = relationships.contrast_dots(frame, lines, theme=view.theme, measure=measure)
@@ -337,12 +337,12 @@ def _contrasts(asked: Questions, view: View) -> Drawn:
         f". n = {int(frame['n'].max())} splits; they share pairs, so a p value tells how sensitive a difference is to "
         "the split.",
     ]
-    return Drawn(figure, sentence)
+    return FigureView(figure, sentence)
 
 
-def _tested_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = _tests(asked, view)
-    names = related_pairs.reader_names(asked)
+def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _tests(cache, view)
+    names = related_pairs.reader_names(cache)
 
     return pd.DataFrame(
         {
@@ -363,8 +363,8 @@ def _tested_rows(asked: Questions, view: View) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _tested(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _tested_rows(asked, view)
+def _tested(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _tested_rows(cache, view)
     if frame.empty:
         return drawing.absent(_untested(view, "paired tests"))
     told = frame.assign(
@@ -392,10 +392,10 @@ def _tested(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     return tables.grid("tested-grid", told, columns), sentence
 
 
-def _rate_rows(asked: Questions, view: View) -> pd.DataFrame:
+def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every readout of every reader under the protocol, its five metrics beside each other."""
-    frame = asked.ask(store.relationship_summaries, view.protocol)
-    names = related_pairs.reader_names(asked)
+    frame = cache.ask(store.relationship_summaries, view.protocol)
+    names = related_pairs.reader_names(cache)
     wide = frame.pivot(
         index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
     )
@@ -406,8 +406,8 @@ def _rate_rows(asked: Questions, view: View) -> pd.DataFrame:
     return wide.sort_values("accuracy", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _rate_rows(asked, view)
+def _rates(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _rate_rows(cache, view)
     if frame.empty:
         return drawing.absent(related_pairs.unmeasured(view, "relationship measured yet"))
     frame = frame.assign(words=[relationships.readout_words(readout) for readout in frame["readout"]])
@@ -434,14 +434,14 @@ def _rates(asked: Questions, view: View) -> tuple[Component, shell.Children]:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _tests_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
-    frame = asked.ask(store.relationship_tests, view.protocol)
+def _tests_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    frame = cache.ask(store.relationship_tests, view.protocol)
     return "comparisons", {"method": frame["method"].iloc[0] if len(frame) else ""}
 
 
-def metrics_told(asked: Questions, view: View) -> tuple[str, dict[str, object]]:
+def metrics_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    del asked
+    del cache
     return "relationship_metrics", {"protocol": view.protocol}
 
 
@@ -453,18 +453,18 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "readouts": shell.Told(
-            lambda asked, view: summaries(asked, view).drop(columns=["build_id", "row"]),
+        "readouts": shell.FigureMeta(
+            lambda cache, view: summaries(cache, view).drop(columns=["build_id", "row"]),
             metrics_told,
             related_pairs.shown_reader,
         ),
-        "kinship": shell.Told(related_pairs.shown_rows, related_pairs.scores_told),
-        "verdicts": shell.Told(related_pairs.pair_rows, related_pairs.pair_told),
-        "mistaken": shell.Told(related_pairs.mistaken_rows, related_pairs.scores_told),
-        "contrasts": shell.Told(
-            lambda asked, view: _contrast_rows(asked, view).drop(columns=["build_id", "row"]), _tests_told
+        "kinship": shell.FigureMeta(related_pairs.shown_rows, related_pairs.scores_told),
+        "verdicts": shell.FigureMeta(related_pairs.pair_rows, related_pairs.pair_told),
+        "mistaken": shell.FigureMeta(related_pairs.mistaken_rows, related_pairs.scores_told),
+        "contrasts": shell.FigureMeta(
+            lambda cache, view: _contrast_rows(cache, view).drop(columns=["build_id", "row"]), _tests_told
         ),
-        "tested": shell.Told(_tested_rows, _tests_told),
-        "rates": shell.Told(_rate_rows, metrics_told),
+        "tested": shell.FigureMeta(_tested_rows, _tests_told),
+        "rates": shell.FigureMeta(_rate_rows, metrics_told),
     },
 )

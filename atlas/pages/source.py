@@ -11,8 +11,8 @@ from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import DOMAIN_NAMES, Questions, questions
-from atlas.drawing import Drawn
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
+from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, sources
 from atlas.figures.attribution import Line, rate_text
 from atlas.figures.neighbourhoods import p_text
@@ -33,26 +33,26 @@ TAKEN = 12
 
 def layout(label: str = "", **query: str) -> Component:
     """The page of a source for a query string."""
-    asked = questions()
-    problem = asked.problem()
+    cache = questions()
+    problem = cache.problem()
     if problem is not None:
         return shell.no_generation(problem)
-    wanted = asked.settle(View.parse({**query, "source": unquote(label)}))
-    if not wanted.source:
-        return shell.unknown("source", unquote(label), wanted)
-    view = asked.opened(wanted)
-    profile = _profile(asked, view)
+    needed = cache.resolve_view(View.parse({**query, "source": unquote(label)}))
+    if not needed.source:
+        return shell.unknown("source", unquote(label), needed)
+    view = cache.opened(needed)
+    profile = _profile(cache, view)
     assert profile is not None, "settled"
-    origin = asked.origin(asked.attribution_reader(view))
-    sees = asked.origin(asked.map_reader(view))
+    origin = cache.origin(cache.attribution_reader(view))
+    sees = cache.origin(cache.map_reader(view))
 
-    def section(name: str, drawn: Drawn, height: int, came: str, **more: Any) -> Component:
+    def section(name: str, drawn: FigureView, height: int, came: str, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=came, **more)
 
     return html.Div(
         className="column",
         children=[
-            shell.settled(wanted, view),
+            shell.settled(needed, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="source-label", data=view.source),
             html.Div(
@@ -60,13 +60,13 @@ def layout(label: str = "", **query: str) -> Component:
                 children=[
                     html.P(["Source of ", shell.family_link(view, profile.family)], className="kicker"),
                     html.H1(html.Span(profile.name, dir="auto", className="long"), className="source-title"),
-                    html.Div(_facts(asked, view), id="source-facts", className="source-facts"),
+                    html.Div(_facts(cache, view), id="source-facts", className="source-facts"),
                     html.Div(
                         className="answer-row",
                         children=[
                             shell.segmented("source-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
                             html.Div(
-                                _answer(asked, view),
+                                _answer(cache, view),
                                 id="source-answer",
                                 className="answer",
                                 **{"aria-live": "polite"},
@@ -77,7 +77,7 @@ def layout(label: str = "", **query: str) -> Component:
             ),
             section(
                 "soon",
-                _soon(asked, view),
+                _soon(cache, view),
                 380,
                 origin,
                 controls=[
@@ -85,21 +85,21 @@ def layout(label: str = "", **query: str) -> Component:
                         "Compare with",
                         "source-other",
                         shell.source_search(
-                            "source-other", asked, view.roster, view.other, "Another source", "Source to compare with"
+                            "source-other", cache, view.roster, view.other, "Another source", "Source to compare with"
                         ),
                     )
                 ],
             ),
-            html.Div(_versus(asked, view), id="versus", **{"aria-live": "polite"}),
+            html.Div(_versus(cache, view), id="versus", **{"aria-live": "polite"}),
             html.Div(
                 className="two",
                 children=[
-                    section("taken", _taken(asked, view), 420, origin),
-                    section("beside", _beside(asked, view), 420, sees),
+                    section("taken", _taken(cache, view), 420, origin),
+                    section("beside", _beside(cache, view), 420, sees),
                 ],
             ),
-            shell.grid_section("near", QUESTIONS["near"], *_near(asked, view), origin=sees, height=None),
-            shell.grid_section("again", QUESTIONS["again"], *_again(asked, view), origin=sees, height=None),
+            shell.grid_section("near", QUESTIONS["near"], *_near(cache, view), origin=sees, height=None),
+            shell.grid_section("again", QUESTIONS["again"], *_again(cache, view), origin=sees, height=None),
         ],
     )
 
@@ -129,16 +129,16 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _profile(asked: Questions, view: View) -> queries.SourceProfile | None:
-    return asked.ask(queries.source_profile, view.source, asked.attribution_reader(view), view.roster, view.domain)
+def _profile(cache: QueryCache, view: View) -> queries.SourceProfile | None:
+    return cache.ask(queries.source_profile, view.source, cache.attribution_reader(view), view.roster, view.domain)
 
 
-def _table(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.source_table, asked.attribution_reader(view), view.roster, view.domain)
+def _table(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
 
 
-def _facts(asked: Questions, view: View) -> list[Component | str]:
-    profile = _profile(asked, view)
+def _facts(cache: QueryCache, view: View) -> list[Component | str]:
+    profile = _profile(cache, view)
     assert profile is not None
     held = ", ".join(profile.rosters)
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
@@ -147,7 +147,7 @@ def _facts(asked: Questions, view: View) -> list[Component | str]:
     ).query()
     facts: dict[str, shell.Children] = {
         "Family": html.Span(
-            [shell.symbol(asked.marks()[profile.family], view.theme), shell.family_link(view, profile.family)],
+            [shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family)],
             className="marked",
         ),
         "Repository id": shell.source_name(profile.name),
@@ -162,8 +162,8 @@ def _facts(asked: Questions, view: View) -> list[Component | str]:
     ]
 
 
-def _answer(asked: Questions, view: View) -> list[Component | str]:
-    table = _table(asked, view)
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
+    table = _table(cache, view)
     own = sources.accuracy_of(table, [view.source])
     if view.k not in own:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
@@ -178,92 +178,92 @@ def _answer(asked: Questions, view: View) -> list[Component | str]:
     ]
 
 
-def _soon(asked: Questions, view: View) -> Drawn:
-    table = _table(asked, view)
+def _soon(cache: QueryCache, view: View) -> FigureView:
+    table = _table(cache, view)
     own = sources.accuracy_of(table, [view.source])
     if not own:
-        return drawing.unmeasured(asked, view, "accuracy of this source", _path(view))
+        return drawing.unmeasured(cache, view, "accuracy of this source", _path(view))
     names = table.set_index("source")["name"]
     colours = READER_COLOURS[view.theme]
     lines = [(Line(view.source, names[view.source], colours[0]), own)]
     if view.other and view.other != view.source and view.other in names.index:
         other = sources.accuracy_of(table, [view.other])
         lines.insert(0, (Line(view.other, names[view.other], colours[1], "dot"), other))
-    profile = _profile(asked, view)
+    profile = _profile(cache, view)
     assert profile is not None
     groups = int(profile.accuracy["n"].iloc[0])
     sentence = (
         f"Share of its groups of K traces that are given to it, on {DOMAIN_NAMES.get(view.domain, view.domain)} by "
-        f"{asked.reader_words(asked.attribution_reader(view))}. Grey: the middle half and the middle 80 % of all "
+        f"{cache.reader_words(cache.attribution_reader(view))}. Grey: the middle half and the middle 80 % of all "
         f"{len(table)} sources. n = {groups:,} groups a seed at K = {int(profile.accuracy['k'].iloc[0])}."
     )
-    return Drawn(sources.accuracy_curves(table, lines, theme=view.theme, k=view.k), sentence)
+    return FigureView(sources.accuracy_curves(table, lines, theme=view.theme, k=view.k), sentence)
 
 
-def _taken_rows(asked: Questions, view: View) -> pd.DataFrame:
-    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+def _taken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    cells = cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
     wrong = cells[cells["truth"] != cells["predicted"]]
     out = wrong[wrong["truth"] == view.source].set_index("predicted")["share"]
     into = wrong[wrong["predicted"] == view.source].set_index("truth")["share"]
-    members = asked.ask(queries.sources, view.roster).set_index("source")
+    members = cache.ask(queries.sources, view.roster).set_index("source")
     frame = pd.DataFrame({"answered_as": out, "named_for": into}).fillna(0.0)
     frame = frame.join(members[["name", "family"]], how="inner").rename_axis("source").reset_index()
     order = frame[["answered_as", "named_for"]].max(axis=1).sort_values(ascending=False, kind="stable").index
     return frame.loc[order, ["source", "name", "family", "answered_as", "named_for"]].reset_index(drop=True)
 
 
-def _taken(asked: Questions, view: View) -> Drawn:
-    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+def _taken(cache: QueryCache, view: View) -> FigureView:
+    cells = cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
     if cells.empty:
-        return drawing.unmeasured(asked, view, f"confusion counts at K = {view.k}", _path(view))
-    frame = _taken_rows(asked, view)
+        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}", _path(view))
+    frame = _taken_rows(cache, view)
     groups = int(cells.loc[cells["truth"] == view.source, "count"].sum())
     traces = drawing.traces(view.k)
     if frame.empty:
         nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
-        return Drawn(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
+        return FigureView(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
     rest = f" The {TAKEN} most frequent of {len(frame)}." if len(frame) > TAKEN else ""
     sentence = f"Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
-    return Drawn(sources.taken_for(frame.head(TAKEN), asked.marks(), theme=view.theme), sentence)
+    return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)
 
 
-def _near_rows(asked: Questions, view: View) -> pd.DataFrame:
-    return asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, view.source, NEAREST)
+def _near_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source, NEAREST)
 
 
-def _beside(asked: Questions, view: View) -> Drawn:
-    frame = _near_rows(asked, view)
+def _beside(cache: QueryCache, view: View) -> FigureView:
+    frame = _near_rows(cache, view)
     if frame.empty:
-        return drawing.unmapped(asked, view, "neighbourhood")
-    profile = _profile(asked, view)
+        return drawing.unmapped(cache, view, "neighbourhood")
+    profile = _profile(cache, view)
     assert profile is not None
     kin = int((frame["family"] == profile.family).sum())
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     sentence = (
         f"The ten nearest in the original space; {kin} of them are of its family. n = {size - 1} other sources, as "
-        f"seen by {asked.reader_words(asked.map_reader(view))}."
+        f"seen by {cache.reader_words(cache.map_reader(view))}."
     )
-    return Drawn(neighbourhoods.nearest_sources(frame, asked.marks(), theme=view.theme), sentence)
+    return FigureView(neighbourhoods.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
 
-def _vote_rows(asked: Questions, view: View) -> pd.DataFrame:
+def _vote_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The nearest sources with what speaks for each: rank both ways, percentile, p, and readers that agree."""
-    frame = _near_rows(asked, view)
+    frame = _near_rows(cache, view)
     if frame.empty:
         return frame
-    votes = asked.ask(comparison_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
-    size = len(asked.ask(queries.sources, view.roster))
+    votes = cache.ask(comparison_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
+    size = len(cache.ask(queries.sources, view.roster))
     pairs = size * (size - 1) / 2
     # The share of all pairs of the roster that are at least as alike: what a pair drawn at random would reach.
     chance = (1 - frame["percentile"]).clip(lower=1 / pairs)
     return frame.assign(p_value=chance).merge(votes, on="neighbor", how="left").sort_values("rank", kind="stable")
 
 
-def _near(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _vote_rows(asked, view)
+def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _vote_rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmapped(asked, view, "neighbourhood"))
-    marks = asked.marks()
+        return drawing.absent(drawing.unmapped(cache, view, "neighbourhood"))
+    marks = cache.marks()
     body = [
         html.Tr(
             [
@@ -290,9 +290,9 @@ def _near(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
         className="small wide near-table",
     )
-    kin = int((frame["family"] == _family(asked, view)).sum())
-    members = asked.ask(queries.sources, view.roster)
-    siblings = int((members["family"] == _family(asked, view)).sum()) - 1
+    kin = int((frame["family"] == _family(cache, view)).sum())
+    members = cache.ask(queries.sources, view.roster)
+    siblings = int((members["family"] == _family(cache, view)).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
     sentence: list[Component | str] = [
         shell.term("Percentile", "Share of all pairs of sources of the roster that are less alike"),
@@ -308,8 +308,8 @@ def _near(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     return html.Div(table, className="scroll-x"), sentence
 
 
-def _family(asked: Questions, view: View) -> str:
-    profile = _profile(asked, view)
+def _family(cache: QueryCache, view: View) -> str:
+    profile = _profile(cache, view)
     return profile.family if profile is not None else ""
 
 
@@ -319,8 +319,8 @@ def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
     return sum(ways) / math.comb(others, drawn)
 
 
-def _again_rows(asked: Questions, view: View) -> pd.DataFrame:
-    frame = asked.ask(queries.cross_domain, asked.map_reader(view), view.roster, view.source)
+def _again_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = cache.ask(queries.cross_domain, cache.map_reader(view), view.roster, view.source)
     if frame.empty:
         return pd.DataFrame(
             columns=["variant", "query_domain", "gallery_domain", "rank", "cosine", "nearest_other", "other_cosine"]
@@ -332,10 +332,10 @@ def _again_rows(asked: Questions, view: View) -> pd.DataFrame:
     return wide.rename(columns={"best_other_cosine": "other_cosine"}).rename_axis(None, axis=1)
 
 
-def _again(asked: Questions, view: View) -> tuple[Component, shell.Children]:
-    frame = _again_rows(asked, view)
+def _again(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    frame = _again_rows(cache, view)
     if frame.empty:
-        return drawing.absent(drawing.unmapped(asked, view, "search across domains"))
+        return drawing.absent(drawing.unmapped(cache, view, "search across domains"))
     body = [
         html.Tr(
             [
@@ -354,7 +354,7 @@ def _again(asked: Questions, view: View) -> tuple[Component, shell.Children]:
         for row in frame.itertuples(index=False)
     ]
     heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
-    size = len(asked.ask(queries.sources, view.roster))
+    size = len(cache.ask(queries.sources, view.roster))
     table = html.Table(
         [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)], className="small wide"
     )
@@ -364,22 +364,22 @@ def _again(asked: Questions, view: View) -> tuple[Component, shell.Children]:
     )
 
 
-def _versus(asked: Questions, view: View) -> list[Component]:
+def _versus(cache: QueryCache, view: View) -> list[Component]:
     """Two sources beside each other: confusions both ways, ranks, and the page of the other."""
     if not view.other or view.other == view.source:
         return []
-    members = asked.ask(queries.sources, view.roster).set_index("source")
+    members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.other not in members.index or view.source not in members.index:
         return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
     parts: list[Component | str] = []
-    cells = asked.ask(queries.confusion, asked.attribution_reader(view), view.roster, view.k, view.domain)
+    cells = cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
     if len(cells):
         share = cells.set_index(["truth", "predicted"])["share"]
         there = float(share.get((view.source, view.other), 0.0))
         back = float(share.get((view.other, view.source), 0.0))
         traces = drawing.traces(view.k)
         parts.append(f"At {traces}, {there:.1%} of its groups are answered as the other, {back:.1%} the other way. ")
-    near = asked.ask(queries.neighbors, asked.map_reader(view), view.roster, view.domain, view.source)
+    near = cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source)
     row = near[near["neighbor"] == view.other]
     if len(row):
         one = row.iloc[0]
@@ -403,18 +403,18 @@ def _path(view: View) -> str:
 # ---- what the figures say of themselves -----------------------------------------------------------------------------
 
 
-def _soon_rows(asked: Questions, view: View) -> pd.DataFrame:
-    table = _table(asked, view)
+def _soon_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    table = _table(cache, view)
     frame = table[table["source"].isin([view.source, view.other])]
     return frame.drop(columns=["position", "responses"]).reset_index(drop=True)
 
 
-def _key(asked: Questions, view: View) -> dict[str, object]:
-    return {"reader": asked.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+def _key(cache: QueryCache, view: View) -> dict[str, object]:
+    return {"reader": cache.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
 
 
-def _map_key(asked: Questions, view: View) -> dict[str, object]:
-    return {"reader": asked.map_reader(view), "roster": view.roster}
+def _map_key(cache: QueryCache, view: View) -> dict[str, object]:
+    return {"reader": cache.map_reader(view), "roster": view.roster}
 
 
 PAGE = shell.Page(
@@ -425,20 +425,20 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "soon": shell.Told(_soon_rows, lambda asked, view: ("source_accuracy", _key(asked, view))),
-        "taken": shell.Told(_taken_rows, lambda asked, view: ("confusion", _key(asked, view) | {"k": view.k})),
-        "beside": shell.Told(
+        "soon": shell.FigureMeta(_soon_rows, lambda cache, view: ("source_accuracy", _key(cache, view))),
+        "taken": shell.FigureMeta(_taken_rows, lambda cache, view: ("confusion", _key(cache, view) | {"k": view.k})),
+        "beside": shell.FigureMeta(
             _near_rows,
-            lambda asked, view: ("neighbors", _map_key(asked, view) | {"domain": view.domain}),
-            Questions.map_reader,
+            lambda cache, view: ("neighbors", _map_key(cache, view) | {"domain": view.domain}),
+            QueryCache.map_reader,
         ),
-        "near": shell.Told(
+        "near": shell.FigureMeta(
             _vote_rows,
-            lambda asked, view: ("neighbors", {"roster": view.roster, "domain": view.domain}),
-            Questions.map_reader,
+            lambda cache, view: ("neighbors", {"roster": view.roster, "domain": view.domain}),
+            QueryCache.map_reader,
         ),
-        "again": shell.Told(
-            _again_rows, lambda asked, view: ("cross_domain", _map_key(asked, view)), Questions.map_reader
+        "again": shell.FigureMeta(
+            _again_rows, lambda cache, view: ("cross_domain", _map_key(cache, view)), QueryCache.map_reader
         ),
     },
 )

@@ -1,7 +1,7 @@
 """What every page is made of: the frame around it, the frame of a figure, fields, words, rows and empty states."""
 
 from atlas.shell.callbacks import register
-from atlas.shell.contract import SHARED, Page, Told, shared_view
+from atlas.shell.contract import SHARED, FigureMeta, Page, shared_view
 from atlas.shell.fields import BY_WORDS, labelled, named, reader_options, segmented, source_options, source_search
 from atlas.shell.frame import frame
 from atlas.shell.rows import NUMBER_COLUMNS, builds_told, csv_text, header, records, table
@@ -25,8 +25,8 @@ __all__ = [
     "ORIGINS",
     "SHARED",
     "Children",
+    "FigureMeta",
     "Page",
-    "Told",
     "builds_told",
     "csv_text",
     "empty",

@@ -98,7 +98,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     )
     @answers.pure
     def rows(wanted: dict[str, Any], identities: list[dict[str, str]]) -> Any:
-        view = questions().settle(View.parse(wanted["view"]))
+        view = questions().resolve_view(View.parse(wanted["view"]))
 
         def shown(figure: str) -> Any:
             if figure not in wanted["figures"]:
@@ -120,7 +120,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     def csv(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
         if not clicks:
             return no_update
-        view = questions().settle(View.parse(given))
+        view = questions().resolve_view(View.parse(given))
         text = csv_text(told[identity["figure"]].table(questions(), view))
         parts = ("atlas", identity["figure"], view.roster, view.domain, questions().generation().name)
         return {"content": text, "filename": "_".join(filter(None, parts)) + ".csv", "type": "text/csv"}
@@ -135,4 +135,4 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     def made(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
         if not clicks:
             return no_update
-        return builds_told(told[identity["figure"]].builds(questions(), questions().settle(View.parse(given))))
+        return builds_told(told[identity["figure"]].builds(questions(), questions().resolve_view(View.parse(given))))

@@ -9,18 +9,18 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
-from atlas.data import Questions
+from atlas.data import QueryCache
 from backend.store import queries
 
 BY_WORDS = {"function": "byWords"}
 """Options that hold every word that was typed, in their name or in that of their group, in any order."""
 
 
-def reader_options(asked: Questions) -> list[dict[str, Any]]:
+def reader_options(cache: QueryCache) -> list[dict[str, Any]]:
     """Readers to choose from: measured here before published, by kind of method."""
     return [
-        {"group": group, "items": [{"value": reader, "label": asked.reader_name(reader)} for reader in members]}
-        for group, members in asked.reader_groups()
+        {"group": group, "items": [{"value": reader, "label": cache.reader_name(reader)} for reader in members]}
+        for group, members in cache.reader_groups()
     ]
 
 
@@ -29,9 +29,9 @@ def named(label: str) -> dict[str, dict[str, str]]:
     return {"input": {"aria-label": label}, "options": {"aria-label": label}}
 
 
-def source_options(asked: Questions, roster: str) -> list[dict[str, Any]]:
+def source_options(cache: QueryCache, roster: str) -> list[dict[str, Any]]:
     """Sources of a roster to choose from, grouped by family, large families first."""
-    members = asked.ask(queries.sources, roster)
+    members = cache.ask(queries.sources, roster)
     order = members.groupby("family")["source"].size().sort_values(ascending=False, kind="stable").index
     pairs = {family: members.loc[members["family"] == family, ["source", "name"]] for family in order}
     return [
@@ -40,11 +40,11 @@ def source_options(asked: Questions, roster: str) -> list[dict[str, Any]]:
     ]
 
 
-def source_search(identity: str, asked: Questions, roster: str, value: str, placeholder: str, label: str) -> Component:
+def source_search(identity: str, cache: QueryCache, roster: str, value: str, placeholder: str, label: str) -> Component:
     """A field that finds a source by its name, with suggestions, by keyboard."""
     return dmc.Select(
         id=identity,
-        data=source_options(asked, roster),
+        data=source_options(cache, roster),
         value=value or None,
         searchable=True,
         clearable=True,

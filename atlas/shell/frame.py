@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html, page_container
 from dash.development.base_component import Component
 
-from atlas.data import DOMAIN_NAMES, Questions
+from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.shell.contract import Page
 from atlas.shell.fields import BY_WORDS, named, reader_options
 from atlas.shell.words import icon, term
@@ -24,32 +24,32 @@ DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math
 
 
 def frame(
-    asked: Questions, pages: Sequence[Page], damaged: Sequence[AtlasError] = (), *, sealed: bool = False
+    cache: QueryCache, pages: Sequence[Page], damaged: Sequence[AtlasError] = (), *, sealed: bool = False
 ) -> Component:
     """Navigation, header and the place for a page.
 
     Parameters
     ----------
-    asked : Questions
+    cache : Questions
     pages : sequence of Page
     damaged : sequence of AtlasError
         Enrolments that cannot be read.
     sealed : bool
         Whether the visitor may not see what the generation holds.
     """
-    problem = asked.problem()
+    problem = cache.problem()
     readers: list[dict[str, Any]] = []
     rosters: list[dict[str, Any]] = []
     domains: list[dict[str, Any]] = []
     view = View()
     if problem is None and not sealed:
-        view = asked.settle(view)
-        readers = reader_options(asked)
+        view = cache.resolve_view(view)
+        readers = reader_options(cache)
         rosters = [
             {"value": row.roster, "label": f"{row.roster} · {row.sources} sources"}
-            for row in asked.ask(queries.rosters).itertuples(index=False)
+            for row in cache.ask(queries.rosters).itertuples(index=False)
         ]
-        domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in asked.domains()]
+        domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()]
     return dmc.MantineProvider(
         id="mantine",
         forceColorScheme="dark",

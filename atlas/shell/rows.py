@@ -32,8 +32,8 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
         column: dict[str, Any] = {"field": str(name), "headerName": header(str(name)), "minWidth": 92}
         if pd.api.types.is_float_dtype(frame[name]):
             rate = str(name).startswith(RATES) and float(frame[name].max()) <= 1
-            told = "p" if str(name).startswith("p_") else "rate" if rate else "number"
-            kind = "cosine" if name == "cosine" else told
+            text = "p" if str(name).startswith("p_") else "rate" if rate else "number"
+            kind = "cosine" if name == "cosine" else text
             column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
             column["valueFormatter"] = {"function": NUMBER_COLUMNS[kind]}
         elif pd.api.types.is_integer_dtype(frame[name]):

@@ -53,7 +53,7 @@ POINTS = 200
 
 
 @dataclass(frozen=True)
-class Companions:
+class FittedStatistics:
     """Statistics that were fitted beside an enrolment; each may be absent.
 
     Attributes
@@ -88,7 +88,7 @@ class Companions:
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
     flags: Callable[[Scored], tuple[Flag, ...]] | None = None
     rule: Rule = DEFAULT_RULE
-    matched: Callable[[Scored], Companions | None] | None = None
+    matched: Callable[[Scored], FittedStatistics | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def find(
     claimed: str | None = None,
     *,
     prior: Doubles | None = None,
-    companions: Companions | None = None,
+    companions: FittedStatistics | None = None,
     orders: int = ORDERS,
     seed: int = SEED,
 ) -> Findings:
@@ -251,7 +251,7 @@ def find(
     n = len(scored.log_posteriors)
     if not n:
         raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
-    companions = companions or Companions()
+    companions = companions or FittedStatistics()
     if companions.matched is not None:
         companions = companions.matched(scored) or companions
     named = None if claimed is None else source_number(enrolment, claimed)
@@ -353,7 +353,7 @@ class Weighed:
     p: float | None
     flags: tuple[Flag, ...] | None
     traffic: Traffic
-    companions: Companions
+    companions: FittedStatistics
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
@@ -375,7 +375,7 @@ class Weighed:
         return decide(evidence, self.companions.rule)
 
 
-def weigh(scored: Scored, enrolment: Enrolment, companions: Companions) -> Weighed:
+def weigh(scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> Weighed:
     """Evidence of scored traces, by statistics that are those of their own condition already."""
     n = len(scored.log_posteriors)
     uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
@@ -420,7 +420,7 @@ def _interval(
     enrolment: Enrolment,
     subject: int,
     stated: Doubles,
-    companions: Companions,
+    companions: FittedStatistics,
     level: str,
     seed: int,
 ) -> Interval | None:

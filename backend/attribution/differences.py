@@ -134,9 +134,9 @@ def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[
     told, there = ({k: v for k, v in held["input"].items() if k not in apart} for held in (report, again))
     yield from unlike(told, there, "input")
     last = max((trace["place"] for trace in report["traces"]), default=0)
-    left_out = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
+    excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
     for name, was, now in (
-        ("exclusions", report["exclusions"], left_out),
+        ("exclusions", report["exclusions"], excluded),
         ("problems", report["input"]["problems"], again["input"]["problems"]),
     ):
         if report["results"]["complete"] is False:

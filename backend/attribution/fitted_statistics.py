@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.decision import Companions
+from backend.attribution.decision import FittedStatistics
 from backend.attribution.scoring import Scored
 from backend.attribution.settings import STOP_LEVEL
 from backend.enrolment.enrolment import Enrolment
@@ -42,7 +42,7 @@ Fitted = Calibration | UnknownReference | StopRule | DomainReference | PromptRef
 
 
 @dataclass(frozen=True)
-class Brought:
+class EnrolmentCapabilities:
     """What can be asked of an enrolment.
 
     Attributes
@@ -66,11 +66,11 @@ class Brought:
     validated: bool
 
 
-def brought_by(enrolment: Enrolment) -> Brought:
+def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
     """What is attached to an enrolment, without fitting or reading anything."""
     calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
     budgets = () if calibration is None else tuple(int(k) for k in np.ravel(calibration.get("budgets", [])))
-    return Brought(
+    return EnrolmentCapabilities(
         calibration is not None,
         _part(enrolment, "unknown") is not None,
         tuple(sorted(budgets)),
@@ -93,7 +93,9 @@ def drift_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]
 
 
-def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL) -> Companions:
+def fitted_statistics_of(
+    enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL
+) -> FittedStatistics:
     """What an enrolment brings along, ready to be asked; what it does not bring is None.
 
     Parameters
@@ -166,11 +168,11 @@ def companions_of(enrolment: Enrolment, condition: str = CLEAN, stop_level: floa
         words = {1: "for the claim", -1: "against the claim", 0: None}[int(side[0])]
         return {"error_rate": rule.level, "enough_after": int(at[0]) or None, "decided": words}
 
-    def matched(scored: Scored) -> Companions | None:
+    def matched(scored: Scored) -> FittedStatistics | None:
         found = condition_in(enrolment, scored.tokens, cuts)
-        return None if found == condition else companions_of(enrolment, found, stop_level)
+        return None if found == condition else fitted_statistics_of(enrolment, found, stop_level)
 
-    return Companions(
+    return FittedStatistics(
         calibrate=None if fitted is None else fitted.apply,
         per_trace=None if fitted is None else fitted.per_trace,
         log10_bounds=None if fitted is None else fitted.log10_limits,

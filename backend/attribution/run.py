@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.audit_log import Chain, digest
-from backend.attribution.decision import Companions, Findings, find, source_number, stated_prior
-from backend.attribution.fitted_statistics import brought_by, companions_of
+from backend.attribution.decision import Findings, FittedStatistics, find, source_number, stated_prior
+from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of
 from backend.attribution.report import Question, build_report, encoded, session_of
 from backend.attribution.report_results import reader_row
 from backend.attribution.scoring import Attributor, Progress, Scored
@@ -56,7 +56,7 @@ def audit(
     settings: Settings,
     selection: Selection | None = None,
     *,
-    companions: Companions | None = None,
+    companions: FittedStatistics | None = None,
     progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     limits: Limits = COMMAND_LINE,
@@ -187,7 +187,7 @@ def audit(
 
 
 def weighed(
-    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: Companions | None = None
+    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: FittedStatistics | None = None
 ) -> Findings:
     """The answer to the question of the settings.
 
@@ -206,7 +206,7 @@ def weighed(
         enrolment,
         settings.claimed,
         prior=prior,
-        companions=companions or companions_of(enrolment, stop_level=settings.stop_level),
+        companions=companions or fitted_statistics_of(enrolment, stop_level=settings.stop_level),
         orders=settings.orders,
         seed=settings.seed,
     )
@@ -226,7 +226,7 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
             "seed at least 0",
             "Change the number",
         )
-    levels = brought_by(enrolment).stop_levels
+    levels = capabilities_of(enrolment).stop_levels
     if settings.stop_level not in (levels or (settings.stop_level,)):
         raise AtlasError(
             f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {settings.stop_level:g}",
@@ -310,9 +310,9 @@ def _read_again(
     if not scored.complete:
         return None
     enrolment = other.enrolment
-    levels = brought_by(enrolment).stop_levels
+    levels = capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
-    companions = companions_of(enrolment, stop_level=level)
+    companions = fitted_statistics_of(enrolment, stop_level=level)
     findings = find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
     return reader_row(enrolment, scored, findings), scored

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.enrolment.auxiliary_models import Others, check_others, read_beside, some_of
+from backend.enrolment.auxiliary_models import Others, check_others, read_auxiliary_models, some_of
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.prompt_novelty import UNCHECKED, PromptScores, Traffic
@@ -207,7 +207,7 @@ class Attributor:
             variant = enrolment.form.variant if enrolment.form else "full"
             by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
             counts = enrolment.counts([whole(trace.response) for trace in batch])
-            beside = read_beside(enrolment, batch, self.others)
+            beside = read_auxiliary_models(enrolment, batch, self.others)
             cells = cells_of_traces(batch, encoded, enrolment.cells_by)
             scores.append(self._log_posteriors(by_layer, known, cells, counts, beside))
             refuse_unscored(scores[-1], first=len(tokens) + 1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from backend.attribution.scoring import cells_of_traces
 from backend.attribution.token_splits import Foreign, Part, Seen, Split, head_part, log_odds, summed
-from backend.enrolment.auxiliary_models import Others, read_beside
+from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
 from backend.enrolment.enrolment import Enrolment
 from backend.intake.traces import whole
 from backend.proxies.encoding import Encoded
@@ -89,7 +89,7 @@ def token_evidence(
         len(starts),
         reader.states(encoded, layers) if layers else {},
         enrolment.counts([clean.response]),
-        read_beside(enrolment, [clean], texts),
+        read_auxiliary_models(enrolment, [clean], texts),
         _elsewhere(enrolment, clean, known),
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.enrolment.enrolment import WHOLE, Enrolment
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble, Material, Member
 from backend.methods.head import Head
 from backend.methods.ngram_kinds import GRAMS
@@ -190,7 +190,7 @@ def head_part(enrolment: Enrolment, head: Head, seen: Seen, source: int, rival: 
         characters, constant = character_odds(seen.response, head.probe, source, rival)
         return Part(replace(nothing, constant=constant), characters)
     split = split_log_odds(seen.states, head, enrolment.block, source, rival, seen.cell)
-    if not isinstance(head.probe, WordedBank):
+    if not isinstance(head.probe, NgramBank):
         return Part(split)
     characters, constant = head.probe.spread(seen.response, seen.cell, source, rival)
     return Part(replace(split, constant=split.constant + constant), characters)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.attribution.decision import weigh
-from backend.attribution.fitted_statistics import companions_of
+from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.prompt_novelty import PromptReference, PromptScores, fit_prompt_reference
@@ -83,7 +83,7 @@ def transfer_frame(
         that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match is
         right).
     """
-    companions = companions_of(enrolment)
+    companions = fitted_statistics_of(enrolment)
     nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
     own = reference or enrolment.prompt_reference
     family = np.unique(np.array(enrolment.families), return_inverse=True)[1]

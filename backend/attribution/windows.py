@@ -214,9 +214,9 @@ def thinned(window: Floating) -> Floating:
 
 def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequence[Mapping[str, Any]]) -> list[str]:
     """Prompts of the traces that a report lists, in its order, out of their file."""
-    wanted = {(trace["place"], trace["turn"]) for trace in traces}
+    needed = {(trace["place"], trace["turn"]) for trace in traces}
     return [
         entry.prompt
         for entry in walk(stream, layout, limits)
-        if not isinstance(entry, Problem) and (entry.place, entry.turn) in wanted
+        if not isinstance(entry, Problem) and (entry.place, entry.turn) in needed
     ]

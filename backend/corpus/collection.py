@@ -31,7 +31,7 @@ from backend.corpus.endpoints import (
     AskError,
     Endpoint,
     LocalModel,
-    Manners,
+    RateLimits,
     Source,
     endpoint_host,
     endpoint_key,
@@ -107,7 +107,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class Hearer:
+class ProgressReporter:
     """Who hears what happens.
 
     Attributes
@@ -255,8 +255,8 @@ def collect(
     *,
     batch_size: int = 16,
     device: str = "auto",
-    manners: Manners | None = None,
-    hearer: Hearer | None = None,
+    manners: RateLimits | None = None,
+    hearer: ProgressReporter | None = None,
 ) -> Summary:
     """Ask every source every prompt that it has not answered yet.
 
@@ -285,7 +285,7 @@ def collect(
         If the file cannot be written, belongs to another process, or holds a source with other settings or prompts;
         if a model is missing; if an endpoint refuses altogether. What was collected before stays.
     """
-    hearer, manners = hearer or Hearer(), manners or Manners()
+    hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
         raise AtlasError(f"batch is {batch_size}", "Give at least 1")
     if twice := [s.name for i, s in enumerate(sources) if s.name in {t.name for t in sources[:i]}]:
@@ -293,7 +293,7 @@ def collect(
     collected, present = 0, 0
     missing: dict[tuple[str, str], str] = {}
     model: LocalModel | None = None
-    with _Sheet(path, hearer) as sheet:
+    with AppendOnlyJsonl(path, hearer) as sheet:
         for source in sources:
             if source.kind == "local":
                 if model is None or model.asked_for != source.model:
@@ -328,19 +328,19 @@ def _generate(
     model: LocalModel, source: Source, prompts: Sequence[Prompt], todo: Sequence[Prompt], batch_size: int
 ) -> Iterator[tuple[Prompt, Answer]]:
     """Batches are cut from all prompts, so that a continued collection draws what an uninterrupted one would."""
-    wanted = {p.sample_id for p in todo}
+    needed = {p.sample_id for p in todo}
     for number, low in enumerate(range(0, len(prompts), batch_size)):
         batch = prompts[low : low + batch_size]
-        if not any(p.sample_id in wanted for p in batch):
+        if not any(p.sample_id in needed for p in batch):
             continue
         answers = model.generate([p.prompt for p in batch], source, number)
         for prompt, answer in zip(batch, answers, strict=True):
-            if prompt.sample_id in wanted:
+            if prompt.sample_id in needed:
                 yield prompt, replace(answer, engine={**answer.engine, "batch": number, "batch_size": batch_size})
 
 
 def _ask(
-    source: Source, todo: Sequence[Prompt], manners: Manners, missing: dict[tuple[str, str], str]
+    source: Source, todo: Sequence[Prompt], manners: RateLimits, missing: dict[tuple[str, str], str]
 ) -> Iterator[tuple[Prompt, Answer]]:
     """Answers in the order in which they arrive; reasons for prompts without one go to ``missing``."""
     stop = threading.Event()
@@ -370,10 +370,10 @@ def _ask(
                 future.cancel()
 
 
-class _Sheet:
+class AppendOnlyJsonl:
     """The file that grows: held by one process, whole lines only."""
 
-    def __init__(self, path: Path, hearer: Hearer) -> None:
+    def __init__(self, path: Path, hearer: ProgressReporter) -> None:
         if path.suffix == ".gz":
             raise AtlasError(f"{path} is a gzip file, to which nothing can be added", "Collect into a .jsonl file")
         self.path = path
@@ -381,7 +381,7 @@ class _Sheet:
         self._handle = -1
         self._lines: dict[tuple[str, str], Collected] = {}
 
-    def __enter__(self) -> _Sheet:
+    def __enter__(self) -> AppendOnlyJsonl:
         with _writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -393,7 +393,7 @@ class _Sheet:
                     f"Another process is collecting into {self.path}",
                     "Wait until it has finished, or name another file",
                 ) from error
-            for line in self._healed():
+            for line in self._repair_tail():
                 self._lines[line.source, line.sample_id] = line
         except BaseException:
             os.close(self._handle)
@@ -438,7 +438,7 @@ class _Sheet:
             while raw:
                 raw = raw[os.write(self._handle, raw) :]
 
-    def _healed(self) -> list[Collected]:
+    def _repair_tail(self) -> list[Collected]:
         """The lines of the file, without what a killed process left behind the last whole one.
 
         Nothing is taken away from a file that holds anything else than a collection.

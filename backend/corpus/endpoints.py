@@ -396,7 +396,7 @@ class LocalModel:
 
 
 @dataclass(frozen=True)
-class Manners:
+class RateLimits:
     """How an endpoint is treated.
 
     Attributes
@@ -484,7 +484,7 @@ class Endpoint:
         If the variable that should hold the key is empty.
     """
 
-    def __init__(self, source: Source, manners: Manners, stop: threading.Event) -> None:
+    def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
         assert source.base_url is not None
         self.source, self.manners = source, manners
         self.address = chat_address(source.base_url)

@@ -93,14 +93,14 @@ def slice_of(
     """Rows of a benchmark that a roster means, optionally of its first prompts only."""
     frame: pd.DataFrame = release.roster(roster)
     prompt_ids: Sequence[str] = release.prompts(benchmark)["sample_id"].tolist()
-    wanted = list(prompt_ids[:limit])
+    needed = list(prompt_ids[:limit])
     return Slice(
         store=FingerprintStore(StoreKey(benchmark, proxy, view)),
         sources=frame["label"].tolist(),
         families=frame["plot_family"].tolist(),
         all_prompts=len(prompt_ids),
-        prompt_ids=wanted,
-        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(wanted)),
+        prompt_ids=needed,
+        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(needed)),
         release=release,
     )
 

@@ -23,7 +23,7 @@ from backend.evaluations.readout_bank import fit_banks, member_moments
 from backend.evaluations.readout_members import CLEAN, TRAINED, fit_gram_models
 from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
 from backend.evaluations.readouts import MODELS, models_of, training_folds
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baselines import Material
 from backend.evaluations.stages.readout_members import (
     A_FOLD,
@@ -40,7 +40,7 @@ from backend.methods.moments import merged
 from backend.methods.ngram_kinds import GRAMS
 from backend.methods.ngram_softmax import SoftmaxSettings
 from backend.methods.quantised_ngrams import counts_of
-from backend.methods.registry import LIVE, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.methods.representations import STORED
 from backend.methods.stack import CELLS, Stack
 from backend.proxies.registry import DEFAULT_PROXY, describe
@@ -87,7 +87,7 @@ class FitClock:
     """
 
     release: Release
-    asked: Asked
+    asked: EvaluateOptions
     roster: str
     _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _scorers: dict[tuple[str, tuple[int, ...]], Scorer] = field(default_factory=dict, init=False, repr=False)
@@ -99,7 +99,7 @@ class FitClock:
 
     def reads(self, path: AuditPath) -> bool:
         """Whether all that a fit needs is on the machine: of every member its note, its text or its fingerprints."""
-        if path.method in (LIVE, WORDED):
+        if path.method in (LDA_LIVE, FUSED_LIVE):
             return all(self._held(self._rows(proxy), blocks) for proxy, blocks in path.blocks.items())
         return all(self._noted(name) is not None or self._fits(name) for name in path.members)
 
@@ -111,10 +111,10 @@ class FitClock:
         AtlasError
             If a member can be timed only where it was fitted.
         """
-        if path.method in (LIVE, WORDED):
+        if path.method in (LDA_LIVE, FUSED_LIVE):
             ((proxy, blocks),) = path.blocks.items()
             parts = {f"{proxy}@bank": partial(self._bank, proxy, blocks)}
-            if path.method == WORDED:
+            if path.method == FUSED_LIVE:
                 parts["word@coded"] = partial(self._grams, counts_of, LIVE_WORDS)
         else:
             parts = {name: partial(self._member, name) for name in path.members}

@@ -21,7 +21,7 @@ from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
 from backend.methods.discriminant import LinearReadout
 from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.family_experts import FamilyReadout
 from backend.methods.head import Head
@@ -30,7 +30,7 @@ from backend.methods.ngram_kinds import GRAMS
 from backend.methods.ngram_softmax import GramReadout
 from backend.methods.probe import LinearProbe
 from backend.methods.quantised_ngrams import CodedGrams, Counts, counts_of
-from backend.methods.registry import LIVE, STATES, WORDED, block_of, reader_id
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, block_of, reader_id
 from backend.methods.representations import FORMS
 from backend.methods.stack import CELLS
 from backend.methods.temporal import MIXTURES, MODES
@@ -79,9 +79,9 @@ def blank_enrolment(
         probe = Ensemble(
             tuple(_member(name, blocks, widths, classes, traces) for name in members), np.zeros((CELLS, len(members)))
         )
-    elif method in (LIVE, WORDED):
+    elif method in (LDA_LIVE, FUSED_LIVE):
         bank = _bank(len(layers) * FINGERPRINT_MODES * widths[proxy], classes)
-        probe = WordedBank(bank, _words(classes, traces), np.zeros(CELLS)) if method == WORDED else bank
+        probe = NgramBank(bank, _words(classes, traces), np.zeros(CELLS)) if method == FUSED_LIVE else bank
     else:
         probe = blank_probe(len(FORMS[STATES[method]].vectors) * widths[proxy], classes)
     names = tuple(map(str, range(classes)))
@@ -162,7 +162,7 @@ def _(model: DiscriminantBank) -> int:
 
 
 @numbers.register
-def _(model: WordedBank) -> int:
+def _(model: NgramBank) -> int:
     return numbers(model.bank) + numbers(model.words) + model.word_shares.size
 
 

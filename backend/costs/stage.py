@@ -32,14 +32,14 @@ from backend.errors import AtlasError
 from backend.evaluations.control_heads import fit_control
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
 from backend.evaluations.selection import inner_accuracies
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readout_members import fit_seconds, members_folder
 from backend.evaluations.stages.readouts import METHODS, plan_of, stacks_of, view_of
 from backend.geometry.layers import modal_block
 from backend.methods.probe import fit_probe
-from backend.methods.registry import LIVE, STATES, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, STORED
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.reader import best_dtype
@@ -51,7 +51,7 @@ from backend.store.writers import replace_rows
 from backend.traces import Trace, View
 
 NOTES = "finished.json"
-PROBES = tuple(method for method in STATES if method not in (LIVE, WORDED))
+PROBES = tuple(method for method in STATES if method not in (LDA_LIVE, FUSED_LIVE))
 """What one block is enough for."""
 LOOKED_AT = 8
 """Records that are timed when only some prompts are looked at."""
@@ -59,28 +59,28 @@ THREADS = torch.get_num_threads()
 """Of a process of its own; umap's maps change what torch tells of this one."""
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Measure readers of the asked proxy and views, stacks of the asked members, baselines that noted their fits."""
     records: list[Trace] = []
-    for roster in asked.rosters:
-        clock = FitClock(release, asked, roster)
-        rows = slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
+    for roster in options.rosters:
+        clock = FitClock(release, options, roster)
+        rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
-            if asked.methods and reader.method not in asked.methods:
+            if options.methods and reader.method not in options.methods:
                 continue
-            path = path_of(connection, reader, roster, len(release.roster(roster)), asked)
+            path = path_of(connection, reader, roster, len(release.roster(roster)), options)
             if path is None:
                 continue
             if not records:
-                count = RECORDS if asked.limit is None else LOOKED_AT
-                records = sample(release, len(release.roster(asked.rosters[0])), count)
-            noted = _noted(reader, path, asked, members_folder(roster, len(rows.prompt_ids)))
-            again = bool(asked.methods)
-            profile(connection, release, reader, roster, path, records, noted, clock, asked.limit, again=again)
+                count = RECORDS if options.limit is None else LOOKED_AT
+                records = sample(release, len(release.roster(options.rosters[0])), count)
+            noted = _noted(reader, path, options, members_folder(roster, len(rows.prompt_ids)))
+            again = bool(options.methods)
+            profile(connection, release, reader, roster, path, records, noted, clock, options.limit, again=again)
 
 
 def path_of(
-    connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str, classes: int, asked: Asked
+    connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str, classes: int, options: EvaluateOptions
 ) -> AuditPath | None:
     """What a reader has to compute for a response; None for one that was not asked for.
 
@@ -91,8 +91,8 @@ def path_of(
     """
     own = AuditPath(reader.method, reader.proxy, reader.view, classes)
     if reader.method in METHODS:
-        plan = plan_of(asked)
-        if reader.method in (LIVE, WORDED):
+        plan = plan_of(options)
+        if reader.method in (LDA_LIVE, FUSED_LIVE):
             held = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
             return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, held)}) if held else None
         stack = stacks_of(plan).get((reader.method, reader.proxy))
@@ -102,9 +102,9 @@ def path_of(
         blocks = {proxy: layers for proxy, layers in plan.blocks.items() if proxy in used}
         return replace(own, blocks=blocks, members=tuple(stack[1]))
     if reader.method in STATES:
-        if asked.limit and reader.method not in (READER_PAPER, *asked.methods):
+        if options.limit and reader.method not in (READER_PAPER, *options.methods):
             return None  # a look leaves parts and forms out: they cost what the paper's readout costs
-        asked_for = reader.proxy == asked.proxy and reader.view in asked.views
+        asked_for = reader.proxy == options.proxy and reader.view in options.views
         return replace(own, blocks={reader.proxy: (_modal_layer(connection, reader, roster),)}) if asked_for else None
     return own if (reader.folder / NOTES).exists() else None
 
@@ -285,10 +285,10 @@ def _variant(method: str) -> str:
     return FORMS[STATES[method]].variant
 
 
-def _noted(reader: KeptReader, path: AuditPath, asked: Asked, members: Path) -> dict[str, float]:
+def _noted(reader: KeptReader, path: AuditPath, options: EvaluateOptions, members: Path) -> dict[str, float]:
     """What the fits of a baseline or of a stack's members noted, of one outer fold; nothing without notes."""
     if path.members:
-        seconds = fit_seconds(members, plan_of(asked), path.members)
+        seconds = fit_seconds(members, plan_of(options), path.members)
         return {} if seconds is None else {"fit_seconds": seconds}
     if not (reader.folder / NOTES).exists():
         return {}

@@ -58,7 +58,7 @@ def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
     return all(model.fits(encoder) for model in tuned)
 
 
-def read_beside(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
+def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
     """What members ask for, by name: see :data:`backend.methods.ensemble.Material`.
 
     Parameters

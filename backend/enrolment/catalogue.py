@@ -122,8 +122,8 @@ class Ecosystems:
         if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
-            wanted = named(name, [one for _, one in known])
-            return next(enrolment for enrolment, one in known if one is wanted)
+            needed = named(name, [one for _, one in known])
+            return next(enrolment for enrolment, one in known if one is needed)
         fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
         if not fitting:
             meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.inference.prompt_novelty import PromptReference, hash_of, reference_of
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import KINDS, Head, kind_of
 from backend.methods.ngram_storage import CodedNgrams, counted
@@ -158,7 +158,7 @@ class Enrolment:
     def counts(self, responses: Sequence[str]) -> Counts:
         """N-gram counts (n, buckets) of responses without lone surrogates; None where no head reads text."""
         probe = self.heads[0].probe
-        if isinstance(probe, WordedBank):
+        if isinstance(probe, NgramBank):
             return counts_of(responses)
         return count(responses, probe.settings) if isinstance(probe, CodedNgrams) else None
 
@@ -179,7 +179,7 @@ class Enrolment:
             return {self.proxy: by_layer, **(beside or {})}
         rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
         rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
-        return (rows, counts) if isinstance(head.probe, WordedBank) else rows
+        return (rows, counts) if isinstance(head.probe, NgramBank) else rows
 
     @cached_property
     def prompt_reference(self) -> PromptReference | None:

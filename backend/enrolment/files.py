@@ -16,7 +16,7 @@ import numpy.typing as npt
 from backend.enrolment.enrolment import FORMATS, Enrolment, arrays_of, described
 from backend.errors import AtlasError
 from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble, sources_of, width_of
 from backend.methods.head import PROBE_PARTS, Head
 from backend.methods.ngram_kinds import GRAMS
@@ -180,7 +180,7 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str
     if told["kind"] == "worded":
         bank = DiscriminantBank(**_parts(arrays, f"head{number}.bank.", _BANK_KINDS))
         words = CodedGrams(**_parts(arrays, f"head{number}.words.", _WORD_KINDS))
-        return Head(WordedBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
+        return Head(NgramBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
     if told["kind"] == "ensemble":
         start = f"head{number}."
         held = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
@@ -238,24 +238,24 @@ def _check(enrolment: Enrolment) -> None:
 
 def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
     """Shapes of a head that reads states; its numbers are given back."""
-    probe = head.probe.bank if isinstance(head.probe, WordedBank) else head.probe
+    probe = head.probe.bank if isinstance(head.probe, NgramBank) else head.probe
     if isinstance(probe, CodedNgrams | Ensemble) or not enrolment.form or not head.layers or min(head.layers) < 1:
         raise ValueError("a probe has the wrong shape")
     width = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers)
     numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
     if isinstance(probe, LinearProbe):
         shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
-        wanted: list[tuple[int, ...]] = [(width, c), (c,)]
+        needed: list[tuple[int, ...]] = [(width, c), (c,)]
     else:
         members, rank = probe.steps.shape
         shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
-        wanted = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+        needed = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
         numbers += [probe.steps, probe.shares]
-    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *wanted]:
+    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *needed]:
         raise ValueError("a probe has the wrong shape")
     if (probe.scale <= 0).any():
         raise ValueError("it holds numbers that are not finite")
-    if isinstance(head.probe, WordedBank):
+    if isinstance(head.probe, NgramBank):
         words, f = head.probe.words, len(head.probe.words.columns)
         shapes = [words.idf.shape, words.codes.shape, words.steps.shape, words.bias.shape, head.probe.word_shares.shape]
         if shapes != [(f,), (f, c), (f,), (c,), (CELLS,)]:

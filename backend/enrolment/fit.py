@@ -28,14 +28,14 @@ from backend.enrolment.heads import checked, encoded_heads, of_members, of_state
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import enrolled_folder, evaluation, kept_folder, kept_probes
+from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_probes
 from backend.evaluations.control_heads import control_heads
 from backend.evaluations.corpus import Corpus, read_corpus
 from backend.evaluations.refits import Rediscriminated
 from backend.evaluations.selection import select_layers
-from backend.evaluations.stages.audit import PARTS, VALIDATION, kept_conditions, validation_rows
+from backend.evaluations.stages.audit import PARTS, VALIDATION, load_conditions, validation_rows
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
-from backend.evaluations.stages.readout_live import kept_banks, kept_worded
+from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
 from backend.methods.embedded import PAIR, reads_of
 from backend.methods.ensemble import Ensemble
@@ -46,14 +46,14 @@ from backend.methods.registry import (
     EMBEDDED,
     ENCODED,
     ENCODER,
-    LIVE,
+    FUSED_LIVE,
+    LDA_LIVE,
     LLMMAP,
     ONE_BLOCK,
     SEVERAL,
     STACKED,
     STATES,
     TEXT,
-    WORDED,
     WRITTEN,
     block_of,
     reader_id,
@@ -67,7 +67,7 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-BY_LENGTH = (LIVE, WORDED, *STACKED, *WRITTEN, ENCODER)
+BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)
 """Methods that ask how long a text is, in tokens of the default proxy."""
 CHECKED = 400
 """Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
@@ -96,7 +96,7 @@ def enrolment_of(
     layer: int | None = None,
     limit: int | None = None,
     name: str | None = None,
-    method: str = LIVE,
+    method: str = LDA_LIVE,
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
@@ -133,12 +133,12 @@ def enrolment_of(
     by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
     identity = rows.store.identity()
-    again = evaluation(READER_PAPER, by, read, roster, limit)
-    folder = kept_folder(READER_PAPER, by, read, roster, len(rows.prompt_ids))
+    rerun_command = evaluation(READER_PAPER, by, read, roster, limit)
+    folder = artifact_folder(READER_PAPER, by, read, roster, len(rows.prompt_ids))
     if identity is None:
-        raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {again}")
+        raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {rerun_command}")
     rows.check()
-    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), again)
+    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), rerun_command)
     known_prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     prompts = [str(known_prompts[i]) for i in rows.prompt_ids]
     attachments = prompt_attachments(prompts, rows.prompt_folds)
@@ -148,11 +148,13 @@ def enrolment_of(
         heads: tuple[Head, ...] = (Head(probe, (selected[None],)),)
     else:
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
-        again = evaluation(method, proxy, view, roster, limit)
-        held = kept_conditions(folder, again)
+        rerun_command = evaluation(method, proxy, view, roster, limit)
+        held = load_conditions(folder, rerun_command)
         if method in ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
-        heads = _heads(method, rows, selected, folder, again, by, reads_of(proxy, PAIR if method == LLMMAP else view))
+        heads = _heads(
+            method, rows, selected, folder, rerun_command, by, reads_of(proxy, PAIR if method == LLMMAP else view)
+        )
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
         fitted = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
@@ -164,7 +166,7 @@ def enrolment_of(
         for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
     } - {by, *GRAMS}
     enrolment = Enrolment(
-        name=name or "-".join((roster, *(() if method == LIVE else (method,)), proxy, view)),
+        name=name or "-".join((roster, *(() if method == LDA_LIVE else (method,)), proxy, view)),
         reader=reader_id(method, proxy, view),
         proxy=by,
         view=read,
@@ -192,7 +194,7 @@ def enrolment_of(
         landing=None if method == READER_PAPER else selected[None],
         width=None if method in STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
     )
-    if refit or method in (LIVE, WORDED):  # a bank is kept in the form that was evaluated
+    if refit or method in (LDA_LIVE, FUSED_LIVE):  # a bank is kept in the form that was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
     if block_of(method) == TEXT:
@@ -206,30 +208,36 @@ def enrolment_of(
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
         said = of_states(enrolment, rows)
-    furthest = checked(enrolment, rows, held[CLEAN], said, again, some)
+    furthest = checked(enrolment, rows, held[CLEAN], said, rerun_command, some)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
 
 def _heads(
-    method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, again: str, by: str, embedded: str
+    method: str,
+    rows: Slice,
+    selected: Mapping[int | None, int],
+    folder: Path,
+    rerun_command: str,
+    by: str,
+    embedded: str,
 ) -> tuple[Head, ...]:
     """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
     if method in EMBEDDED:
-        return encoded_heads(folder, embedded, again)
+        return encoded_heads(folder, embedded, rerun_command)
     if block_of(method) == SEVERAL:
-        return stacked_heads(folder, by, again)
-    if method == LIVE:
-        banks, blocks = kept_banks(folder, again)
+        return stacked_heads(folder, by, rerun_command)
+    if method == LDA_LIVE:
+        banks, blocks = load_banks(folder, rerun_command)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
-    if method == WORDED:
-        worded, blocks = kept_worded(folder, again)
+    if method == FUSED_LIVE:
+        worded, blocks = load_ngram_banks(folder, rerun_command)
         return tuple(Head(worded[fold], blocks, fold) for fold in range(FOLDS))
     if method == READER_PAPER:
-        probes = kept_probes(folder, again)
+        probes = load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
     if block_of(method) == TEXT:
-        return text_heads(folder, again)
+        return text_heads(folder, rerun_command)
     return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
 
@@ -294,7 +302,7 @@ def enrolment_of_traces(
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
     attachments: dict[str, npt.NDArray[Any]] = {}
-    method, facts = method or (LIVE if blocks else READER_PAPER), dict[str, Any]()
+    method, facts = method or (LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
     prior = np.log(np.bincount(numbers) / len(numbers))
     if len(prompts) < FOLDS:
         of_prompt = np.zeros(len(prompts), dtype=np.intp)
@@ -379,7 +387,7 @@ def refit_of(
         Fingerprints of whole responses at the blocks that discriminants read.
     folds : ndarray of shape (P,)
     """
-    if method == LIVE:
+    if method == LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
 
@@ -442,7 +450,7 @@ def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
         return {name: held[name] for name in held.files}
 
 
-def _selected(folder: Path, identity: str, again: str) -> dict[int | None, int]:
+def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:
     """Selected block of every outer fold, and the modal one under None, from the kept scan of these fingerprints."""
     rows: list[dict[str, Any]] = []
     path = folder / "scan.jsonl"
@@ -455,7 +463,7 @@ def _selected(folder: Path, identity: str, again: str) -> dict[int | None, int]:
             if entry["identity"] == identity:
                 rows += entry["scores"]
     if not rows:
-        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {again}")
+        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
     scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
     scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
     chosen = select_layers(scores)

@@ -25,14 +25,14 @@ from backend.evaluations.readout_bank import WORDS as MEMBER
 from backend.evaluations.readout_members import CLEAN, Load, scores_shape
 from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
 from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.head import Head
 from backend.methods.moments import Moments
 from backend.methods.ngram_softmax import GramReadout
 from backend.methods.probe import LinearProbe, fit_probe
 from backend.methods.quantised_ngrams import CodedGrams
-from backend.methods.registry import LINEAR, LIVE, OF_TRACES, WORDED, WORDS
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
 from backend.methods.stack import CELLS
 from backend.protocol import FOLDS, READER_PAPER, balance_rows
 
@@ -41,7 +41,7 @@ Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
 METHODS = OF_TRACES
 """Methods that any corpus can be enrolled by, the simplest first; the last adds the probe to fused-live's members."""
-DISCRIMINANTS, GRAMS = (LIVE, WORDED, LINEAR), (WORDS, WORDED, LINEAR)
+DISCRIMINANTS, GRAMS = (LDA_LIVE, FUSED_LIVE, LINEAR), (WORDS, FUSED_LIVE, LINEAR)
 """Those of them with discriminants, and with word n-grams."""
 PROBE, KIND = "probe", "word"
 
@@ -187,7 +187,7 @@ class Fits:
 
     def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
-        corpus, worded = self.corpus, method == WORDED
+        corpus, worded = self.corpus, method == FUSED_LIVE
         said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
         heads: dict[int, Head] = {}
         loads, width = self._loads()
@@ -206,7 +206,7 @@ class Fits:
                 bank = served.banks[fold]
                 heads[fold] = Head(bank, self.blocks, fold)
                 if worded:
-                    both = WordedBank(bank, self.words(tuning.epochs)[fold], served.shares[fold])
+                    both = NgramBank(bank, self.words(tuning.epochs)[fold], served.shares[fold])
                     heads[fold] = Head(both, self.blocks, fold)
                 test = corpus.folds == fold
                 for condition, scores in said.items():
@@ -293,6 +293,6 @@ def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) ->
         return fits.paper()
     if method in (WORDS, LINEAR):
         return fits.stacked((method,) * FOLDS, tunings)
-    if method in (LIVE, WORDED):
+    if method in (LDA_LIVE, FUSED_LIVE):
         return fits.live(method, tunings)
     raise ValueError(f"{method} cannot be fitted to any corpus")

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.corpus.roster_rows import Slice
-from backend.enrolment.auxiliary_models import Others, read_beside
+from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.evaluations.model_artifacts import holds_models, kept_models, kept_stacks
+from backend.evaluations.model_artifacts import holds_models, load_models, load_stacks
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.intake.traces import whole
 from backend.methods.ensemble import Ensemble, Member
@@ -37,7 +37,7 @@ HALF = 2.0**-11
 """Share of a number by which half precision may round it."""
 
 
-def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
+def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
     """Heads of a stacked reader, a fold each, as its evaluation kept the members and their weights.
 
     Parameters
@@ -46,7 +46,7 @@ def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
         Of the evaluation.
     proxy : str
         The one that traces are placed by; of the others the heads read beside it.
-    again : str
+    rerun_command : str
         Command that makes them.
 
     Raises
@@ -54,14 +54,14 @@ def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
     AtlasError
         If something is missing.
     """
-    members, shares = kept_stacks(folder, again)
+    members, shares = load_stacks(folder, rerun_command)
     for member in members:
         if member.reads.endswith(f":{TUNED}") and not holds_models(member.folder):
             raise AtlasError(
                 f"Of {member.reads} only scores are kept in {member.folder.parent}, which is enough to stack them",
-                f"To train it again, which takes hours, remove that folder and run: {again}",
+                f"To train it again, which takes hours, remove that folder and run: {rerun_command}",
             )
-    models = [kept_models(member.folder, again) for member in members]
+    models = [load_models(member.folder, rerun_command) for member in members]
     own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
     return tuple(
         Head(
@@ -76,7 +76,7 @@ def stacked_heads(folder: Path, proxy: str, again: str) -> tuple[Head, ...]:
     )
 
 
-def encoded_heads(folder: Path, reads: str, again: str) -> tuple[Head, ...]:
+def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, ...]:
     """Heads that read embeddings, a fold each, as their evaluation kept them.
 
     Raises
@@ -84,11 +84,11 @@ def encoded_heads(folder: Path, reads: str, again: str) -> tuple[Head, ...]:
     AtlasError
         If one is missing; ``again`` is the command that makes them.
     """
-    models, alone = kept_models(folder, again), np.ones((CELLS, 1))
+    models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
     return tuple(Head(Ensemble((Member(reads, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
 
 
-def text_heads(folder: Path, again: str) -> tuple[Head, ...]:
+def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
     """Heads that read text, a fold each, as their evaluation kept them.
 
     Raises
@@ -100,13 +100,18 @@ def text_heads(folder: Path, again: str) -> tuple[Head, ...]:
     for fold in range(FOLDS):
         path = folder / ngram_file(fold)
         if not path.exists():
-            raise AtlasError(f"The n-grams of fold {fold} are missing in {folder}", f"Run: {again}")
+            raise AtlasError(f"The n-grams of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
         heads.append(Head(read_ngrams(path), (), fold))
     return tuple(heads)
 
 
 def checked(
-    enrolment: Enrolment, rows: Slice, kept: Floats, said: Said, again: str, some: npt.NDArray[np.intp] | None = None
+    enrolment: Enrolment,
+    rows: Slice,
+    kept: Floats,
+    said: Said,
+    rerun_command: str,
+    some: npt.NDArray[np.intp] | None = None,
 ) -> float:
     """Largest difference between what the heads say of enrolled prompts and what the evaluation kept, in nats.
 
@@ -118,7 +123,7 @@ def checked(
     kept : ndarray of shape (S * P, S)
         Out-of-fold log-posteriors of whole responses.
     said : callable
-    again : str
+    rerun_command : str
         Command that evaluates the reader.
     some : ndarray of shape (m,), optional
         Rows that are looked at; all by default.
@@ -142,7 +147,7 @@ def checked(
         raise AtlasError(
             f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, by "
             f"{furthest:.2g} nats: they were fitted on something else",
-            f"Evaluate it again: {again}",
+            f"Evaluate it again: {rerun_command}",
         )
     return furthest
 
@@ -191,7 +196,7 @@ def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
         asked = [traces[row] for row in np.flatnonzero(chosen)]
-        read = read_beside(enrolment, asked, others)
+        read = read_auxiliary_models(enrolment, asked, others)
         for name, part in rows.items():
             layers = head.layers if name == enrolment.proxy else enrolment.beside.get(name, ())
             read[name] = {layer: part.load(layer)[chosen] for layer in layers}

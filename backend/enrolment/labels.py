@@ -50,15 +50,15 @@ def alike(typed: str, labels: Iterable[str]) -> list[str]:
     counts = {spelling: _grams(spelling) for spelling in spelled}
     having = Counter(gram for grams in counts.values() for gram in grams)
     weights = {gram: math.log1p(len(counts) / labels_with) for gram, labels_with in having.items()}
-    wanted = _spelling(typed)
-    query = _unit(_grams(wanted), weights)
+    needed = _spelling(typed)
+    query = _unit(_grams(needed), weights)
     likeness = {
         spelling: sum(share * query.get(gram, 0.0) for gram, share in _unit(grams, weights).items())
         for spelling, grams in counts.items()
     }
     found = sorted((one for one in likeness if likeness[one] >= LEAST), key=lambda one: -likeness[one])
     # Of a short name one wrong letter spoils most pairs.
-    found = found or get_close_matches(wanted, spelled, n=SHOWN, cutoff=0.7)
+    found = found or get_close_matches(needed, spelled, n=SHOWN, cutoff=0.7)
     return [label for one in found for label in spelled[one]][:SHOWN]
 
 

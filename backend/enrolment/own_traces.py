@@ -43,7 +43,7 @@ from backend.geometry.map_views import Chart
 from backend.geometry.maps import make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import LINEAR, LIVE, WORDS, reader_id
+from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id
 from backend.progress import ReadingBar, stage_bar
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import Reader, Readout
@@ -65,7 +65,7 @@ NAMES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class EnrolOptions:
     """How an ecosystem is enrolled.
 
     Attributes
@@ -170,7 +170,7 @@ def slug(name: str) -> str:
     return f"{plain or 'ecosystem'}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
+def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     """Fingerprints, probes, evaluation and validation; the store is not touched.
 
     Raises
@@ -178,14 +178,14 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     AtlasError
         If the block does not exist, or the cache cannot be written.
     """
-    if asked.layer is not None and not 1 <= asked.layer <= reader.depth:
-        raise AtlasError(f"{asked.proxy} has no block {asked.layer}", f"Its blocks are 1 to {reader.depth}")
-    candidates = [asked.layer] if asked.layer is not None else list(range(1, reader.depth + 1))
-    tokens, work = _tokens(found, reader, asked.view)
+    if options.layer is not None and not 1 <= options.layer <= reader.depth:
+        raise AtlasError(f"{options.proxy} has no block {options.layer}", f"Its blocks are 1 to {reader.depth}")
+    candidates = [options.layer] if options.layer is not None else list(range(1, reader.depth + 1))
+    tokens, work = _tokens(found, reader, options.view)
     # Where the proxy is not causal, each cut would need a pass of its own.
     cuts = cuts_of(tokens) if reader.causal else []
-    live = live_blocks(asked.proxy, depth=reader.depth) if asked.method != READER_PAPER else ()
-    store = _fingerprints(found, reader, asked, sorted({*candidates, *live}), cuts, work)
+    live = live_blocks(options.proxy, depth=reader.depth) if options.method != READER_PAPER else ()
+    store = _fingerprints(found, reader, options, sorted({*candidates, *live}), cuts, work)
 
     def load(layer: int, condition: str = CLEAN) -> Floats:
         return store.load(layer, "full" if condition == CLEAN else condition).astype(np.float32)
@@ -195,85 +195,87 @@ def fit(found: Labelled, reader: Reader, asked: Asked) -> Fitted:
     modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
     texts = cut_texts(found.traces, reader, cuts)
     corpus = Corpus(load, texts, tokens, found.labels, found.folds, len(found.sources))
-    fits = Fits(corpus, asked.proxy, live or (modal,), of_fold)
+    fits = Fits(corpus, options.proxy, live or (modal,), of_fold)
     with stage_bar("Fitting the probes", FOLDS, "fold") as bar:
         paper = fits.paper()
         bar.update(FOLDS)
     choice = None
-    if asked.method == AUTO:
+    if options.method == AUTO:
         with stage_bar("Comparing methods", len(METHODS), "method") as bar:
             choice = choose(fits, progress=bar.update)
-    heads = fit_chosen(fits, choice) if choice else heads_of(fits, asked.method)
+    heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
     rows, folds = found.grid()
     at = rows.ravel()
     log_posteriors = {condition: said[at] for condition, said in heads.log_posteriors.items()}
     fingerprints = load(modal)[at]
-    whole = [load(block)[at] for block in fits.blocks] if heads.method == LIVE else []
+    whole = [load(block)[at] for block in fits.blocks] if heads.method == LDA_LIVE else []
     validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
     if not found.complete:  # columns of the grid are different prompts then
         validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
     place = max(of_fold.values()) if heads.method == READER_PAPER else modal
     placed = {c: load(place, c)[at] for c in log_posteriors}
-    attachments = fit_attachments(log_posteriors, folds, placed, slug(asked.name), families=found.families)
+    attachments = fit_attachments(log_posteriors, folds, placed, slug(options.name), families=found.families)
     attachments |= validation_arrays(validation)
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
     facts |= {"choice": choice.facts} if choice else {}
-    enrolment = _enrolment(found, reader, asked, heads, modal, attachments, facts)
+    enrolment = _enrolment(found, reader, options, heads, modal, attachments, facts)
     of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
     return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
 
 
-def write(connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, asked: Asked, took_s: float) -> None:
+def write(
+    connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, options: EnrolOptions, took_s: float
+) -> None:
     """Sources, attribution, validation and map of the ecosystem, as rows of its own roster."""
     sources, families, enrolment = list(found.sources), list(found.families), fitted.enrolment
-    details = {"name": asked.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
+    details = {"name": options.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
     with recorded(
         connection,
         stage="enroll",
         command=command_line(),
         data_hash=found.sha256,
-        proxy_hash=asked.weights_hash,
+        proxy_hash=options.weights_hash,
         seed=SPLIT_SEED,
         details=details,
         took_s=took_s,
     ) as build:
-        write_sources(connection, *_roster(connection, found, asked), build, rosters={asked.name: len(sources)})
-        families = queries.sources(connection, asked.name)["family"].tolist()
-        describe_proxy(connection, asked.proxy)
-        title = f"READER · {asked.proxy} · {asked.view}"
-        paper = write_reader(connection, method=READER_PAPER, name=title, proxy=asked.proxy, view=asked.view)
+        write_sources(connection, *_roster(connection, found, options), build, rosters={options.name: len(sources)})
+        families = queries.sources(connection, options.name)["family"].tolist()
+        describe_proxy(connection, options.proxy)
+        title = f"READER · {options.proxy} · {options.view}"
+        paper = write_reader(connection, method=READER_PAPER, name=title, proxy=options.proxy, view=options.view)
         readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
         for reader, said in readers.items():
             for condition, held in said.items():
-                key = {"reader": reader, "roster": asked.name, "benchmark": asked.name, "condition": condition}
+                key = {"reader": reader, "roster": options.name, "benchmark": options.name, "condition": condition}
                 write_attribution(connection, key, attribution_frames(held, sources, families, fitted.folds), build)
-        of_paper = {"reader": paper, "roster": asked.name}
+        of_paper = {"reader": paper, "roster": options.name}
         replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
         replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
-        of_enrolled = {"reader": enrolment.reader, "roster": asked.name}
+        of_enrolled = {"reader": enrolment.reader, "roster": options.name}
         replace_rows(connection, "audit_validation", fitted.validation, of_enrolled, build)
     if len(sources) < MIN_SOURCES:
-        print(f"A map needs {MIN_SOURCES} sources; {asked.name} has {len(sources)} and gets none.")
+        print(f"A map needs {MIN_SOURCES} sources; {options.name} has {len(sources)} and gets none.")
         return
     rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
-    origin = "asked" if asked.layer is not None else reader_id(READER_PAPER, asked.proxy, asked.view)
+    origin = "asked" if options.layer is not None else reader_id(READER_PAPER, options.proxy, options.view)
     chart = Chart(
-        READER_PAPER, asked.proxy, asked.view, asked.name, cast(Any, asked.name), fitted.modal, origin, cast(Any, rows),
-        lambda: fitted.fingerprints, 2, asked.weights_hash,
+        READER_PAPER, options.proxy, options.view, options.name, cast(Any, options.name), fitted.modal, origin,
+        cast(Any, rows), lambda: fitted.fingerprints, 2, options.weights_hash,
     )  # fmt: skip
     make(connection, cast(Any, Data(found.sha256)), chart)
 
 
 def enrol(
-    connection: duckdb.DuckDBPyConnection, found: Labelled, reader: Reader, asked: Asked
+    connection: duckdb.DuckDBPyConnection, found: Labelled, reader: Reader, options: EnrolOptions
 ) -> tuple[Enrolment, Fitted]:
     """Fit and write; see :func:`fit` and :func:`write`."""
-    check_name(asked.name)
+    check_name(options.name)
     started = time.perf_counter()
-    fitted = fit(found, reader, asked)
-    write(connection, found, fitted, asked, time.perf_counter() - started)
+    fitted = fit(found, reader, options)
+    write(connection, found, fitted, options, time.perf_counter() - started)
     return fitted.enrolment, fitted
 
 
@@ -300,12 +302,17 @@ def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str
 
 
 def _fingerprints(
-    found: Labelled, reader: Reader, asked: Asked, layers: list[int], cuts: list[str], work: Mapping[str, float]
+    found: Labelled,
+    reader: Reader,
+    options: EnrolOptions,
+    layers: list[int],
+    cuts: list[str],
+    work: Mapping[str, float],
 ) -> FingerprintStore:
     """Read what is not in the cache yet; traces that change get a store of their own."""
     keys = [f"{found.sources[label]}/{i}" for i, label in enumerate(found.labels)]
     records = records_hash(keys, found.traces)
-    store = FingerprintStore(StoreKey(f"labelled-{records[:16]}", asked.proxy, asked.view))
+    store = FingerprintStore(StoreKey(f"labelled-{records[:16]}", options.proxy, options.view))
     readout = Readout(limits=(None, *(int(cut.removeprefix("t")) for cut in cuts)))
     shards = missing_shards(store, list_shards(len(found.traces)), layers, readout)
     with ReadingBar(sum(len(s.rows) for s in shards), sum(work[s.name] for s in shards), "traces") as bar:
@@ -314,11 +321,11 @@ def _fingerprints(
             store,
             found.traces,
             shards,
-            view=asked.view,
+            view=options.view,
             layers=layers,
             readout=readout,
             records=records,
-            proxy_hash=asked.weights_hash,
+            proxy_hash=options.weights_hash,
             work=work,
             progress=bar.step,
         )
@@ -370,7 +377,7 @@ def _validation(
 def _enrolment(
     found: Labelled,
     reader: Reader,
-    asked: Asked,
+    options: EnrolOptions,
     fitted: FittedHeads,
     modal: int,
     attachments: dict[str, npt.NDArray[Any]],
@@ -379,9 +386,9 @@ def _enrolment(
     asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
     hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
     return Enrolment(
-        name=asked.stem,
-        proxy=asked.proxy,
-        view=asked.view,
+        name=options.stem,
+        proxy=options.proxy,
+        view=options.view,
         sources=found.sources,
         families=found.families,
         heads=fitted.heads,
@@ -389,32 +396,32 @@ def _enrolment(
         prompts=hashes,
         folds=folds,
         facts={
-            "proxy_hash": asked.weights_hash,
+            "proxy_hash": options.weights_hash,
             "data_hash": found.sha256,
             "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
             "max_tokens": reader.max_tokens,
             "records": len(found.traces),
-            "roster": asked.name,
-            "benchmark": asked.name,
+            "roster": options.name,
+            "benchmark": options.name,
             **facts,
             **made(),
         },
         attachments=attachments,
-        **reading_of(fitted.method, asked.proxy, asked.view, modal, reader.hidden_size),
+        **reading_of(fitted.method, options.proxy, options.view, modal, reader.hidden_size),
     )
 
 
 def _roster(
-    connection: duckdb.DuckDBPyConnection, found: Labelled, asked: Asked
+    connection: duckdb.DuckDBPyConnection, found: Labelled, options: EnrolOptions
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
-    others = [roster for roster in queries.rosters(connection)["roster"] if roster != asked.name]
+    others = [roster for roster in queries.rosters(connection)["roster"] if roster != options.name]
     held = {row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")}
     counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
     rows = []
     for source, family in zip(found.sources, found.families, strict=True):
         known = held.get(source)
-        row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": asked.access}
+        row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": options.access}
         if known is not None:
             print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")
             row |= {"repo_id": known["name"], "family": known["subfamily"], "plot_family": known["family"]}

@@ -24,8 +24,8 @@ def sample_labels() -> list[str]:
 
 def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
     """The enrolment that was made from the samples, where there is one."""
-    wanted = set(sample_labels())
-    return next((one for one in enrolments if wanted <= set(one.sources)), None)
+    needed = set(sample_labels())
+    return next((one for one in enrolments if needed <= set(one.sources)), None)
 
 
 def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:

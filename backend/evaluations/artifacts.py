@@ -22,11 +22,11 @@ from backend.methods.probe import LinearProbe
 from backend.methods.registry import (
     EMBEDDED,
     ENCODER,
+    FUSED_LIVE,
     FUSED_TUNED,
-    LIVE,
+    LDA_LIVE,
     STACKED,
     TEXT_TUNED,
-    WORDED,
     WRITTEN,
     reads_text,
 )
@@ -41,7 +41,7 @@ PROBE_PARTS: Mapping[str, float] = {"mean": 1e-6, "scale": 1e-6, "weight": 1e-3,
 """Parts of a probe, and by which share of its length each may differ when the same probe is fitted again."""
 
 
-def kept_folder(method: str, proxy: str | None, view: str | None, roster: str, prompts: int) -> Path:
+def artifact_folder(method: str, proxy: str | None, view: str | None, roster: str, prompts: int) -> Path:
     """Folder of one reader's evaluation on a roster and a number of prompts."""
     parts = [part for part in (method, proxy, view) if part is not None]
     return cache_folder().joinpath("evaluations", *parts, f"{roster}.{prompts}")
@@ -49,12 +49,12 @@ def kept_folder(method: str, proxy: str | None, view: str | None, roster: str, p
 
 def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: int) -> Path:
     """Folder of the evaluation behind an enrolment; one of texts is the same for every proxy."""
-    return kept_folder(method, *((None, None) if reads_text(method) else (proxy, view)), roster, prompts)
+    return artifact_folder(method, *((None, None) if reads_text(method) else (proxy, view)), roster, prompts)
 
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
     """The command that makes what an enrolment of a method is made of."""
-    stage = {READER_PAPER: ""} | dict.fromkeys((LIVE, WORDED, *STACKED, *WRITTEN, ENCODER), "readouts")
+    stage = {READER_PAPER: ""} | dict.fromkeys((LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER), "readouts")
     read = "" if reads_text(method) or method == ENCODER else f" --proxy {proxy.partition('+')[0]} --view {view}"
     if method in EMBEDDED:
         read = f" --model {proxy} --view {view}"
@@ -112,7 +112,7 @@ def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
 def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Whether these probes are the kept ones: standardisers of the same rows, weights but for the order of sums."""
     try:
-        held = kept_probes(folder, "")
+        held = load_probes(folder, "")
     except AtlasError:
         return False
     return all(
@@ -126,7 +126,7 @@ def _close(left: Floats, right: Floats, share: float) -> bool:
     return left.shape == right.shape and bool(np.linalg.norm(left - right) <= share * np.linalg.norm(right))
 
 
-def kept_probes(folder: Path, again: str) -> dict[int, LinearProbe]:
+def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
     """Probes of all outer folds.
 
     Raises
@@ -138,13 +138,13 @@ def kept_probes(folder: Path, again: str) -> dict[int, LinearProbe]:
     for fold in range(FOLDS):
         path = folder / f"probe.{fold}.npz"
         if not path.exists():
-            raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {again}")
+            raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
         with np.load(path, allow_pickle=False) as held:
             probes[fold] = LinearProbe(held["mean"], held["scale"], held["weight"], held["bias"])
     return probes
 
 
-def kept_log_posteriors(folder: Path, again: str) -> Floats:
+def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
     """Out-of-fold log-posteriors of shape (S * P, S), mapped into memory.
 
     Raises
@@ -154,12 +154,12 @@ def kept_log_posteriors(folder: Path, again: str) -> Floats:
     """
     path = folder / "log_posteriors.npy"
     if not path.exists():
-        raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {again}")
+        raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {rerun_command}")
     array: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
 
-def write_held_out(
+def write_log_posteriors(
     connection: duckdb.DuckDBPyConnection,
     key: Mapping[str, object],
     log_posteriors: Floats,

@@ -33,7 +33,7 @@ def keep_model(path: Path, model: Model) -> None:
     scratch.replace(path)
 
 
-def kept_models(folder: Path, again: str) -> dict[int, Model]:
+def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
     """Models of all outer folds.
 
     Raises
@@ -45,7 +45,7 @@ def kept_models(folder: Path, again: str) -> dict[int, Model]:
     for fold in range(FOLDS):
         path = folder / model_file(fold)
         if not path.exists():
-            raise AtlasError(f"The model of fold {fold} is missing in {folder}", f"Run: {again}")
+            raise AtlasError(f"The model of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files if name != "kind"}
             models[fold] = model_of(str(held["kind"]), arrays)
@@ -76,7 +76,7 @@ def keep_stacks(folder: Path, members: Sequence[KeptMember], stacks: Mapping[int
     scratch.replace(folder / STACKS)
 
 
-def kept_stacks(folder: Path, again: str) -> tuple[list[KeptMember], dict[int, npt.NDArray[np.float64]]]:
+def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dict[int, npt.NDArray[np.float64]]]:
     """Members of a stacked reader, and their weights (cells, M), fold by fold.
 
     Raises
@@ -85,7 +85,7 @@ def kept_stacks(folder: Path, again: str) -> tuple[list[KeptMember], dict[int, n
         If they are missing; ``again`` is the command that makes them.
     """
     if not (folder / STACKS).exists():
-        raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {again}")
+        raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")
     with np.load(folder / STACKS, allow_pickle=False) as held:
         told = json.loads(str(held["members"]))
         members = [KeptMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in told]

@@ -235,16 +235,16 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
     for protocol in STRICT if contrasts else ():
         here = named[(named["protocol"] == protocol) & named["metric"].isin(COMPARED)]
         wide = here.pivot(index="split", columns=["name", "metric"], values="value")
-        wanted = [(subject, reference, metric) for subject, reference in contrasts for metric in COMPARED]
+        needed = [(subject, reference, metric) for subject, reference in contrasts for metric in COMPARED]
         missing = [name for pair in contrasts for name in pair if (name, COMPARED[0]) not in wide]
         if missing:
             raise ValueError(f"{missing[0]} has no splits in protocol {protocol}")
-        table = np.column_stack([(wide[a, metric] - wide[b, metric]).to_numpy(float) for a, b, metric in wanted])
+        table = np.column_stack([(wide[a, metric] - wide[b, metric]).to_numpy(float) for a, b, metric in needed])
         if np.isnan(table).any():
             raise ValueError(f"both sides of a contrast must be measured on the same splits of protocol {protocol}")
         low, high = cluster_bootstrap(table, np.ones_like(table))
         values = {"difference": table.mean(axis=0), "low": low, "high": high, "p_value": sign_flip_p_values(table)}
-        names = pd.DataFrame(wanted, columns=["subject", "reference", "measure"])
+        names = pd.DataFrame(needed, columns=["subject", "reference", "measure"])
         parts.append(names.assign(protocol=protocol, **values, n=len(table)))
     if not parts:
         return pd.DataFrame()

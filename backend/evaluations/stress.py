@@ -6,7 +6,7 @@ Every Math100 response is scored by all five fold models; the table is the mean 
 the ensemble of their mean log-posterior.
 
 The functions take log-posteriors, so that any method can be stressed. A method that is not a probe on stored
-fingerprints keeps, beside its ``log_posteriors.npy`` (jobs' ``kept_folder``), float32 arrays with the names of
+fingerprints keeps, beside its ``log_posteriors.npy`` (jobs' ``artifact_folder``), float32 arrays with the names of
 :func:`length_file` and :data:`TRANSFER_FILE`:
 
 * ``log_posteriors.t128.npy``, ``log_posteriors.t64.npy``, ``log_posteriors.t32.npy`` of shape (S * P, S): every

@@ -186,8 +186,8 @@ def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
             "cosine": 1.0 - table["cosine_distance"],
         }
     )
-    wanted = [pair in set(pairs) for pair in zip(frame["left"], frame["right"], strict=True)]
-    return frame[wanted].reset_index(drop=True)
+    needed = [pair in set(pairs) for pair in zip(frame["left"], frame["right"], strict=True)]
+    return frame[needed].reset_index(drop=True)
 
 
 def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:

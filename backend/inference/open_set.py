@@ -43,7 +43,7 @@ class LeftOut:
 
 
 def unknown_p_values(
-    left_out: LeftOut,
+    excluded: LeftOut,
     prompt_folds: Ints,
     budgets: Sequence[int],
     statistic: Statistic,
@@ -56,7 +56,7 @@ def unknown_p_values(
     ----------
     left_out : LeftOut
     prompt_folds : ndarray of shape (P,)
-        The reference is fitted on all folds that occur in ``left_out`` but the tested one; where that is a single
+        The reference is fitted on all folds that occur in ``excluded`` but the tested one; where that is a single
         fold, every second of its prompts is a block.
     budgets : sequence of int
     statistic : {'max-logit', 'relative-mahalanobis'}
@@ -70,25 +70,25 @@ def unknown_p_values(
     dict of int to (p_none, source)
         Both of shape (G,), for every budget.
     """
-    column = np.full(int(left_out.source.max()) + 1, -1, dtype=np.intp)
-    column[left_out.enrolled] = np.arange(len(left_out.enrolled))
-    fold_of_row, present = prompt_folds[left_out.prompt], np.unique(left_out.source)
+    column = np.full(int(excluded.source.max()) + 1, -1, dtype=np.intp)
+    column[excluded.enrolled] = np.arange(len(excluded.enrolled))
+    fold_of_row, present = prompt_folds[excluded.prompt], np.unique(excluded.source)
     folds = np.unique(fold_of_row)
     parts: dict[int, list[tuple[Doubles, Ints]]] = {k: [] for k in budgets}
     for fold in folds if tested is None else tested:
-        train = (fold_of_row != fold) & (column[left_out.source] >= 0)
+        train = (fold_of_row != fold) & (column[excluded.source] >= 0)
         blocks = fold_of_row[train]
         if len(folds) == 2:  # by place, not by number: a fold of four may hold three even ones
-            blocks = np.unique(left_out.prompt[train], return_inverse=True)[1] % 2
+            blocks = np.unique(excluded.prompt[train], return_inverse=True)[1] % 2
         reference = fit_unknown(
-            left_out.features[train], column[left_out.source[train]], blocks, statistic, list(budgets)
+            excluded.features[train], column[excluded.source[train]], blocks, statistic, list(budgets)
         )
         unordered = np.flatnonzero(fold_of_row == fold)
-        by_source = np.lexsort((left_out.prompt[unordered], left_out.source[unordered]))
+        by_source = np.lexsort((excluded.prompt[unordered], excluded.source[unordered]))
         test = unordered[by_source].reshape(len(present), -1)
         for k in budgets:
             groups, truth = budget_groups(test, k, seed, int(fold))
-            parts[k].append((reference.p_none(group_means(left_out.features, groups), k), present[truth]))
+            parts[k].append((reference.p_none(group_means(excluded.features, groups), k), present[truth]))
     return {k: (np.concatenate([p for p, _ in v]), np.concatenate([s for _, s in v])) for k, v in parts.items()}
 
 

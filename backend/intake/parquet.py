@@ -64,10 +64,10 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
     """
     number = unpacked = decoded = 0
     most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands beside them
-    wanted = _needed(layout)
+    needed = _needed(layout)
     try:
         file = _opened(stream)
-        leaves = [i for i in range(len(file.schema)) if _belongs(file.schema.column(i).path, wanted)]
+        leaves = [i for i in range(len(file.schema)) if _belongs(file.schema.column(i).path, needed)]
         listed = [file.schema.column(i) for i in leaves if file.schema.column(i).max_repetition_level]
         file = _opened(stream, file.metadata, [leaf.path for leaf in listed if leaf.physical_type == "BYTE_ARRAY"])
         for group, chunks in enumerate(chunks_of(stream)):
@@ -83,7 +83,7 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
                 raise AtlasError("A page of the Parquet file is too large", "Write it with smaller pages")
             # Of what stands once in a page every row of a batch may hold a copy.
             rows = min(ROWS, max(1, BATCH // largest))
-            for batch in file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
+            for batch in file.iter_batches(rows, row_groups=[group], columns=needed, use_threads=False):
                 decoded += (weight := sum(map(_weight, batch.columns)))
                 clock.check(number + 1, "row", weight)
                 if decoded > SPREAD * limits.unpacked:

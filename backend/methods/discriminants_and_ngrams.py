@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class WordedBank:
+class NgramBank:
     """Both, and what the n-grams count.
 
     Attributes

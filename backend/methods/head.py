@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble
 from backend.methods.ngram_storage import PARTS as NGRAM_PARTS
 from backend.methods.ngram_storage import CodedNgrams
@@ -34,7 +34,7 @@ class Head:
         Prompt fold that it was not trained on; None for one fitted on everything.
     """
 
-    probe: LinearProbe | DiscriminantBank | WordedBank | CodedNgrams | Ensemble
+    probe: LinearProbe | DiscriminantBank | NgramBank | CodedNgrams | Ensemble
     layers: tuple[int, ...]
     fold: int | None = None
 
@@ -51,7 +51,7 @@ class Head:
         """
         if isinstance(self.probe, Ensemble):
             return self.probe.log_posterior(rows, cells)
-        if isinstance(self.probe, WordedBank):
+        if isinstance(self.probe, NgramBank):
             states, counts = rows
             return self.probe.log_posterior(states, counts, cells)
         if isinstance(self.probe, DiscriminantBank):
@@ -61,7 +61,7 @@ class Head:
     @property
     def standardiser(self) -> tuple[Floats, Floats] | None:
         """Mean and spread of the coordinates, each (D,); None where the text is read, or members have their own."""
-        probe = self.probe.bank if isinstance(self.probe, WordedBank) else self.probe
+        probe = self.probe.bank if isinstance(self.probe, NgramBank) else self.probe
         return None if isinstance(probe, CodedNgrams | Ensemble) else (probe.mean, probe.scale)
 
     def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
@@ -75,7 +75,7 @@ class Head:
         probe = self.probe
         if isinstance(probe, CodedNgrams | Ensemble):
             raise ValueError("this head has no direction among states")
-        if isinstance(probe, DiscriminantBank | WordedBank):
+        if isinstance(probe, DiscriminantBank | NgramBank):
             return probe.odds(cell, source, rival)
         direction: Doubles = probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]
         return direction, float(probe.bias[source]) - float(probe.bias[rival])
@@ -92,7 +92,7 @@ WORDED_PARTS = (*(f"bank.{part}" for part in BANK_PARTS), *(f"words.{part}" for 
 KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "probe": (LinearProbe, PROBE_PARTS),
     "bank": (DiscriminantBank, BANK_PARTS),
-    "worded": (WordedBank, WORDED_PARTS),
+    "worded": (NgramBank, WORDED_PARTS),
     "ngrams": (CodedNgrams, NGRAM_PARTS),
     "ensemble": (Ensemble, ()),
 }

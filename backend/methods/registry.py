@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from backend.protocol import READER_PAPER
 
-LIVE, WORDED = "lda-live", "fused-live"
+LDA_LIVE, FUSED_LIVE = "lda-live", "fused-live"
 """Made for this: discriminants over few blocks, and the same with word n-grams beside them."""
 ONE_BLOCK: Mapping[str, str] = {
     "temporal-mean": "dc",
@@ -23,8 +23,8 @@ ONE_BLOCK: Mapping[str, str] = {
 }
 """Probes on other forms of a trajectory, all at one block, and what they read of it."""
 STATES: Mapping[str, str] = {
-    LIVE: "dc-ac",
-    WORDED: "dc-ac",
+    LDA_LIVE: "dc-ac",
+    FUSED_LIVE: "dc-ac",
     READER_PAPER: "dc-ac",
     "reader-dc": "dc",
     "reader-ac": "ac",
@@ -60,7 +60,7 @@ TEXT, SEVERAL = "text", "several"
 """Stand for a block where the heads read the response itself, and where their members read different things."""
 ENROLLABLE = (*STATES, *TEXTS, *STACKED, *WRITTEN, *ENCODED)
 """Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
-OF_TRACES = (READER_PAPER, LIVE, WORDS, WORDED, LINEAR)
+OF_TRACES = (READER_PAPER, LDA_LIVE, WORDS, FUSED_LIVE, LINEAR)
 """Those that any labelled traces can be enrolled by, the simplest first; the last has all members of the others."""
 CONTROLS = (
     *("reader-dc", "reader-ac", "temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final"),

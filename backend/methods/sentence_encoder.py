@@ -92,18 +92,18 @@ def recipe_of(key: str, folder: Path) -> Recipe:
 
 def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
     names: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
-    wanted = [
+    needed = [
         name.removeprefix("pooling_mode_") for name, on in config.items() if name.startswith("pooling_mode_") and on
     ]
     # Newer files name the mode in one field.
     if isinstance(config.get("pooling_mode"), str):
-        wanted = [{"mean": "mean_tokens", "cls": "cls_token"}.get(config["pooling_mode"], config["pooling_mode"])]
-    if len(wanted) != 1 or wanted[0] not in names:
+        needed = [{"mean": "mean_tokens", "cls": "cls_token"}.get(config["pooling_mode"], config["pooling_mode"])]
+    if len(needed) != 1 or needed[0] not in names:
         raise AtlasError(
-            f"The encoder in {folder} pools by {', '.join(wanted) or 'nothing'}, which is not supported",
+            f"The encoder in {folder} pools by {', '.join(needed) or 'nothing'}, which is not supported",
             f"Choose an encoder that pools by one of {', '.join(names)}",
         )
-    return names[wanted[0]]
+    return names[needed[0]]
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:

@@ -208,18 +208,18 @@ class Reader:
         ValueError
             If a layer lies outside 1 .. depth.
         """
-        wanted = sorted(set(layers))
-        if not wanted or wanted[0] < 1 or wanted[-1] > self.depth:
+        needed = sorted(set(layers))
+        if not needed or needed[0] < 1 or needed[-1] > self.depth:
             raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
         readout = readout or Readout()
         n, d = len(encoded), self.hidden_size
         out = {
             (layer, name): np.empty((n, m * d), dtype=np.float16)
-            for layer in wanted
+            for layer in needed
             for name, m in readout.variants(layer).items()
         }
         if self.causal:
-            self._read_pass(encoded, wanted, readout, out, progress)
+            self._read_pass(encoded, needed, readout, out, progress)
             return out
         limits = readout.limits
         if None not in limits and (readout.temporal or readout.positions):
@@ -227,13 +227,13 @@ class Reader:
         for limit in limits:
             name, one = variant_name(limit), replace(readout, limits=(None,)) if limit is None else Readout()
             part = {
-                (ly, "full"): out.get((ly, name), np.empty((n, FINGERPRINT_MODES * d), np.float16)) for ly in wanted
+                (ly, "full"): out.get((ly, name), np.empty((n, FINGERPRINT_MODES * d), np.float16)) for ly in needed
             }
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
             last = limit == readout.limits[-1]
             self._read_pass(
-                [e.cut(limit) for e in encoded], wanted, one, part, progress if last else _without_traces(progress)
+                [e.cut(limit) for e in encoded], needed, one, part, progress if last else _without_traces(progress)
             )
         return out
 
@@ -256,21 +256,21 @@ class Reader:
         ValueError
             If a layer lies outside 1 .. depth.
         """
-        wanted = set(layers)
-        if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
+        needed = set(layers)
+        if not needed or min(needed) < 1 or max(needed) > self.depth:
             raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
         kept: dict[int, npt.NDArray[np.float32]] = {}
 
         def keep(layer: int, states: torch.Tensor) -> None:
-            if layer in wanted:
+            if layer in needed:
                 kept[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
 
         ids = torch.tensor([encoded.ids], device=self.device)
         if isinstance(self._engine, FusedDecoder):
-            for layer, states in self._engine.walk(ids, max(wanted)):
+            for layer, states in self._engine.walk(ids, max(needed)):
                 keep(layer, states)
         else:
-            self._engine.walk(ids, torch.tensor([len(encoded.ids)], device=self.device), max(wanted), keep)
+            self._engine.walk(ids, torch.tensor([len(encoded.ids)], device=self.device), max(needed), keep)
         return kept
 
     def tokens_run(self, encoded: Sequence[Encoded]) -> int:
@@ -338,10 +338,10 @@ class Reader:
         weights = span_weights(starts, stops, width, readout.limits).to(self.device)
         eight = span_weights(starts, stops, width, (None,), TEMPORAL_MODES if readout.temporal else 1).to(self.device)
         sampled = position_weights(starts, stops, width).to(self.device) if readout.positions else None
-        wanted, names = set(layers), [variant_name(limit) for limit in readout.limits]
+        needed, names = set(layers), [variant_name(limit) for limit in readout.limits]
 
         def keep(layer: int, states: torch.Tensor) -> None:
-            if layer not in wanted:
+            if layer not in needed:
                 return
             spectra = _half(project(states, weights)).reshape(len(batch), len(names), -1)
             for v, name in enumerate(names):

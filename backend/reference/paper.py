@@ -99,7 +99,7 @@ class Held:
     def find(self, cell: Cell, reader: str) -> Mapping[str, Any] | None:
         """The row of a reader that answers for a cell."""
         for row in self._rows.get((cell.table, reader), ()):
-            if all(row.get(name) == wanted for name, wanted in cell.where) and row.get(cell.column) is not None:
+            if all(row.get(name) == needed for name, needed in cell.where) and row.get(cell.column) is not None:
                 return row
         return None
 

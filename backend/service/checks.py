@@ -130,15 +130,15 @@ class Checks(Sessions):
 
         report = self.read_report(session, key)
         names = {one.sha256: one.name for one in self.ecosystems()}
-        wanted = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
-        if wanted not in names:
+        needed = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
+        if needed not in names:
             raise AtlasError(
-                f"No ecosystem here has the sha256 {wanted[:16]}…, which the report was made with",
+                f"No ecosystem here has the sha256 {needed[:16]}…, which the report was made with",
                 "Publish its enrolment here, or run python -m jobs verify where it is",
             )
         upload, path = self.uploads.get(session, traces)
         with open_in_turn(path) as stream:
-            settings, own = settings_of(report, names[wanted], names.get), report["input"].get("sha256")
+            settings, own = settings_of(report, names[needed], names.get), report["input"].get("sha256")
             settings = fitting(settings, own, stream, upload.name, self.limits)
             sha256 = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding).sha256
         select = functools.partial(selection_for, report, sha256, self.limits)

@@ -90,7 +90,7 @@ class Engine:
             job.add_batch(step.done, step.seconds, points, running.nearest())
 
         def beside(step: Progress) -> None:
-            job.read_beside(len(step.log_posteriors))
+            job.read_auxiliary_models(len(step.log_posteriors))
 
         def cancelled() -> bool:
             if between is not None:

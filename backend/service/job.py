@@ -202,7 +202,7 @@ class Job:
             self.points = [*kept, *points]
             self.changed.notify_all()
 
-    def read_beside(self, traces: int) -> None:
+    def read_auxiliary_models(self, traces: int) -> None:
         """Further readers have scored so many more traces."""
         with self.changed:
             self.beside += traces

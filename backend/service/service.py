@@ -20,7 +20,7 @@ from backend.service.checks import Checks
 from backend.service.uploads import BusyError, MissingError, Upload, open_in_turn
 
 if TYPE_CHECKING:
-    from backend.attribution.fitted_statistics import Brought
+    from backend.attribution.fitted_statistics import EnrolmentCapabilities
     from backend.attribution.models import Loaded
 
 TOKEN_SECONDS = 120
@@ -74,7 +74,7 @@ class Service(Checks):
         name = None if enrolment is None else enrolment.name
         return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
 
-    def brings(self, ecosystem: str) -> Brought:
+    def brings(self, ecosystem: str) -> EnrolmentCapabilities:
         """What can be asked of an ecosystem: calibration, error rates of the stop, validation.
 
         Raises
@@ -82,9 +82,9 @@ class Service(Checks):
         AtlasError
             If there is none of that name, or its file is damaged.
         """
-        from backend.attribution.fitted_statistics import brought_by
+        from backend.attribution.fitted_statistics import capabilities_of
 
-        return brought_by(self._ecosystems.enrolment(ecosystem))
+        return capabilities_of(self._ecosystems.enrolment(ecosystem))
 
     def export(self, session: str, job: str, form: str) -> str:
         """Report of a job as 'html', 'json' or 'csv'."""

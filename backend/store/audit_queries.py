@@ -38,15 +38,15 @@ def validation(
     DataFrame
         :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
     """
-    wanted, values = ["reader = ?", "roster = ?"], [reader, roster]
+    needed, values = ["reader = ?", "roster = ?"], [reader, roster]
     for name, value in (("condition", condition), ("part", part)):
         if value is not None:
-            wanted.append(f"{name} = ?")
+            needed.append(f"{name} = ?")
             values.append(value)
     near = "" if k is None else " QUALIFY abs(ln(k / ?)) = min(abs(ln(k / ?))) OVER (PARTITION BY condition, part)"
     order = ", ".join(name for name in COLUMNS if name not in ("value", "std", "n", "build_id"))
     frame = cursor.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(wanted)}{near} ORDER BY {order}",
+        f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(needed)}{near} ORDER BY {order}",
         [*values, *([] if k is None else [k, k])],
     ).df()
     return frame

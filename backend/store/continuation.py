@@ -65,7 +65,7 @@ def begin_work(path: Path, data_folder: Path) -> str | None:
     return name
 
 
-def taken_out(work: Path, data_folder: Path) -> list[str]:
+def missing_results(work: Path, data_folder: Path) -> list[str]:
     """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
 
     A generation that is not there, or that this code cannot read, holds nothing that could be lost to it.

@@ -199,10 +199,10 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
             f"The folder {path.parent} of the work database cannot be made ({error.strerror})",
             "Point ATLAS_CACHE, or --work, to a folder that you may write to",
         ) from error
-    for wanted in (path.parent, path):
-        if wanted.exists() and not os.access(wanted, os.W_OK, effective_ids=True):
+    for needed in (path.parent, path):
+        if needed.exists() and not os.access(needed, os.W_OK, effective_ids=True):
             raise AtlasError(
-                f"The work database {path} cannot be written (no permission to write to {wanted})",
+                f"The work database {path} cannot be written (no permission to write to {needed})",
                 "Point ATLAS_CACHE, or --work, to a folder that you may write to",
             )
     # Changes that still stand in the write-ahead log (a killed job, another connection) are not in the file yet.

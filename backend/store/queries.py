@@ -313,7 +313,7 @@ def metric_curve(
         Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the
         order asked for.
     """
-    wanted = [readers] if isinstance(readers, str) else list(readers)
+    needed = [readers] if isinstance(readers, str) else list(readers)
     return _frame(
         cursor,
         """
@@ -324,7 +324,7 @@ def metric_curve(
         ORDER BY list_position($wanted::VARCHAR[], reader), k
         """,
         {
-            "wanted": wanted,
+            "wanted": needed,
             "roster": roster,
             "benchmark": benchmark,
             "condition": condition,

@@ -56,8 +56,8 @@ def normal(value: Any) -> Any:
 
 def lasting(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Items of a mapping but those that depend on time, place or version."""
-    left_out = VOLATILE | _STAMPED if "created" in value else VOLATILE
-    return ((name, one) for name, one in value.items() if name not in left_out)
+    excluded = VOLATILE | _STAMPED if "created" in value else VOLATILE
+    return ((name, one) for name, one in value.items() if name not in excluded)
 
 
 def digest(value: Any, length: int = 16) -> str:

@@ -39,11 +39,11 @@ def layout(**query: str) -> Component:
     answers.refuse()  # It says whether the visitor may use it.
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
-    wanted = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
+    needed = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
     return html.Div(
         className="column",
         children=[
-            *question.stores(wanted),
+            *question.stores(needed),
             *work.clocks(),
             *windows.stores(),
             *check.stores(),
@@ -184,7 +184,7 @@ TABLES = {
     "adds": frames.traces,
     "without": frames.without,
     "readers": frames.readers,
-    "left": frames.left_out,
+    "left": frames.excluded,
     "lands": frames.landed,
     "tippett": validated.tippett_rows,
     "pav": validated.pav_rows,

@@ -64,7 +64,7 @@ def readers(report: Report) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(numbers, float))
 
 
-def left_out(report: Report) -> pd.DataFrame:
+def excluded(report: Report) -> pd.DataFrame:
     """Places of the file that were not scored (columns place, column, reason)."""
     rows = [
         *({"place": p["place"], "column": p["column"], "reason": p["reason"]} for p in report["input"]["problems"]),

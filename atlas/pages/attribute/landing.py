@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import DOMAIN_NAMES, Questions
+from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import landing as draw
 from atlas.pages.attribute import sections
@@ -26,39 +26,39 @@ METHODS = ("tsne", "umap", "pca")
 """Projections in two dimensions, the preferred one first."""
 
 
-def points(asked: Questions, where: Mapping[str, Any]) -> pd.DataFrame:
+def points(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:
     """The ecosystem's map in two dimensions; empty where the generation has none.
 
     Parameters
     ----------
-    asked : Questions
+    cache : Questions
     where : mapping
         reader, roster and domain in which the traces were placed.
     """
     none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
-    if asked.problem() is not None:
+    if cache.problem() is not None:
         return none
     view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
-    reader = asked.map_reader(view)
+    reader = cache.map_reader(view)
     for method in METHODS:
-        found = asked.ask(queries.projection, reader, view.roster, view.domain, method, 2)
+        found = cache.ask(queries.projection, reader, view.roster, view.domain, method, 2)
         if len(found):
             return found
     return none
 
 
-def figure(asked: Questions, report: Report, theme: Theme) -> Any:
+def figure(cache: QueryCache, report: Report, theme: Theme) -> Any:
     """The map with the nearest sources marked; None without a map."""
     where = report["results"]["lands"]
-    placed = points(asked, where) if where else pd.DataFrame()
+    placed = points(cache, where) if where else pd.DataFrame()
     if placed.empty:
         return None
     near = landed(report).head(NEAREST)
-    marks = marks_of(asked, report["reference"]["families"])
+    marks = marks_of(cache, report["reference"]["families"])
     return draw(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
 
 
-def section(report: Report, asked: Questions, view: View) -> Component:
+def section(report: Report, cache: QueryCache, view: View) -> Component:
     """Table of the nearest sources and the map beside it: what the report says."""
     rows, where = landed(report), report["results"]["lands"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
@@ -74,8 +74,8 @@ def section(report: Report, asked: Questions, view: View) -> Component:
                 ),
             ],
         )
-    drawn = figure(asked, report, view.theme)
-    table = _table(rows.head(NEAREST), report, asked, view)
+    drawn = figure(cache, report, view.theme)
+    table = _table(rows.head(NEAREST), report, cache, view)
     domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
     sentence = [
         "Cosine between the mean fingerprint of these traces and the ",
@@ -113,8 +113,8 @@ def section(report: Report, asked: Questions, view: View) -> Component:
     )
 
 
-def _table(rows: pd.DataFrame, report: Report, asked: Questions, view: View) -> Component:
-    marks, known = marks_of(asked, report["reference"]["families"]), known_sources(asked)
+def _table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: View) -> Component:
+    marks, known = marks_of(cache, report["reference"]["families"]), known_sources(cache)
     view = dataclasses.replace(view, source="")
     body = [
         html.Tr(

@@ -23,7 +23,7 @@ from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, rea
 from backend.store import queries
 
 if TYPE_CHECKING:
-    from backend.attribution.fitted_statistics import Brought
+    from backend.attribution.fitted_statistics import EnrolmentCapabilities
 
 VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
@@ -314,7 +314,7 @@ def _reader_words(one: Ecosystem) -> tuple[str, ...]:
     return METHOD_NAMES.get(method, method), VIEW_READS.get(one.view, one.view), proxy
 
 
-def told(one: Ecosystem, brings: Brought) -> str:
+def told(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     """What an ecosystem is, and what its answers are worth, in sentences."""
     read = VIEW_TOLD.get(one.view, one.view)
     method, *rest = one.reader.split("/")

@@ -12,7 +12,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import Questions
+from atlas.data import QueryCache
 from atlas.figures import evidence as figures
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, sections
@@ -22,7 +22,7 @@ from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validat
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
 from atlas.theme import Mark, Theme, family_marks
-from backend.methods.registry import ENCODED, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, WORDED, reads_text
+from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
 QUESTIONS = {
@@ -121,7 +121,7 @@ def _split(reader: str) -> str:
         also = f" and {words}" if method in ("fused", FUSED_TUNED) else ""
         plane = "its network is replaced by the plane through this response and an average one"
         return f"What scores reads {states}{also}; {plane}{tuned if method == FUSED_TUNED else ', and with that the '}"
-    return f"What scores is linear in {f'{states} and {words}' if method in (WORDED, LINEAR) else states}, so the "
+    return f"What scores is linear in {f'{states} and {words}' if method in (FUSED_LIVE, LINEAR) else states}, so the "
 
 
 def _share(value: float | None) -> str:
@@ -153,13 +153,13 @@ def sensitivity(report: Report) -> str:
     return text
 
 
-def result(report: Report, asked: Questions, view: View, landing: Component | None) -> Component:
+def result(report: Report, cache: QueryCache, view: View, landing: Component | None) -> Component:
     """The whole result.
 
     Parameters
     ----------
     report : mapping
-    asked : Questions
+    cache : Questions
     view : View
         With the header's choices and theme.
     landing : Component or None
@@ -167,7 +167,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
     """
     results = report["results"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
-    marks, known = marks_of(asked, report["reference"]["families"]), known_sources(asked)
+    marks, known = marks_of(cache, report["reference"]["families"]), known_sources(cache)
     n = int(results["traces"])
     many = f"n = {n:,} trace{'s' if n != 1 else ''}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
@@ -243,7 +243,7 @@ def result(report: Report, asked: Questions, view: View, landing: Component | No
             landing,
             validated(report),
             ratio_figures(report, view.theme, live, made),
-            left_out(report, live, made),
+            excluded(report, live, made),
             verify(report),
         ],
     )
@@ -368,9 +368,9 @@ def _beyond_words(report: Report) -> str:
     return f" Its bar, {subject} against {rival}, also holds {number(added, 2)} in log10 from the calibration."
 
 
-def left_out(report: Report, live: Component, made: Component) -> Component | None:
+def excluded(report: Report, live: Component, made: Component) -> Component | None:
     """Bad places and duplicates, where there are any."""
-    frame = frames.left_out(report)
+    frame = frames.excluded(report)
     notes = [html.P(note, className="sentence") for note in report["input"]["notes"]]
     if frame.empty:
         return html.Div(notes) if notes else None
@@ -409,17 +409,17 @@ def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str,
     ]
 
 
-def marks_of(asked: Questions, families: Sequence[str]) -> dict[str, Mark]:
+def marks_of(cache: QueryCache, families: Sequence[str]) -> dict[str, Mark]:
     """Marks of an ecosystem's families: those of the generation keep theirs."""
-    known = [] if asked.problem() is not None else list(asked.marks())
+    known = [] if cache.problem() is not None else list(cache.marks())
     return family_marks([*known, *families])
 
 
-def known_sources(asked: Questions) -> dict[str, str]:
+def known_sources(cache: QueryCache) -> dict[str, str]:
     """Sources that have a page in the served generation, with their names."""
-    if asked.problem() is not None:
+    if cache.problem() is not None:
         return {}
-    members = (asked.ask(queries.sources, roster) for roster in asked.ask(queries.rosters)["roster"])
+    members = (cache.ask(queries.sources, roster) for roster in cache.ask(queries.rosters)["roster"])
     return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
 
 

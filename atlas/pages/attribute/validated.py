@@ -234,8 +234,8 @@ def _make_validation(report: Report) -> list[Component]:
     roster, facts = report["method"]["facts"].get("roster"), report["method"]
     if not roster or not roster.endswith("-way"):
         return []
-    again = f"--proxy {facts['proxy']} --view {facts['view']} --roster {roster}"
-    measured = html.Code(f"python -m jobs evaluate --stage audit {again}")
+    rerun_command = f"--proxy {facts['proxy']} --view {facts['view']} --roster {roster}"
+    measured = html.Code(f"python -m jobs evaluate --stage audit {rerun_command}")
     return [html.P(["Measure it with ", measured, ", then enrol again."], className="hint")]
 
 

@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from flask import request
 
 from atlas import shell
-from atlas.data import Questions, questions
+from atlas.data import QueryCache, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.pages.attribute import intake, parts, question, visitor
@@ -110,7 +110,7 @@ def _window(side: str) -> Component:
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
 
-def power(asked: Questions, reader: str, roster: str, brought: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+def power(cache: QueryCache, reader: str, roster: str, brought: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
     """How often the test spoke on real pairs (columns of :data:`POWER`); empty where that was not measured.
 
     The measurements are those of the ecosystem's roster in the served generation, else those that the ecosystem
@@ -118,15 +118,15 @@ def power(asked: Questions, reader: str, roster: str, brought: Sequence[Mapping[
 
     Parameters
     ----------
-    asked : Questions
+    cache : Questions
     reader, roster : str
         Of the ecosystem.
     brought : sequence of mapping
         Rows that the ecosystem brings along.
     """
     rows = pd.DataFrame(columns=POWER)
-    if asked.problem() is None:
-        held = asked.ask(drift_queries.drift, reader)
+    if cache.problem() is None:
+        held = cache.ask(drift_queries.drift, reader)
         rows = held[held["space"] == "fingerprints"]
     if len(here := rows[rows["roster"] == roster]):
         return here
@@ -290,8 +290,8 @@ def _receiving(app: Dash, side: str) -> None:
             upload = visitor.service().upload(key, name or side, intake.decoded(contents))
             preview = visitor.service().inspect(key, upload.key)
         except AtlasError as error:
-            again = "That file was refused. Drop another one, or reload the page to begin anew."
-            return REFUSED, again, None, visitor.said(error)
+            rerun_command = "That file was refused. Drop another one, or reload the page to begin anew."
+            return REFUSED, rerun_command, None, visitor.said(error)
         bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
         more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
         return intake.held(upload), [intake.head(preview), html.Ul(bad + more)], None, None

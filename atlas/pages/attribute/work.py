@@ -120,8 +120,8 @@ def _warming(app: Dash) -> None:
     )
     def warm(_ticks: int | None) -> Any:
         state = visitor.service().state()
-        told = STATES[state.status].format(proxy=state.proxy or "").replace("  ", " ")
-        parts: list[Any] = [told, "."]
+        text = STATES[state.status].format(proxy=state.proxy or "").replace("  ", " ")
+        parts: list[Any] = [text, "."]
         if state.status in ("failed", "absent"):
             before, start, command = (state.remedy or "").partition("python -m ")
             why = f" {state.problem}." if state.problem and state.status == "failed" else ""
@@ -258,13 +258,13 @@ def _results(app: Dash) -> None:
             report = service.report(key, job)
         except AtlasError as error:
             return visitor.said(error), "attr", None
-        asked = questions()
+        cache = questions()
         view = View(theme=theme or "dark")
-        if asked.problem() is None:
+        if cache.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
-        place = landing.section(report, asked, view)
+        place = landing.section(report, cache, view)
         what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
-        return result.result(report, asked, view, place), "attr stage-result", what
+        return result.result(report, cache, view, place), "attr stage-result", what
 
     @app.callback(
         Output("attr-job", "data", allow_duplicate=True),

@@ -11,7 +11,7 @@ STAGES = ("attribution", "controls", "baselines", "readouts", "stress", "audit",
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluateOptions:
     """What a person asked to evaluate.
 
     Attributes

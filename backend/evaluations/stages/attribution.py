@@ -23,10 +23,10 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, keep_probes, kept_folder, write_held_out
+from backend.evaluations.artifacts import artifact_folder, keep, keep_probes, write_log_posteriors
 from backend.evaluations.attribution import attribution_frames, out_of_fold
 from backend.evaluations.selection import scan_layers, select_layers
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.protocol import READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import best_dtype
 from backend.store.builds import command_line, recorded
@@ -35,11 +35,11 @@ from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate every asked view and roster, and write the results to the work database."""
-    for view in asked.views:
-        for roster in asked.rosters:
-            evaluate(connection, release, asked.proxy, view, roster, asked.layers, asked.limit)
+    for view in options.views:
+        for roster in options.rosters:
+            evaluate(connection, release, options.proxy, view, roster, options.layers, options.limit)
 
 
 def evaluate(
@@ -55,8 +55,8 @@ def evaluate(
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     identity = rows.store.identity()
     held = rows.layers()
-    wanted = held if layers == "all" else [int(part) for part in layers.split(",")]
-    if identity is None or not wanted or not set(wanted) <= set(held):
+    needed = held if layers == "all" else [int(part) for part in layers.split(",")]
+    if identity is None or not needed or not set(needed) <= set(held):
         raise AtlasError(
             f"The fingerprints of agent500 by {proxy} in view {view} are not complete for {roster}",
             f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} --view {view}"
@@ -65,8 +65,8 @@ def evaluate(
     rows.check()
     labels, prompt_folds = rows.labels, rows.prompt_folds
     folds = np.tile(prompt_folds, len(rows.sources))
-    folder = kept_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
-    details = {"layers": wanted, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
+    folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
+    details = {"layers": needed, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
     key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": roster}
     with recorded(
         connection,
@@ -78,7 +78,7 @@ def evaluate(
         details=details,
     ) as build:
         started = time.perf_counter()
-        scores = _scan(rows, wanted, labels, folds, folder, identity.as_text())
+        scores = _scan(rows, needed, labels, folds, folder, identity.as_text())
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
         chosen = select_layers(scores)
         of_fold = {
@@ -96,7 +96,7 @@ def evaluate(
         describe_proxy(connection, proxy)
         write_reader(connection, method=READER_PAPER, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_held_out(connection, about, log_posteriors, frames, prompt_folds, build)
+        write_log_posteriors(connection, about, log_posteriors, frames, prompt_folds, build)
         replace_rows(connection, "layer_scores", scores, key, build)
         replace_rows(connection, "layer_selection", chosen, key, build)
     _report(frames.metrics, chosen, key)

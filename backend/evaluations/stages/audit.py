@@ -20,11 +20,11 @@ import pandas as pd
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import enrolled_folder, evaluation, kept_folder, kept_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors
 from backend.evaluations.components import block_columns
 from backend.evaluations.refits import HELD_OUT, Rediscriminated
-from backend.evaluations.stages import Asked
-from backend.evaluations.stages.readout_live import kept_banks
+from backend.evaluations.stages import EvaluateOptions
+from backend.evaluations.stages.readout_live import load_banks
 from backend.evaluations.stress import LENGTHS, length_file
 from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, held_out_groups
 from backend.inference.drift_power import drift_frame
@@ -39,7 +39,7 @@ from backend.inference.validation import (
     validation_arrays,
 )
 from backend.methods.probe import fit_probe, standardiser
-from backend.methods.registry import ENROLLABLE, LIVE, WORDED, block_of, reader_id
+from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.audit_queries import validation
 from backend.store.builds import command_line, recorded
@@ -60,27 +60,27 @@ Write = Callable[[pd.DataFrame, str, str], None]
 """Receives rows, their part and their condition."""
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Validate the audit's statistics for every asked view and roster."""
-    unknown = sorted(set(asked.methods) - {*PARTS, *ENROLLABLE})
+    unknown = sorted(set(options.methods) - {*PARTS, *ENROLLABLE})
     if unknown:
         choices = ", ".join((*PARTS, *ENROLLABLE))
         raise AtlasError(f"The audit has no part '{', '.join(unknown)}'", f"Choose from {choices}")
-    parts = tuple(part for part in PARTS if part in asked.methods) or PARTS
-    for view in asked.views:
-        for roster in asked.rosters:
-            for method in _methods(release, asked, view, roster):
-                evaluate(connection, release, asked.proxy, view, roster, asked.limit, parts, method)
+    parts = tuple(part for part in PARTS if part in options.methods) or PARTS
+    for view in options.views:
+        for roster in options.rosters:
+            for method in _methods(release, options, view, roster):
+                evaluate(connection, release, options.proxy, view, roster, options.limit, parts, method)
 
 
-def _methods(release: Release, asked: Asked, view: View, roster: str) -> list[str]:
+def _methods(release: Release, options: EvaluateOptions, view: View, roster: str) -> list[str]:
     """The readouts that were asked for; else the paper's, and those of live attribution that are kept."""
-    named = [method for method in ENROLLABLE if method in asked.methods]
-    prompts = len(slice_of(release, "agent500", asked.proxy, view, roster, asked.limit).prompt_ids)
+    named = [method for method in ENROLLABLE if method in options.methods]
+    prompts = len(slice_of(release, "agent500", options.proxy, view, roster, options.limit).prompt_ids)
     live = [
         method
-        for method in (LIVE, WORDED)
-        if (kept_folder(method, asked.proxy, view, roster, prompts) / "log_posteriors.npy").exists()
+        for method in (LDA_LIVE, FUSED_LIVE)
+        if (artifact_folder(method, options.proxy, view, roster, prompts) / "log_posteriors.npy").exists()
     ]
     return named or [READER_PAPER, *live]
 
@@ -98,13 +98,13 @@ def evaluate(
     """Measure and write the asked parts of one reader and roster."""
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
-    again = evaluation(method, proxy, view, roster, limit)
-    log_posteriors = kept_conditions(folder, again)
+    rerun_command = evaluation(method, proxy, view, roster, limit)
+    log_posteriors = load_conditions(folder, rerun_command)
     fingerprints = _fingerprints(connection, rows, f"{READER_PAPER}/{proxy}/{view}", roster)
     refit = None
     if fingerprints is not None and "refit" in parts:
-        if method == LIVE:
-            blocks = kept_banks(folder, again)[1]
+        if method == LDA_LIVE:
+            blocks = load_banks(folder, rerun_command)[1]
             refit = Rediscriminated.of([rows.load(block) for block in blocks], rows.prompt_folds)
         elif method in PROBED:
             columns = block_columns(block_of(method), fingerprints.shape[1])
@@ -233,9 +233,9 @@ def keep_validation(connection: duckdb.DuckDBPyConnection, reader: str, roster: 
     scratch.replace(folder / VALIDATION)
 
 
-def kept_conditions(folder: Path, again: str) -> dict[str, Floats]:
+def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:
     """Kept log-posteriors of whole responses, and of the cuts that were scored."""
-    held = {CLEAN: np.asarray(kept_log_posteriors(folder, again))}
+    held = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
     for length in LENGTHS:
         if (path := folder / length_file(length)).exists():
             held[length] = np.load(path, allow_pickle=False)
@@ -258,14 +258,14 @@ def _windows(folds: Ints) -> list[int]:
 def _unknown(family: Ints, run_of: Callable[[Ints], LeftOut], folds: Ints, budgets: list[int]) -> pd.DataFrame:
     """Every statistic in every scenario; one run is in memory at a time, unless ``run_of`` keeps it."""
     frames = [
-        unknown_frame((run_of(out) for out in left_out), folds, scenario, statistic, budgets)
-        for scenario, left_out in _left_out_sets(family)
+        unknown_frame((run_of(out) for out in excluded), folds, scenario, statistic, budgets)
+        for scenario, excluded in _excluded_sets(family)
         for statistic in STATISTICS
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["k", "metric", "value", "n"])
 
 
-def _left_out_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
+def _excluded_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
     """Whole families one at a time, and sets of one source a family whose siblings stay; two sources stay at least."""
     families, sizes = np.unique(family, return_counts=True)
     alone = [out for one in families if len(family) - len(out := np.flatnonzero(family == one)) > 1]

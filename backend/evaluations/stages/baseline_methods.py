@@ -141,15 +141,15 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
         settings = f"{LLMmapSettings().as_text()}, {RESPONSE_CHARACTERS} characters, {recipe.as_text()}"
         return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder), MODELS)]
     if name == "dna":
-        told = f"{ProbeSettings().as_text()}, {recipe.as_text()}"
+        text = f"{ProbeSettings().as_text()}, {recipe.as_text()}"
         return [
-            Method(name, key, view, f"LLM-DNA · {key} · {view}", told, weights, _dna(encoder, view), MODELS)
+            Method(name, key, view, f"LLM-DNA · {key} · {view}", text, weights, _dna(encoder, view), MODELS)
             for view in views
         ]
     tuned = affordable(ENCODER)
-    told = f"{tuned.as_text()}, {recipe.as_text()}"
+    text = f"{tuned.as_text()}, {recipe.as_text()}"
     return [
-        Method(name, key, view, f"Fine-tuned {key} · {view}", told, weights, _finetuned(encoder, view, tuned))
+        Method(name, key, view, f"Fine-tuned {key} · {view}", text, weights, _finetuned(encoder, view, tuned))
         for view in views
     ]
 

@@ -23,10 +23,10 @@ from tqdm import tqdm
 from backend.corpus.release import Benchmark, Records, Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, kept_folder, write_held_out
+from backend.evaluations.artifacts import artifact_folder, keep, write_log_posteriors
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.baselines import CLEAN, Fit, assemble, score_fold
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import (
     CHECKPOINTS,
     METHODS,
@@ -48,15 +48,15 @@ Floats = npt.NDArray[np.float32]
 MATH = "math100"
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate the asked methods on every asked roster; without ``--method`` those that need no fine-tuning."""
-    unknown = [name for name in asked.methods if name not in METHODS]
+    unknown = [name for name in options.methods if name not in METHODS]
     if unknown:
         raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
-    rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
-    material = Material(release, len(release.roster(rosters[-1])), asked.limit)
-    for name in asked.methods or QUICK:
-        for method in method_of(name, asked.views, asked.model):
+    rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
+    material = Material(release, len(release.roster(rosters[-1])), options.limit)
+    for name in options.methods or QUICK:
+        for method in method_of(name, options.views, options.model):
             for roster in rosters:
                 evaluate(connection, release, material, method, roster)
 
@@ -133,7 +133,7 @@ def evaluate(
     sources, families = frame["label"].tolist(), frame["plot_family"].tolist()
     prompt_folds = fold_of_prompts(material.prompts(CLEAN))
     prompts = len(prompt_folds)
-    folder = kept_folder(method.method, method.proxy, method.view, roster, prompts)
+    folder = artifact_folder(method.method, method.proxy, method.view, roster, prompts)
     details: dict[str, Any] = {"sources": len(sources), "prompts": prompts, "settings": method.settings}
     key = {"reader": method.reader, "roster": roster}
     with recorded(
@@ -152,7 +152,7 @@ def evaluate(
             describe_proxy(connection, method.proxy)
         write_reader(connection, method=method.method, name=method.name, proxy=method.proxy, view=method.view)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_held_out(connection, about, clean, frames, prompt_folds, build)
+        write_log_posteriors(connection, about, clean, frames, prompt_folds, build)
     _report(key, frames)
 
 

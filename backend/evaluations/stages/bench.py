@@ -12,7 +12,7 @@ import pandas as pd
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
@@ -51,7 +51,7 @@ class Bench:
 
     @classmethod
     def of(
-        cls, connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked, view: View, roster: str
+        cls, connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, view: View, roster: str
     ) -> Bench:
         """Look up the selected blocks of the paper's readout.
 
@@ -60,20 +60,20 @@ class Bench:
         AtlasError
             If it was not evaluated yet.
         """
-        chosen = selected_layers(connection, f"{READER_PAPER}/{asked.proxy}/{view}", roster)
+        chosen = selected_layers(connection, f"{READER_PAPER}/{options.proxy}/{view}", roster)
         of_fold = {int(f): int(n) for f, n in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
         if len(of_fold) != FOLDS or len(chosen) != FOLDS + 1:
             raise AtlasError(
-                f"No blocks are selected for {READER_PAPER}/{asked.proxy}/{view} on {roster}",
-                f"Run: python -m jobs evaluate --proxy {asked.proxy} --view {view} --roster {roster}"
-                + (f" --limit {asked.limit}" if asked.limit else ""),
+                f"No blocks are selected for {READER_PAPER}/{options.proxy}/{view} on {roster}",
+                f"Run: python -m jobs evaluate --proxy {options.proxy} --view {view} --roster {roster}"
+                + (f" --limit {options.limit}" if options.limit else ""),
             )
         modal = int(chosen["layer"].iloc[-1])
-        rows = slice_of(release, "agent500", asked.proxy, view, roster, asked.limit)
+        rows = slice_of(release, "agent500", options.proxy, view, roster, options.limit)
         deepest = max(rows.layers(), default=modal)
-        blocks = [modal] if asked.layers == "all" else blocks_of(asked.layers, deepest) or [modal]
+        blocks = [modal] if options.layers == "all" else blocks_of(options.layers, deepest) or [modal]
         block = modal if modal in blocks else blocks[0]
-        return cls(release, rows, asked.proxy, view, roster, of_fold, block, blocks, asked.limit)
+        return cls(release, rows, options.proxy, view, roster, of_fold, block, blocks, options.limit)
 
     @property
     def where(self) -> str:

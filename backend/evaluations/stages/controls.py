@@ -23,13 +23,13 @@ from tqdm import tqdm
 from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import keep, kept_folder, write_held_out
+from backend.evaluations.artifacts import artifact_folder, keep, write_log_posteriors
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.components import COMPONENTS, components
 from backend.evaluations.compression import UNSCALED, compressions
 from backend.evaluations.matched import Represent, fixed, matched_evidence
 from backend.evaluations.pooling import poolings
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.bench import Bench
 from backend.evaluations.variance import variance_ratios
 from backend.methods.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
@@ -80,13 +80,13 @@ TWO_MODES = "dct-q2"
 """The paper's representation at one block: what temporal forms and poolings are compared with."""
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate the asked controls; without ``--method`` a group whose arrays are missing is named and left out."""
-    wanted = wanted_groups(asked.methods)
-    for view in asked.views:
-        for roster in asked.rosters:
-            bench = Bench.of(connection, release, asked, view, roster)
-            for group, methods in wanted.items():
+    needed = wanted_groups(options.methods)
+    for view in options.views:
+        for roster in options.rosters:
+            bench = Bench.of(connection, release, options, view, roster)
+            for group, methods in needed.items():
                 variant = group if group in ("temporal", "positions") else "full"
                 at = {bench.block} if group in ("temporal", "positions") else {*bench.of_fold.values(), *bench.blocks}
                 if methods == (TWO_MODES,):  # which every fingerprint holds
@@ -97,7 +97,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -
                 if lacking is None:
                     step(connection, bench, methods)
                     _reference(connection, bench, methods)
-                elif asked.methods:
+                elif options.methods:
                     raise lacking
                 else:
                     print(f"{group} of {bench.where} are left out. {lacking}")
@@ -157,7 +157,7 @@ def _write(
         fixed = pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [*set(of_fold.values())]})
         blocks = pd.concat([blocks, fixed], ignore_index=True)
     for method, log_posteriors in evidence.items():
-        folder = kept_folder(method, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
+        folder = artifact_folder(method, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
         keep(folder / "log_posteriors.npy", log_posteriors)
         frames = attribution_frames(log_posteriors, bench.rows.sources, bench.rows.families, bench.rows.prompt_folds)
         # Who is confused with whom is asked of the paper's readout; for two dozen controls it would fill the store.
@@ -166,7 +166,7 @@ def _write(
         write_reader(connection, method=method, name=name, proxy=bench.proxy, view=bench.view)
         key = bench.key(method)
         about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_held_out(connection, about, log_posteriors, frames, bench.rows.prompt_folds, build)
+        write_log_posteriors(connection, about, log_posteriors, frames, bench.rows.prompt_folds, build)
         replace_rows(connection, "layer_selection", blocks, key, build)
         _report(method, bench, frames.metrics)
 
@@ -179,16 +179,16 @@ def _represented(
     of_fold: Mapping[int, int],
     variant: str = "full",
 ) -> None:
-    wanted = {name: represent for name, represent in representations.items() if name in methods}
-    details: dict[str, Any] = {"methods": list(wanted), "layers": sorted(set(of_fold.values())), "variant": variant}
-    with _built(connection, bench, details) as build, _bar(bench, len(wanted) * FOLDS) as bar:
+    needed = {name: represent for name, represent in representations.items() if name in methods}
+    details: dict[str, Any] = {"methods": list(needed), "layers": sorted(set(of_fold.values())), "variant": variant}
+    with _built(connection, bench, details) as build, _bar(bench, len(needed) * FOLDS) as bar:
         evidence = matched_evidence(
             lambda layer: bench.rows.load(layer, variant),
             of_fold,
             bench.rows.labels,
             bench.folds,
             len(bench.rows.sources),
-            wanted,
+            needed,
             unscaled=UNSCALED,
             progress=lambda _: bar.update(),
         )
@@ -217,7 +217,7 @@ def _reference(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tup
     if not methods or not set(methods) <= AT_ONE_BLOCK - {TWO_MODES}:
         return
     stands = selected_layers(connection, str(bench.key(TWO_MODES)["reader"]), bench.roster)["layer"]
-    folder = kept_folder(TWO_MODES, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
+    folder = artifact_folder(TWO_MODES, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
     if set(stands) == {bench.block} and (folder / "log_posteriors.npy").exists():
         return
     lacking = bench.lacking("full", {bench.block})

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.artifacts import artifact_folder
 from backend.store.queries import made_by, readers
 from backend.store.result_queries import compared_pairs
 
@@ -69,7 +69,7 @@ def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts
     for row in frame[frame["origin"] == "measured"].sort_values("reader").to_dict("records"):
         if roster in row["rosters"] and "clean" in row["conditions"]:
             proxy, view = (None if pd.isna(row[name]) else str(row[name]) for name in ("proxy", "view"))
-            folder = kept_folder(row["method"], proxy, view, roster, prompts)
+            folder = artifact_folder(row["method"], proxy, view, roster, prompts)
             out.append(KeptReader(row["reader"], row["method"], proxy, view, folder))
     return out
 

@@ -56,7 +56,7 @@ def complete_fits(
     for model in tqdm(range(len(MODELS)), desc=f"{folder.parent.name.capitalize()}", unit="fit"):
         path = folder / f"{model}.npz"
         asked = [*loads, *(transfer if model < FOLDS else ())]
-        parts = kept_model(path, identity, asked)
+        parts = load_model_of(path, identity, asked)
         if parts is None or (model < FOLDS and not (folder / model_file(model)).exists()):
             started = time.perf_counter()
             fitted = fit(model)
@@ -109,7 +109,7 @@ def _slot(fold: int, model: int) -> int:
     return 0 if model < FOLDS else (2 if model - FOLDS == fold else 1)
 
 
-def kept_model(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
+def load_model_of(path: Path, identity: str, asked: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
     """What a model said of all asked conditions, None where something is not there."""
     if not path.exists():
         return None

@@ -17,17 +17,17 @@ import numpy.typing as npt
 from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
 from backend.evaluations.readout_members import CLEAN, LENGTHS, loader
 from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
-from backend.evaluations.stages.readout_words import Words, kept_words, words_of
+from backend.evaluations.stages.readout_words import Words, load_words, words_of
 from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
 from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import WordedBank
+from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.head import BANK_PARTS
-from backend.methods.registry import LIVE, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.store.builds import command_line, recorded
@@ -35,7 +35,7 @@ from backend.store.writers import write_reader
 from backend.traces import View
 
 Ints = npt.NDArray[np.intp]
-NAMES = {LIVE: "Discriminants, live", WORDED: "Discriminants and word n-grams, live"}
+NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
 DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
 
@@ -55,8 +55,8 @@ def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = Non
     if depth is None:
         known = registered().get(proxy)
         depth = known.depth if known else (0 if among else describe(proxy).depth)
-    wanted = {max(1, round(share * depth)) for share in DEPTHS} if depth else set()
-    return tuple(sorted(wanted & set(among) or among or wanted))
+    needed = {max(1, round(share * depth)) for share in DEPTHS} if depth else set()
+    return tuple(sorted(needed & set(among) or among or needed))
 
 
 def evaluate_live(
@@ -67,14 +67,14 @@ def evaluate_live(
     view: View,
     roster: str,
     limit: int | None = None,
-    method: str = LIVE,
+    method: str = LDA_LIVE,
 ) -> None:
     """Fit, keep, measure and write the banks of one roster, with n-grams beside them or without."""
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     describe_proxy(connection, proxy)
     reader = write_reader(connection, method=method, name=f"{NAMES[method]} · {proxy}", proxy=proxy, view=view)
-    folder = kept_folder(method, proxy, view, roster, len(rows.prompt_ids))
+    folder = artifact_folder(method, proxy, view, roster, len(rows.prompt_ids))
     key = {"reader": reader, "roster": roster}
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
@@ -91,7 +91,7 @@ def evaluate_live(
         details=details,
     ) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
-        words = words_of(scorer, folder) if method == WORDED else None
+        words = words_of(scorer, folder) if method == FUSED_LIVE else None
         found = serve_banks(
             {condition: load for condition, (load, _) in loads.items()},
             loads[CLEAN][1],
@@ -144,7 +144,7 @@ def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> Non
         scratch.replace(folder / f"bank.{fold}.npz")
 
 
-def kept_banks(folder: Path, again: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
+def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
     """Banks of all outer folds, and the blocks that they read.
 
     Raises
@@ -156,16 +156,16 @@ def kept_banks(folder: Path, again: str) -> tuple[dict[int, DiscriminantBank], t
     for fold in range(FOLDS):
         path = folder / f"bank.{fold}.npz"
         if not path.exists():
-            raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {again}")
+            raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
         with np.load(path, allow_pickle=False) as held:
             blocks.add(tuple(int(block) for block in held["blocks"]))
             banks[fold] = DiscriminantBank(**{name: held[name] for name in BANK_PARTS})
     if len(blocks) > 1:
-        raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {again}")
+        raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {rerun_command}")
     return banks, blocks.pop()
 
 
-def kept_worded(folder: Path, again: str) -> tuple[dict[int, WordedBank], tuple[int, ...]]:
+def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramBank], tuple[int, ...]]:
     """Banks of all outer folds with their n-grams, and the blocks that they read.
 
     Raises
@@ -173,10 +173,10 @@ def kept_worded(folder: Path, again: str) -> tuple[dict[int, WordedBank], tuple[
     AtlasError
         If a part of one is missing; ``again`` is the command that makes them.
     """
-    banks, blocks = kept_banks(folder, again)
-    words = kept_words(folder, again)
+    banks, blocks = load_banks(folder, rerun_command)
+    words = load_words(folder, rerun_command)
     found = {}
     for fold, bank in banks.items():
         with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as held:
-            found[fold] = WordedBank(bank, words[fold], held["word_shares"])
+            found[fold] = NgramBank(bank, words[fold], held["word_shares"])
     return found, blocks

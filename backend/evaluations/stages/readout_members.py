@@ -21,7 +21,7 @@ from tqdm import tqdm
 from backend.corpus.release import BENCHMARKS, Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import kept_folder
+from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.model_artifacts import KeptMember, holds_models, keep_model, model_file
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
@@ -235,16 +235,16 @@ class Scorer:
 
     def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
         conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
-        wanted = {
+        needed = {
             length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)]
             if holds_models(self.models(f"{proxy}@{length}"))
             else conditions
             for length in lengths
         }
-        if not any(wanted.values()):
+        if not any(needed.values()):
             return
         bank = {}
-        for length in tqdm([name for name in wanted if wanted[name]], desc=f"Moments · {proxy}", unit="length"):
+        for length in tqdm([name for name in needed if needed[name]], desc=f"Moments · {proxy}", unit="length"):
             started = time.perf_counter()
             name = f"{proxy}@{length}"
             bank[name] = self.discriminants(proxy, length)
@@ -252,7 +252,7 @@ class Scorer:
                 keep_model(self.models(name) / model_file(fold), bank[name][fold])
             self._took(name, time.perf_counter() - started)
         for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
-            names = [name for name in bank if condition in wanted[name.rpartition("@")[2]]]
+            names = [name for name in bank if condition in needed[name.rpartition("@")[2]]]
             some = {name: bank[name] for name in names}
             out = {name: self._empty(condition) for name in names}
             if not names:
@@ -455,7 +455,7 @@ class Scorer:
 
 def members_folder(roster: str, prompts: int) -> Path:
     """Where the members of all stacks of a roster are kept."""
-    return kept_folder(FUSED, None, None, roster, prompts) / "members"
+    return artifact_folder(FUSED, None, None, roster, prompts) / "members"
 
 
 def member_folder(members: Path, plan: Plan, member: str) -> Path:

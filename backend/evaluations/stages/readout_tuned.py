@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from backend.evaluations.model_artifacts import keep_model, model_file
 from backend.evaluations.readouts import MODELS, models_of, training_folds
-from backend.evaluations.stages.readout_fits import kept_model
+from backend.evaluations.stages.readout_fits import load_model_of
 from backend.methods.fine_tuning import ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.tuned_encoder import Texts, TunedEncoder
@@ -84,7 +84,7 @@ def complete_tuned(
     seconds = 0.0
     for model in tqdm(range(FOLDS, 2 * FOLDS), desc=f"Tuning · {encoder}", unit="model"):
         path = folder / f"{model}.npz"
-        parts = kept_model(path, identity, [*texts, other])
+        parts = load_model_of(path, identity, [*texts, other])
         if parts is None:
             started = time.perf_counter()
             tuned = _train(encoder, model, texts, trained, labels, folds, classes, settings, folder)

@@ -60,7 +60,7 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
     return Words({fold: models[fold] for fold in range(FOLDS)}, scores, elsewhere)
 
 
-def kept_words(folder: Path, again: str) -> dict[int, CodedGrams]:
+def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
     """Models of all outer folds.
 
     Raises
@@ -71,7 +71,7 @@ def kept_words(folder: Path, again: str) -> dict[int, CodedGrams]:
     found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
     models = {fold: held for fold, held in found.items() if held is not None}
     if len(models) < FOLDS:
-        raise AtlasError(f"The n-grams of a fold are missing in {folder}", f"Run: {again}")
+        raise AtlasError(f"The n-grams of a fold are missing in {folder}", f"Run: {rerun_command}")
     return models
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.artifacts import keep, write_attribution, write_held_out
+from backend.evaluations.artifacts import keep, write_attribution, write_log_posteriors
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.stages.baselines import MATH
@@ -47,10 +47,10 @@ def write_lengths(
         about = {**key, "benchmark": "agent500", "condition": length}
         if length == CLEAN:
             clean = _accuracies(frames.metrics)
-            write_held_out(connection, about, log_posteriors, frames, rows.prompt_folds, build)
+            write_log_posteriors(connection, about, log_posteriors, frames, rows.prompt_folds, build)
         else:
             frames = _with_retained(frames, clean)
-            write_held_out(connection, about, log_posteriors, frames, rows.prompt_folds, build)
+            write_log_posteriors(connection, about, log_posteriors, frames, rows.prompt_folds, build)
         calibrated = calibrator.measure(length, log_posteriors)
         for metric, part in calibrated.groupby("metric"):
             replace_rows(connection, "attribution_metrics", part, {**about, "metric": metric}, build)

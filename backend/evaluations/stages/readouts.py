@@ -22,15 +22,15 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import kept_folder, kept_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, load_log_posteriors
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.model_artifacts import keep_stacks
 from backend.evaluations.readout_members import CLEAN, LENGTHS, TRAINED
 from backend.evaluations.readouts import fuse, transfer
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import comparable, with_stored
 from backend.evaluations.stages.readout_calibration import Calibrator
-from backend.evaluations.stages.readout_live import LIVE, WORDED, evaluate_live, live_blocks
+from backend.evaluations.stages.readout_live import FUSED_LIVE, LDA_LIVE, evaluate_live, live_blocks
 from backend.evaluations.stages.readout_members import (
     ELSEWHERE,
     EXPERTS,
@@ -61,31 +61,31 @@ READ: View = "r"
 """Input view of what reads text alone and has a proxy."""
 METHODS = (
     *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LIVE, WORDED),
+    *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LDA_LIVE, FUSED_LIVE),
 )
 """Readers of this stage; no other stage measures them under stress."""
-ALONE = (LIVE, WORDED, *SOLVED)
+ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)
 """Readers of this stage that are a member of no other."""
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Fit, stack and evaluate on every asked roster."""
-    plan = plan_of(asked)
-    rosters = sorted(asked.rosters, key=lambda name: len(release.roster(name)))
+    plan = plan_of(options)
+    rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
-        if not asked.methods or set(asked.methods) - {LIVE, WORDED}:
-            evaluate(connection, release, plan, roster, asked)
-        for method in (LIVE, WORDED):
-            for proxy, blocks in plan.blocks.items() if not asked.methods or method in asked.methods else ():
+        if not options.methods or set(options.methods) - {LDA_LIVE, FUSED_LIVE}:
+            evaluate(connection, release, plan, roster, options)
+        for method in (LDA_LIVE, FUSED_LIVE):
+            for proxy, blocks in plan.blocks.items() if not options.methods or method in options.methods else ():
                 among = live_blocks(proxy, blocks)
-                evaluate_live(connection, release, proxy, among, plan.view, roster, asked.limit, method)
+                evaluate_live(connection, release, proxy, among, plan.view, roster, options.limit, method)
         if plan.blocks and plan.tuned:
-            compare(connection, release, replace(plan, tuned=None), roster, asked.limit)
-        compare(connection, release, plan, roster, asked.limit)
+            compare(connection, release, replace(plan, tuned=None), roster, options.limit)
+        compare(connection, release, plan, roster, options.limit)
 
 
-def plan_of(asked: Asked) -> Plan:
+def plan_of(options: EvaluateOptions) -> Plan:
     """The members that a person asked for, or the default ones.
 
     Raises
@@ -93,13 +93,13 @@ def plan_of(asked: Asked) -> Plan:
     AtlasError
         If the list of members cannot be read.
     """
-    if not asked.members:
-        blocks = {asked.proxy: blocks_at(describe(asked.proxy).depth)}
-        return Plan(blocks, ("word",), view=asked.views[0], network=NetworkSettings(), solved=SOLVED)
+    if not options.members:
+        blocks = {options.proxy: blocks_at(describe(options.proxy).depth)}
+        return Plan(blocks, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
     network, tuned, solved = None, None, []
-    for part in asked.members.split(","):
+    for part in options.members.split(","):
         found = _MEMBER.fullmatch(part.strip())
         if part.strip() == NETWORK:
             network = NetworkSettings()
@@ -120,7 +120,7 @@ def plan_of(asked: Asked) -> Plan:
     if not blocks and (network or solved or not (grams or tuned)):
         lacking = ([NETWORK] if network else solved) or [NETWORK]
         raise AtlasError(f"'{lacking[0]}' needs the blocks of a proxy", "Add some, such as smollm2-135m:9+18")
-    return Plan(blocks, tuple(grams), view=asked.views[0], network=network, tuned=tuned, solved=tuple(solved))
+    return Plan(blocks, tuple(grams), view=options.views[0], network=network, tuned=tuned, solved=tuple(solved))
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
@@ -167,10 +167,12 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     return out
 
 
-def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, asked: Asked) -> None:
+def evaluate(
+    connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, options: EvaluateOptions
+) -> None:
     """Make the members' scores, and evaluate every stack of them on one roster."""
-    scorer = scorer_of(release, plan, roster, asked.limit)
-    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (asked.methods or METHODS)}
+    scorer = scorer_of(release, plan, roster, options.limit)
+    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (options.methods or METHODS)}
     scorer.complete({member for _, members in stacks.values() for member in members})
     cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
@@ -179,7 +181,7 @@ def evaluate(connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan
             describe_proxy(connection, proxy)
         view = view_of(plan, method, proxy)
         reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
-        folder = kept_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
+        folder = artifact_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
         _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
 
 
@@ -247,7 +249,7 @@ def compare(
         pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
         held = {reader: folders[reader] for pair in among for reader in pair} | others
         hits = {
-            reader: cluster_hits(kept_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
+            reader: cluster_hits(load_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
             for reader, path in held.items()
         }
         with recorded(
@@ -288,13 +290,13 @@ def plan_pairs(
 ) -> tuple[list[tuple[str, str]], dict[str, Path]]:
     """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
     measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
-    live = [(method, proxy) for proxy in plan.blocks for method in (LIVE, WORDED)]
+    live = [(method, proxy) for proxy in plan.blocks for method in (LDA_LIVE, FUSED_LIVE)]
     held: dict[str, Path] = {}
     papers: dict[str, tuple[str, Path]] = {}
     for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
         parts = method, proxy, view_of(plan, method, proxy)
         reader = "/".join(part for part in parts if part)
-        folder = kept_folder(*parts, roster, prompts)
+        folder = artifact_folder(*parts, roster, prompts)
         if reader in measured and (folder / "log_posteriors.npy").exists():
             held.pop(reader, None)  # one of the plan's own stands in its order
             held[reader] = folder
@@ -321,7 +323,7 @@ def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: i
     if proxy and plan.blocks:
         known.insert(0, (proxy, view_of(plan, method, proxy) or plan.view))
     for one, view in known:
-        folder = kept_folder(READER_PAPER, one, view, roster, prompts)
+        folder = artifact_folder(READER_PAPER, one, view, roster, prompts)
         if (folder / "log_posteriors.npy").exists():
             return f"{READER_PAPER}/{one}/{view}", folder
     return None

@@ -22,7 +22,7 @@ from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
 from backend.evaluations.capability import capability_correlations, published_scores
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
 from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
 from backend.evaluations.stages.readers import KeptReader, comparable, measured_readers
@@ -39,16 +39,16 @@ SIMPLE = "ngram-word"
 Pairs = list[tuple[str, str]]
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Compare all measured readers of every asked roster, whatever their proxy, and correlate capability."""
-    for roster in asked.rosters:
-        compare(connection, release, asked, roster)
+    for roster in options.rosters:
+        compare(connection, release, options, roster)
     correlate(connection, release)
 
 
-def compare(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked, roster: str) -> None:
+def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, roster: str) -> None:
     """Write the comparison tables of one roster."""
-    rows = slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
+    rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
     shape = (len(rows.sources) * len(rows.prompt_ids), len(rows.sources))
     known = measured_readers(connection, roster, len(rows.prompt_ids))
     held = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]

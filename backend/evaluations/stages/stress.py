@@ -19,17 +19,17 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
+    artifact_folder,
     evaluation,
     keep,
-    kept_folder,
-    kept_log_posteriors,
-    kept_probes,
+    load_log_posteriors,
+    load_probes,
     with_intervals,
     write_attribution,
 )
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.control_heads import control_heads
-from backend.evaluations.stages import Asked
+from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readouts import METHODS as READOUTS
 from backend.evaluations.stress import (
@@ -43,7 +43,7 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.methods.probe import LinearProbe
-from backend.methods.registry import LIVE, STATES, WORDED
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.builds import command_line, recorded
@@ -54,28 +54,28 @@ from backend.traces import View
 CONTROLS = tuple(
     method
     for method in STATES
-    if method not in (READER_PAPER, LIVE, WORDED) and FORMS[STATES[method]].variant == "full"
+    if method not in (READER_PAPER, LDA_LIVE, FUSED_LIVE) and FORMS[STATES[method]].variant == "full"
 )
 """Controls that read fingerprints, which is what is stored of shortened responses."""
 CHECKED = 64
 """Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
 
 
-def run(connection: duckdb.DuckDBPyConnection, release: Release, asked: Asked) -> None:
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Score the asked proxy's shortened and Math100 responses, then measure every reader that has kept some."""
-    for roster in asked.rosters:
-        if READER_PAPER in (asked.methods or (READER_PAPER,)):
-            for view in asked.views:
-                score(connection, release, asked.proxy, view, roster, asked.limit)
-        rows = slice_of(release, "agent500", asked.proxy, "ur", roster, asked.limit)
+    for roster in options.rosters:
+        if READER_PAPER in (options.methods or (READER_PAPER,)):
+            for view in options.views:
+                score(connection, release, options.proxy, view, roster, options.limit)
+        rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
         for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
-            if reader.method in READOUTS or (asked.methods and reader.method not in asked.methods):
+            if reader.method in READOUTS or (options.methods and reader.method not in options.methods):
                 continue  # the stage readouts measures its own readers, calibration included
-            own = reader.proxy == asked.proxy and reader.view in asked.views
+            own = reader.proxy == options.proxy and reader.view in options.views
             if own and reader.method in CONTROLS:
-                score_control(connection, release, reader, roster, asked.limit)
+                score_control(connection, release, reader, roster, options.limit)
             if own or reader.method != READER_PAPER:
-                evaluate(connection, release, reader, rows, roster, asked.limit)
+                evaluate(connection, release, reader, rows, roster, options.limit)
 
 
 def score(
@@ -95,15 +95,15 @@ def score(
     AtlasError
         If the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
-    again = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
-    again += f" --limit {limit}" if limit else ""
+    rerun_command = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
+    rerun_command += f" --limit {limit}" if limit else ""
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     other = slice_of(release, "math100", proxy, view, roster, limit)
-    folder = kept_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
-    layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, again)
-    probes, folds = kept_probes(folder, again), np.tile(rows.prompt_folds, len(rows.sources))
+    folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
+    layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
+    probes, folds = load_probes(folder, rerun_command), np.tile(rows.prompt_folds, len(rows.sources))
     form = FORMS[STATES[READER_PAPER]]
-    _check_probes(rows, form, layers, probes, kept_log_posteriors(folder, again), folds, again)
+    _check_probes(rows, form, layers, probes, load_log_posteriors(folder, rerun_command), folds, rerun_command)
     found = _scored(rows, other, form, layers, probes, folder)
     if found < len(LENGTHS) + 1:
         blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
@@ -129,22 +129,22 @@ def score_control(
         If probes that are fitted again do not say what the control's evaluation kept.
     """
     view: View = "r" if reader.view == "r" else "ur"
-    again = evaluation(reader.method, reader.proxy, view, roster, limit)
+    rerun_command = evaluation(reader.method, reader.proxy, view, roster, limit)
     rows, other = (
         slice_of(release, benchmark, str(reader.proxy), view, roster, limit) for benchmark in ("agent500", "math100")
     )
-    layers = fold_layers(connection, reader.reader, roster, again)
+    layers = fold_layers(connection, reader.reader, roster, rerun_command)
     needed = set(layers.values())
     altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
     if not needed <= set(rows.layers()) or not any(needed <= set(held) for held in altered):
         return
     if not (reader.folder / "log_posteriors.npy").exists():
-        print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {again}")
+        print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
         return
     heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    _check_probes(rows, form, layers, probes, kept_log_posteriors(reader.folder, again), folds, again)
+    _check_probes(rows, form, layers, probes, load_log_posteriors(reader.folder, rerun_command), folds, rerun_command)
     _scored(rows, other, form, layers, probes, reader.folder)
 
 
@@ -173,7 +173,7 @@ def _scored(
     return found
 
 
-def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, again: str) -> dict[int, int]:
+def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
     """Selected block of every outer fold.
 
     Raises
@@ -183,7 +183,7 @@ def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str,
     """
     chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
     if len(chosen) != FOLDS:
-        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {again}")
+        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {rerun_command}")
     return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
 
 
@@ -251,7 +251,7 @@ def _check_probes(
     probes: Mapping[int, LinearProbe],
     kept: npt.NDArray[np.float32],
     folds: npt.NDArray[np.intp],
-    again: str,
+    rerun_command: str,
 ) -> None:
     for fold, probe in probes.items():
         some = np.flatnonzero(folds == fold)[:CHECKED]
@@ -259,7 +259,7 @@ def _check_probes(
         if clean.shape[1] != len(probe.mean) or not np.allclose(probe.log_posterior(clean), kept[some], atol=0.01):
             raise AtlasError(
                 f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
-                f"Evaluate again: {again}",
+                f"Evaluate again: {rerun_command}",
             )
 
 
