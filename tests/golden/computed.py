@@ -202,7 +202,8 @@ def _generation(data: Path) -> Path:
 
 
 def _run(*command: str) -> None:
-    code = main(list(command))
+    with patch.object(sys, "argv", ["jobs", *command]):  # reports and builds name their command
+        code = main(list(command))
     assert code == 0, f"python -m jobs {' '.join(command)} ended with {code}"
 
 

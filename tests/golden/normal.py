@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from backend.store.builds import code_version, host
+
 DIGITS = 6
 """Significant digits that do not depend on the order of sums."""
 VOLATILE = frozenset(
@@ -24,6 +26,8 @@ VOLATILE = frozenset(
 _STAMPED = {"sha256", "steps"}
 """Names of hashes over a document's time, where it has one."""
 _STAMPS = (
+    (re.compile(re.escape(host())), "HOST"),
+    (re.compile(re.escape(code_version().removesuffix("+changes")) + r"(\+changes)?"), "VERSION"),
     (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}"), "GENERATION"),
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?"), "DATE"),
     (re.compile(r"\b\d{1,2} [A-Z][a-z]{2,8} \d{4}\b"), "DATE"),
