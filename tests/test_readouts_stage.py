@@ -27,6 +27,7 @@ from backend.evaluations.stages.readout_live import evaluate_live, live_blocks, 
 from backend.evaluations.stages.readout_members import Plan, scorer_of
 from backend.evaluations.stages.readouts import plan_of, stacks_of
 from backend.fingerprints import cache_folder
+from backend.methods.fine_tuning import FinetuneSettings
 from backend.methods.head import KINDS
 from backend.methods.network import NetworkSettings, fit_network
 from backend.methods.ngram_kinds import GRAMS
@@ -288,7 +289,8 @@ def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
 
 def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch):
     _, release = world
-    monkeypatch.setattr(readout_members, "tuned_settings", lambda: "settings")
+    settings = FinetuneSettings(epochs=7)
+    monkeypatch.setattr(readout_members, "tuned_settings", lambda: settings)
     for view in ("ur", "r"):
         if view == "r":
             write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6}, view="r")
@@ -296,7 +298,7 @@ def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch)
         members = cache_folder() / "evaluations" / "fused" / "165-way.25" / "members"
         for bank, own in (
             ("word", [repr(GRAMS["word"]), "weights"]),
-            ("tuned-minilm-l6", ["'settings'", "weights", "weights"]),
+            ("tuned-minilm-l6", [settings.as_text(), "weights", "weights"]),
         ):
             assert scorer.models(f"{bank}@pooled") == members / bank / "pooled" / "models"
             told = json.dumps([json.dumps([release.manifest_hash, "165-way", None]), own])
