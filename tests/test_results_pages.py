@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import AtlasError
-from backend.store.database import open_work, read_pointer
+from backend.store.database import default_data_folder, open_work, read_pointer
 from backend.store.result_queries import matching_rows, open_reading
 from jobs import __main__ as verbs
 from jobs._results.book import Uncited
@@ -32,7 +32,7 @@ EXCEPTIONS = {
 
 @pytest.fixture(scope="module")
 def served():
-    with contextlib.closing(open_reading(read_pointer(REPOSITORY / "data")[1])) as cursor:
+    with contextlib.closing(open_reading(read_pointer(default_data_folder())[1])) as cursor:
         yield cursor
 
 
@@ -146,7 +146,7 @@ def test_what_is_missing_comes_with_a_command(empty):
 
 def test_one_missing_row_leaves_the_others(excerpts, tmp_path):
     work = tmp_path / "work.duckdb"
-    shutil.copy(read_pointer(REPOSITORY / "data")[1], work)
+    shutil.copy(read_pointer(default_data_folder())[1], work)
     with contextlib.closing(open_work(work)) as connection:
         connection.execute("DELETE FROM attribution_metrics WHERE reader = 'ngram-word' AND condition = 't64'")
     with contextlib.closing(open_reading(work)) as cursor:
