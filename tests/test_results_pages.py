@@ -14,7 +14,7 @@ from backend.errors import AtlasError
 from backend.reference.marks import MARKED, changed_marks, fill, unmarked_tables
 from backend.reference.results_book import Uncited
 from backend.reference.results_excerpts import DECLARED, Excerpts, Value
-from backend.store.database import open_work, read_pointer
+from backend.store.database import default_data_folder, open_work, read_pointer
 from backend.store.result_queries import matching_rows, open_reading
 from jobs import __main__ as verbs
 from jobs.results import all_texts, differences
@@ -32,7 +32,7 @@ EXCEPTIONS = {
 
 @pytest.fixture(scope="module")
 def served():
-    with contextlib.closing(open_reading(read_pointer(REPOSITORY / "data")[1])) as cursor:
+    with contextlib.closing(open_reading(read_pointer(default_data_folder())[1])) as cursor:
         yield cursor
 
 
@@ -146,7 +146,7 @@ def test_what_is_missing_comes_with_a_command(empty):
 
 def test_one_missing_row_leaves_the_others(excerpts, tmp_path):
     work = tmp_path / "work.duckdb"
-    shutil.copy(read_pointer(REPOSITORY / "data")[1], work)
+    shutil.copy(read_pointer(default_data_folder())[1], work)
     with contextlib.closing(open_work(work)) as connection:
         connection.execute("DELETE FROM attribution_metrics WHERE reader = 'ngram-word' AND condition = 't64'")
     with contextlib.closing(open_reading(work)) as cursor:

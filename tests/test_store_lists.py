@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.store import queries
-from backend.store.database import check, migrate, migrations, open_work, publish, read_pointer
+from backend.store.database import check, default_data_folder, migrate, migrations, open_work, publish, read_pointer
 from backend.store.download_queries import table_rows, table_sizes
 from backend.store.lists import PACKED, key_table, storage, view_of
 from backend.store.writers import columns_of, replace_rows
 
 LISTED = 9
 """The migration that makes lists."""
-SERVED = Path(__file__).resolve().parents[1] / "data"
 KEY = {"reader": "m/p/ur", "roster": "3-way", "benchmark": "agent500", "condition": "clean"}
 NEAR = {"reader": "m/p/ur", "roster": "3-way", "domain": "agent500"}
 
@@ -141,7 +140,7 @@ def test_the_shipped_rows_survive_the_migration(tmp_path: Path) -> None:
     path = tmp_path / "old.duckdb"
     with duckdb.connect(path) as connection:
         migrate(connection, migrations()[: LISTED - 1])
-        connection.execute(f"ATTACH '{read_pointer(SERVED)[1]}' AS shipped (READ_ONLY)")
+        connection.execute(f"ATTACH '{read_pointer(default_data_folder())[1]}' AS shipped (READ_ONLY)")
         for table in ("builds", "families", "sources", "roster_members", "proxies", "readers"):
             connection.execute(f"INSERT INTO {table} BY NAME FROM shipped.{table}")
         few = "reader LIKE '%smollm2-135m/ur' OR reader LIKE 'published%' OR reader NOT LIKE '%/%'"
