@@ -7,16 +7,20 @@ BIN := $(VENV)/bin
 TORCH ?= 2.13.0
 TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
 
-.PHONY: run test lint bench install browser lock screenshots clean
+.PHONY: run test golden lint bench install browser lock screenshots clean
 
 run: install
 	$(BIN)/python app.py
 
 # Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
 test: install lint $(VENV)/.proxies
-	for part in "not slow and not browser" "slow and not browser" browser; do \
+	for part in "not slow and not browser and not golden" "slow and not browser" browser; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$$part" || exit 1; \
 	done
+
+# Before and after code is renamed or moved: is everything computed as it was?
+golden: install $(VENV)/.proxies
+	$(BIN)/python -m pytest -n $(WORKERS) tests/golden
 
 lint: install
 	$(BIN)/ruff check .

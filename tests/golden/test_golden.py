@@ -43,7 +43,7 @@ def test_pages_and_answers_are_the_recorded_ones(part: str, tmp_path: Path) -> N
     compare(part, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.golden
 @pytest.mark.proxy
 @pytest.mark.usefixtures("smollm2")
 @pytest.mark.parametrize("part", ["sample", "labelled"])
@@ -51,7 +51,7 @@ def test_enrolments_and_reports_are_the_recorded_ones(part: str, tmp_path: Path)
     compare(part, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.golden
 @pytest.mark.proxy
 @pytest.mark.release
 @pytest.mark.usefixtures("smollm2", "release")
@@ -59,7 +59,7 @@ def test_tables_of_the_release_are_the_recorded_ones(tmp_path: Path) -> None:
     compare("release", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.golden
 @pytest.mark.proxy
 @pytest.mark.usefixtures("smollm2")
 def test_tables_of_an_invented_release_are_the_recorded_ones(tmp_path: Path) -> None:
