@@ -4,7 +4,9 @@
 
 Evenly drawn sources answer the first prompts of Agent500. Every method is fitted as python -m jobs enroll FILE fits it,
 from stored fingerprints of the blocks that live attribution reads and of the probe's; all are measured on the same
-folds. Prints accuracy and calibration error at every budget, what was chosen, and seconds.
+folds. Prints accuracy and calibration error at every budget, what was chosen, and seconds; of the paper's probe and of
+what was chosen also how well families that are not enrolled are told from those that are (each family's columns left
+out), and how often an enrolled one is rejected.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.calibration import WITH_BIAS
+from backend.inference.open_set import LeftOut, unknown_frame
+from backend.inference.unknown_source import without_columns
 from backend.inference.validation import calibration_frame
 from backend.protocol import FOLDS, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY
@@ -66,10 +70,14 @@ def main() -> int:
     choice = choose(fits)
     best = fit_chosen(fits, choice)
     print(*choice.lines, *choice.tunings, f"{time.perf_counter() - started:.0f} s to choose and fit", sep="\n")
-    paper = report("reader-paper", heads_of(fits, METHODS[0]), folds)
+    probe = heads_of(fits, METHODS[0])
+    paper = report("reader-paper", probe, folds)
     for method in METHODS[1:]:
         report(method, heads_of(fits, method), folds)
     print(f"auto has {report('auto', best, folds) / paper:.3f} times the accuracy of reader-paper at K = 1")
+    families = np.array(part.families)[drawn]
+    for name, fitted in (("reader-paper", probe), ("auto", best)):
+        report_unknown(name, fitted, folds, families)
     return 0
 
 
@@ -82,6 +90,20 @@ def report(name: str, fitted: FittedHeads, folds: npt.NDArray[np.intp]) -> float
     for metric, values in found.items():
         print(f"{name:20s} {metric:16s}", *(f"K = {k}: {value:.3f}" for k, value in values.items()), flush=True)
     return float(found["accuracy_before"].loc[1])
+
+
+def report_unknown(name: str, fitted: FittedHeads, folds: npt.NDArray[np.intp], families: npt.NDArray[np.str_]) -> None:
+    """Print how families that are not enrolled are told from those that are."""
+    sources, prompts = len(families), len(folds)
+    source, prompt = np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
+    runs = []
+    for family in np.unique(families):
+        enrolled = np.flatnonzero(families != family)
+        runs.append(LeftOut(without_columns(fitted.log_posteriors[CLEAN], enrolled), source, prompt, enrolled))
+    frame = unknown_frame(runs, folds, "family", "relative-mahalanobis", (5, 10, 20))
+    for metric in ("auroc", "false_rejection", "false_acceptance"):
+        values = frame[frame["metric"].eq(metric)].set_index("k")["value"]
+        print(f"{name:20s} {metric:16s}", *(f"K = {k}: {value:.3f}" for k, value in values.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def unknown_p_values(
 
     Parameters
     ----------
-    left_out : LeftOut
+    excluded : LeftOut
     prompt_folds : ndarray of shape (P,)
         The reference is fitted on all folds that occur in ``excluded`` but the tested one; where that is a single
         fold, every second of its prompts is a block.
