@@ -95,9 +95,15 @@ class Turns:
                 if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
                     raise BusyError(busy, "Try again in a minute")
                 end.callback(places.release)
-            end.callback(time.sleep, BREAK)  # so that short requests are answered between two parses
+            end.callback(_pause, time.monotonic())
             end.callback(release_memory)
             yield
+
+
+def _pause(started: float) -> None:
+    """Let short requests be answered between two parses that take long."""
+    if time.monotonic() - started > BREAK:
+        time.sleep(BREAK)
 
 
 def release_memory() -> None:
