@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import functools
+import gc
 import os
 import signal
 import sys
@@ -54,6 +55,9 @@ def application() -> Dash:
     logs.configure()
     share_arena()
     made = create_application()
+    gc.collect()
+    atexit.register(gc.unfreeze)
+    gc.freeze()  # a collection holds every request for as long as it looks through what is never freed
     atexit.register(made.server.extensions["attribution"].close)
     return made
 
