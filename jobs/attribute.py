@@ -190,10 +190,9 @@ def _progress(enrolment: Enrolment) -> Any:
     def show(progress: Progress) -> None:
         nonlocal total
         total = total + (progress.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64)
-        first, second = np.partition(total, -2)[[-1, -2]]
+        nearest = visible(enrolment.sources[int(total.argmax())])
         print(
-            f"  {progress.done:,} traces, {progress.seconds:.1f} s: {visible(enrolment.sources[int(total.argmax())])} "
-            f"leads by {(first - second) / np.log(10):.1f} (log10)",
+            f"  {progress.done:,} traces, {progress.seconds:.1f} s; nearest so far, not yet calibrated: {nearest}",
             file=sys.stderr,
             flush=True,
         )
