@@ -105,7 +105,7 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
     Parameters
     ----------
     app : Dash
-    cache : Questions
+    cache : QueryCache
         They name the generation.
     held : Answers, optional
     """

@@ -1,4 +1,4 @@
-"""What the verbs share: where the release and the work database lie, and which rows of a store a roster means."""
+"""Options that the verbs share, and what they mean: the release, the work database, rosters and views."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from backend.enrolment.choice import AUTO, STEPS, choose, fit_chosen, inner_scor
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces, reading_of
-from backend.enrolment.head_fits import AS_ROSTERS, METHODS, Fits, fit_heads, heads_of
+from backend.enrolment.head_fits import AS_ROSTERS, METHODS, Fits, heads_of
 from backend.enrolment.validation_lookup import validation_of
 from backend.evaluations.corpus import Corpus, read_corpus
 from backend.evaluations.readout_members import scores_shape
@@ -183,7 +183,7 @@ def test_uneven_sources_and_missing_prompts(seed: int, per_fold: list[int]) -> N
     )
     some = corpus.take(rng.permutation(rows))
     for method in (PAPER, LDA_LIVE, WORDS):
-        said = fit_heads(some, method, "tiny", (1, 2), dict.fromkeys(range(FOLDS), 1)).log_posteriors
+        said = heads_of(Fits(some, "tiny", (1, 2), dict.fromkeys(range(FOLDS), 1)), method).log_posteriors
         for values in said.values():
             assert values.shape == (len(rows), CLASSES)
             np.testing.assert_allclose(np.exp(values).sum(1), 1, atol=1e-4)

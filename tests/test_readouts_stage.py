@@ -17,7 +17,7 @@ from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.costs import fits as cost_fits
 from backend.costs import stage as cost
-from backend.enrolment.head_fits import fit_heads
+from backend.enrolment.head_fits import Fits, heads_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep, load_log_posteriors
 from backend.evaluations.corpus import Corpus
@@ -145,7 +145,7 @@ def test_a_corpus_is_fitted_as_a_roster_is(world, method):
     )  # fmt: skip
     folder = artifact_folder(method, "invented", "ur", "165-way", len(rows.prompt_ids))
     heads = {LDA_LIVE: load_banks, FUSED_LIVE: load_ngram_banks}[method](folder, "again")[0]
-    fitted = fit_heads(corpus, method, "invented", blocks, place)
+    fitted = heads_of(Fits(corpus, "invented", blocks, place), method)
     _, parts = KINDS["bank" if method == LDA_LIVE else "worded"]
     for head in fitted.heads:
         for part in parts:

@@ -27,7 +27,7 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
     Parameters
     ----------
     server : Flask
-    cache : Questions
+    cache : QueryCache
         Of the generation that is served.
     service : Service
         Also found by the pages, as ``server.extensions["attribution"]``.

@@ -30,7 +30,7 @@ def frame(
 
     Parameters
     ----------
-    cache : Questions
+    cache : QueryCache
     pages : sequence of Page
     damaged : sequence of AtlasError
         Enrolments that cannot be read.

@@ -82,12 +82,12 @@ class FitClock:
     Attributes
     ----------
     release : Release
-    asked : Asked
+    options : EvaluateOptions
     roster : str
     """
 
     release: Release
-    asked: EvaluateOptions
+    options: EvaluateOptions
     roster: str
     _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _scorers: dict[tuple[str, tuple[int, ...]], Scorer] = field(default_factory=dict, init=False, repr=False)
@@ -95,7 +95,7 @@ class FitClock:
     @cached_property
     def plan(self) -> Plan:
         """What the stacks are made of."""
-        return plan_of(self.asked)
+        return plan_of(self.options)
 
     def reads(self, path: AuditPath) -> bool:
         """Whether all that a fit needs is on the machine: of every member its note, its text or its fingerprints."""
@@ -177,7 +177,7 @@ class FitClock:
 
     def _rows(self, bank: str) -> Slice:
         proxy = bank if bank in self.plan.blocks else DEFAULT_PROXY
-        return slice_of(self.release, "agent500", proxy, self.plan.view, self.roster, self.asked.limit)
+        return slice_of(self.release, "agent500", proxy, self.plan.view, self.roster, self.options.limit)
 
     def _held(self, rows: Slice, blocks: Sequence[int]) -> bool:
         return all(set(blocks) <= set(rows.layers("full" if c == CLEAN else c)) for c in TRAINED)
@@ -192,7 +192,7 @@ class FitClock:
             self._scorers[proxy, blocks] = Scorer(
                 {proxy: rows},
                 {},
-                Material(self.release, len(rows.sources), self.asked.limit),
+                Material(self.release, len(rows.sources), self.options.limit),
                 replace(self.plan, blocks={proxy: blocks}, grams=()),
                 members_folder(self.roster, len(rows.prompt_ids)),
                 self.release.manifest_hash,

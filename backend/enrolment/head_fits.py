@@ -263,32 +263,22 @@ class Fits:
         return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
 
 
-def fit_heads(
-    corpus: Corpus, method: str, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]
-) -> FittedHeads:
-    """Fit one method's heads.
+def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
+    """A method's heads.
 
     Parameters
     ----------
-    corpus : Corpus
+    fits : Fits
+        Whose models may be fitted already.
     method : str
         One of :data:`METHODS`.
-    proxy : str
-    blocks : sequence of int
-        Those that discriminants read.
-    layer_of_fold : mapping of int to int
-        Block of the probe of every outer fold.
+    tunings : sequence of Tuning, length FOLDS
 
     Raises
     ------
     ValueError
         If the method is another one.
     """
-    return heads_of(Fits(corpus, proxy, blocks, layer_of_fold), method)
-
-
-def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
-    """A method's heads from models that may be fitted already; see :func:`fit_heads`."""
     if method == READER_PAPER:
         return fits.paper()
     if method in (WORDS, LINEAR):

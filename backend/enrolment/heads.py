@@ -82,7 +82,7 @@ def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, .
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
     return tuple(Head(Ensemble((Member(reads, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
@@ -94,7 +94,7 @@ def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     heads = []
     for fold in range(FOLDS):

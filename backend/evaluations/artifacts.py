@@ -132,7 +132,7 @@ def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     probes = {}
     for fold in range(FOLDS):
@@ -150,7 +150,7 @@ def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
     Raises
     ------
     AtlasError
-        If they are missing; ``again`` is the command that makes them.
+        If they are missing; ``rerun_command`` is what makes them.
     """
     path = folder / "log_posteriors.npy"
     if not path.exists():

@@ -39,7 +39,7 @@ def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     models = {}
     for fold in range(FOLDS):
@@ -82,7 +82,7 @@ def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dic
     Raises
     ------
     AtlasError
-        If they are missing; ``again`` is the command that makes them.
+        If they are missing; ``rerun_command`` is what makes them.
     """
     if not (folder / STACKS).exists():
         raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")

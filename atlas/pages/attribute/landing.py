@@ -31,7 +31,7 @@ def points(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:
 
     Parameters
     ----------
-    cache : Questions
+    cache : QueryCache
     where : mapping
         reader, roster and domain in which the traces were placed.
     """

@@ -159,7 +159,7 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
     Parameters
     ----------
     report : mapping
-    cache : Questions
+    cache : QueryCache
     view : View
         With the header's choices and theme.
     landing : Component or None

@@ -118,7 +118,7 @@ def power(cache: QueryCache, reader: str, roster: str, brought: Sequence[Mapping
 
     Parameters
     ----------
-    cache : Questions
+    cache : QueryCache
     reader, roster : str
         Of the ecosystem.
     brought : sequence of mapping

@@ -150,7 +150,7 @@ def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, Discriminant
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     banks, blocks = {}, set()
     for fold in range(FOLDS):
@@ -171,7 +171,7 @@ def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramB
     Raises
     ------
     AtlasError
-        If a part of one is missing; ``again`` is the command that makes them.
+        If a part of one is missing; ``rerun_command`` is what makes them.
     """
     banks, blocks = load_banks(folder, rerun_command)
     words = load_words(folder, rerun_command)

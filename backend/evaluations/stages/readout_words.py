@@ -66,7 +66,7 @@ def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
     Raises
     ------
     AtlasError
-        If one is missing; ``again`` is the command that makes them.
+        If one is missing; ``rerun_command`` is what makes them.
     """
     found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
     models = {fold: held for fold, held in found.items() if held is not None}

@@ -179,7 +179,7 @@ def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str,
     Raises
     ------
     AtlasError
-        If none is stored; ``again`` is the command that selects them.
+        If none is stored; ``rerun_command`` is what selects them.
     """
     chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
     if len(chosen) != FOLDS:
