@@ -27,14 +27,13 @@ from backend.enrolment.choice import choose, fit_chosen
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
 from backend.errors import AtlasError
 from backend.evaluations.corpus import cuts_of
-from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.calibration import WITH_BIAS
 from backend.inference.open_set import LeftOut, unknown_frame
 from backend.inference.unknown_source import without_columns
 from backend.inference.validation import calibration_frame
-from backend.protocol import FOLDS, fold_of_prompts
+from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY
 from jobs.validate import Part
 

@@ -26,7 +26,7 @@ from sklearn.metrics import f1_score
 
 from backend.corpus.release import Release, read_jsonl_gz
 from backend.evaluations.attribution import attribution_frames, out_of_fold
-from backend.evaluations.baselines import CLEAN, assemble, score_fold
+from backend.evaluations.baselines import assemble, score_fold
 from backend.evaluations.components import components
 from backend.evaluations.compression import UNSCALED, compressions
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
@@ -90,7 +90,7 @@ from backend.methods.ngrams import WORDS, count, fit_ngrams
 from backend.methods.probe import ProbeSettings, descend, fit_probe
 from backend.methods.stack import CELLS, EDGES, ENDINGS, cells_of
 from backend.methods.temporal import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
-from backend.protocol import fold_of_prompts
+from backend.protocol import CLEAN, fold_of_prompts
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.truncation import cut_responses

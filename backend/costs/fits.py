@@ -20,7 +20,7 @@ from backend.costs.paths import AuditPath
 from backend.errors import AtlasError
 from backend.evaluations.cost import timed
 from backend.evaluations.readout_bank import fit_banks, member_moments
-from backend.evaluations.readout_members import CLEAN, TRAINED, fit_gram_models
+from backend.evaluations.readout_members import TRAINED, fit_gram_models
 from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
 from backend.evaluations.readouts import MODELS, models_of, training_folds
 from backend.evaluations.stages import EvaluateOptions
@@ -43,6 +43,7 @@ from backend.methods.quantised_ngrams import counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.methods.representations import STORED
 from backend.methods.stack import CELLS, Stack
+from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, describe
 
 Half = npt.NDArray[np.float16]

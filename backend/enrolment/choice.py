@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, Tuning, heads_of
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_members import CLEAN, TRAINED, fit_discriminants, score_alone, scores_shape
+from backend.evaluations.readout_members import TRAINED, fit_discriminants, score_alone, scores_shape
 from backend.evaluations.readout_words import SETTINGS
 from backend.evaluations.readouts import MODELS, models_of, validation
 from backend.methods.stack import CELLS, fit_stack
-from backend.protocol import FOLDS
+from backend.protocol import CLEAN, FOLDS
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]

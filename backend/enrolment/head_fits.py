@@ -22,7 +22,7 @@ from backend.evaluations.readout_bank import (
     serve_banks,
 )
 from backend.evaluations.readout_bank import WORDS as MEMBER
-from backend.evaluations.readout_members import CLEAN, Load, scores_shape
+from backend.evaluations.readout_members import Load, scores_shape
 from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
 from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
 from backend.methods.discriminants_and_ngrams import NgramBank
@@ -34,7 +34,7 @@ from backend.methods.probe import LinearProbe, fit_probe
 from backend.methods.quantised_ngrams import CodedGrams
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
 from backend.methods.stack import CELLS
-from backend.protocol import FOLDS, READER_PAPER, balance_rows
+from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
 Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]

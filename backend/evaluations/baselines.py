@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from backend.protocol import FOLDS
+from backend.protocol import CLEAN, FOLDS
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
 
-CLEAN = "clean"
 Predict = Callable[[str, Ints], Floats]
 """Name of a panel and rows of it to log-posteriors of shape (rows, C)."""
 Fit = Callable[[Ints, int], Predict]

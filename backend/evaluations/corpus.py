@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from backend.evaluations.readout_members import CLEAN, LENGTHS, Load, loader
+from backend.evaluations.readout_members import LENGTHS, Load, loader
 from backend.intake.traces import whole
 from backend.methods.quantised_ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
+from backend.protocol import CLEAN
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.truncation import cut_responses
 from backend.traces import Trace, View

@@ -22,7 +22,7 @@ from backend.methods.moments import Moments, merged, moments_of
 from backend.methods.network import NetworkReadout
 from backend.methods.ngram_softmax import GramReadout, SoftmaxSettings, fit_grams
 from backend.methods.quantised_ngrams import CodedGrams
-from backend.protocol import FOLDS, balance_rows
+from backend.protocol import CLEAN, FOLDS, balance_rows
 from backend.proxies.encoding import MAX_TOKENS
 
 Ints = npt.NDArray[np.intp]
@@ -31,7 +31,6 @@ Load = Callable[[Ints], Floats]
 """Rows to their coordinates, (m, D), float32."""
 Fitted = NetworkReadout | LinearReadout | FamilyReadout
 """A model of fingerprints that is fitted and kept by itself."""
-CLEAN = "clean"
 LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
 """Conditions, and the response tokens that they leave."""
 TRAINED = (CLEAN, "t64", "t32")

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from backend.errors import AtlasError
-from backend.evaluations.baselines import CLEAN, Fit, Floats, Ints, Predict
+from backend.evaluations.baselines import Fit, Floats, Ints, Predict
 from backend.evaluations.model_artifacts import keep_model, model_file
 from backend.fingerprints import cache_folder
 from backend.methods.embedded import beginning
@@ -34,7 +34,7 @@ from backend.methods.sentence_encoder import (
     SentenceEncoder,
     recipe_of,
 )
-from backend.protocol import FOLDS, SPLIT_SEED
+from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
 from backend.traces import Trace, View, view_text
 

@@ -25,7 +25,7 @@ from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep, write_log_posteriors
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.baselines import CLEAN, Fit, assemble, score_fold
+from backend.evaluations.baselines import Fit, assemble, score_fold
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import (
     CHECKPOINTS,
@@ -37,7 +37,7 @@ from backend.evaluations.stages.baseline_methods import (
     truncation_tokenizer,
 )
 from backend.extraction import records_hash
-from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.proxies.truncation import LIMITS, cut_responses
 from backend.store.builds import command_line, recorded

@@ -19,7 +19,7 @@ from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
-from backend.evaluations.readout_members import CLEAN, LENGTHS, loader
+from backend.evaluations.readout_members import LENGTHS, loader
 from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_words import Words, load_words, words_of
@@ -28,7 +28,7 @@ from backend.methods.discriminant_bank import DiscriminantBank
 from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.head import BANK_PARTS
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
-from backend.protocol import FOLDS, SPLIT_SEED
+from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.store.builds import command_line, recorded
 from backend.store.writers import write_reader

@@ -25,7 +25,6 @@ from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.model_artifacts import KeptMember, holds_models, keep_model, model_file
 from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_members import (
-    CLEAN,
     LENGTHS,
     TRAINED,
     Fitted,
@@ -52,7 +51,7 @@ from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngram_kinds import GRAMS
 from backend.methods.stack import cells_of
 from backend.methods.tuned_encoder import TUNED
-from backend.protocol import FOLDS, fold_of_prompts
+from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.proxies.truncation import count_tokens, whole_text

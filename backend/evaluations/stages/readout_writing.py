@@ -13,12 +13,12 @@ import pandas as pd
 
 from backend.evaluations.artifacts import keep, write_attribution, write_log_posteriors
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.readout_members import CLEAN
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_members import Scorer
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, retained_shares, transfer_frames
 from backend.methods.domain_adaptation import balanced
+from backend.protocol import CLEAN
 from backend.store.writers import replace_rows
 
 Floats = npt.NDArray[np.float32]

@@ -25,7 +25,7 @@ from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, load_log_posteriors
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.model_artifacts import keep_stacks
-from backend.evaluations.readout_members import CLEAN, LENGTHS, TRAINED
+from backend.evaluations.readout_members import LENGTHS, TRAINED
 from backend.evaluations.readouts import fuse, transfer
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import comparable, with_stored
@@ -49,7 +49,7 @@ from backend.methods.network import NetworkSettings
 from backend.methods.ngram_kinds import GRAMS
 from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, TEXT_TUNED
 from backend.methods.stack import CELLS
-from backend.protocol import READER_PAPER, SPLIT_SEED
+from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
 from backend.store.builds import command_line, recorded
