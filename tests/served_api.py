@@ -15,7 +15,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.proxies.reader import Reader
 from backend.service.service import Service
-from tests.test_audit_attributor import STYLES, labelled
+from tests.attribution.test_run import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 HASH = "f" * 64

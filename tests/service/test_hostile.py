@@ -43,7 +43,7 @@ from backend.service.uploads import LIFETIME, BusyError, FullError, LostError, M
 from tests.invented_atlas import publish_invented
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 ANN, BEN = "session-of-ann-0001", "session-of-ben-0002"
 CALLBACK = "/_dash-update-component"
 PATIENCE = 300

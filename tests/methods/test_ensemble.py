@@ -31,7 +31,7 @@ from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
 from backend.traces import Trace
 from tests.damaged_enrolments import refuses_damage
-from tests.test_ngram_evidence import HOSTILE, labelled
+from tests.methods.test_ngram_storage import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 EVEN = np.full((CELLS, 1), 1.0)

@@ -38,8 +38,8 @@ from backend.proxies.registry import DEFAULT_PROXY
 from backend.traces import Trace
 from jobs.__main__ import main
 from tests.commands import check
+from tests.evaluations.test_baselines import save_tokenizer
 from tests.fake_release import fake_release
-from tests.test_baselines import save_tokenizer
 from tests.tiny_models import save_tiny, tiny_encoder
 
 SOURCES, PROMPTS = 6, 25

@@ -25,7 +25,7 @@ from backend.intake.json_text import TooManyValuesError, parse_json
 from backend.intake.lines import PIECE, filled_lines, table_lines
 from backend.intake.preview import preview
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 M = 1_000_000
 GOOD = b'{"prompt": "p", "response": "r"}\n'
 TABLE = b"prompt,response\nq,a\n"

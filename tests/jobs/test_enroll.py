@@ -35,7 +35,7 @@ from backend.store.audit_queries import validation
 from backend.store.database import Generation, open_work, publish
 from backend.traces import Trace
 from jobs.__main__ import main
-from tests.test_continuation import measure
+from tests.store.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 STYLES = {

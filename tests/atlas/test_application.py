@@ -185,7 +185,7 @@ def test_every_figure_has_rows_csv_and_builds(asked: QueryCache) -> None:
         for name, told in page.PAGE.figures.items():
             frame = told.table(asked, view)
             if frame.empty and (page in (compare, relationships) or name in RELATED):
-                continue  # needs more than this atlas holds: tests/test_compare.py, and the test below
+                continue  # needs more than this atlas holds: tests/atlas/pages/test_compare.py, and the test below
             assert len(frame) > 0, name
             again = pd.read_csv(io.StringIO(shell.csv_text(frame)), keep_default_na=False)
             assert list(again.columns) == [str(column) for column in frame.columns] and len(again) == len(frame)

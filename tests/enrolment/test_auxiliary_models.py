@@ -32,7 +32,7 @@ from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.proxies.reader import Reader
 from backend.proxies.truncation import whole_text
 from backend.traces import Trace
-from tests.test_ngram_evidence import HOSTILE, labelled
+from tests.methods.test_ngram_storage import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 READS = "bert:tuned"

@@ -34,8 +34,8 @@ from backend.methods.ngram_kinds import GRAMS
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import Trace
+from tests.evaluations.test_stress import write_store
 from tests.fake_release import fake_release
-from tests.test_stress import write_store
 from tests.tiny_models import save_tiny, tiny_decoder, tiny_encoder, tiny_tokenizer
 
 TRACES = [Trace(f"Question {i}?", f"Answer number {i}, in a few words. " * (1 + i % 3)) for i in range(8)]

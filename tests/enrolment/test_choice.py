@@ -25,7 +25,7 @@ from backend.methods.quantised_ngrams import counts_of
 from backend.protocol import FOLDS, balance_rows
 from backend.proxies.reader import Reader
 from backend.traces import Trace
-from tests.test_ngram_evidence import HOSTILE, labelled
+from tests.methods.test_ngram_storage import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 PAPER, LDA_LIVE, WORDS, FUSED_LIVE, LINEAR = METHODS

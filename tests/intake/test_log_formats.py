@@ -229,7 +229,7 @@ def test_a_person_may_map_columns_instead() -> None:
 
 
 def test_the_examples_of_the_documentation_are_read() -> None:
-    page = (Path(__file__).resolve().parents[1] / "docs" / "data.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text("utf-8")
     section = page.split("## Files of traces that are read")[1].split("\n## ")[0]
     examples = re.findall(r"```\n(.*?)```", section, re.DOTALL)
     counts = [len(receive(io.BytesIO(example.encode()), "x").traces) for example in examples]

@@ -25,7 +25,7 @@ from jobs.__main__ import main
 from tests.commands import check
 from tests.fake_release import fake_release
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

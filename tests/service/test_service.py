@@ -35,7 +35,7 @@ from backend.service import sessions, uploads
 from backend.service.service import Service
 from backend.service.sessions import LIVE_JOBS, SESSION_JOBS
 from backend.service.uploads import LIFETIME, BusyError, MissingError, TooLargeError
-from tests.test_audit_attributor import STYLES, labelled
+from tests.attribution.test_run import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 ANN, BEN = "session-of-ann-0001", "session-of-ben-0002"

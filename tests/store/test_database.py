@@ -38,7 +38,7 @@ from backend.store.database import (
 from backend.store.writers import replace_rows, write_reader, write_sources
 from jobs.__main__ import main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NEWEST = len(migrations())
 
 

@@ -162,9 +162,9 @@ def test_malformed_uploads(served: tuple[Flask, Service]) -> None:
 def test_ten_thousand_malformed_uploads(tmp_path: Path) -> None:
     """In a process of its own, so that the memory is that of a server."""
     program = (
-        "from pathlib import Path; from tests.test_api_malformed import attack, made; "
+        "from pathlib import Path; from tests.atlas.api.test_malformed import attack, made; "
         f"print(attack(made(Path({str(tmp_path)!r})), 10_000, seed=2))"
     )
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -37,8 +37,8 @@ from backend.statistics import holm
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
+from tests.evaluations.test_stress import write_store
 from tests.fake_release import fake_release
-from tests.test_stress import write_store
 
 
 def tokenizer(texts, **_):

@@ -30,7 +30,7 @@ from backend.service.job import ENDED
 from backend.service.service import Service
 from jobs.__main__ import main
 from tests.served_api import HASH, lines_of, tiny_enrolment, tiny_reader
-from tests.test_service import Gate
+from tests.service.test_service import Gate
 
 ANN = "session-of-ann-0001"
 PATIENCE = 300

@@ -10,7 +10,6 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
-from fake_release import fake_release
 from scipy.stats import spearmanr
 
 from backend.corpus.release import Release
@@ -28,6 +27,7 @@ from backend.store.database import check, open_work
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from backend.traces import View
 from jobs.__main__ import main
+from tests.fake_release import fake_release
 
 SOURCES, PROMPTS, D, LAYER = 24, 12, 4, 7
 TABLES = (

@@ -24,7 +24,7 @@ from backend.methods.stack import CELLS
 from backend.proxies.reader import Reader
 from backend.traces import Trace
 from tests.damaged_enrolments import refuses_damage
-from tests.test_ngram_evidence import HOSTILE, labelled
+from tests.methods.test_ngram_storage import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 

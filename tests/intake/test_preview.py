@@ -26,7 +26,7 @@ from jobs.__main__ import main
 from tests.served_api import serve
 
 ANN = "session-of-ann-0001"
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = "Sesame, open up"
 TABLE = (
     "question;answer;model\nWhy?;Because.;m-1\nonly one cell\nHow?;Like this.;m-2\nWhy?;Because.;m-1\n"

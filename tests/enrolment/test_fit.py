@@ -39,9 +39,9 @@ from backend.store.audit_queries import validation
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from jobs.__main__ import main
+from tests.evaluations.test_readouts_stage import tokenizer
+from tests.evaluations.test_stress import write_store
 from tests.fake_release import fake_release
-from tests.test_readouts_stage import tokenizer
-from tests.test_stress import write_store
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.proxies.reader import Reader
 from jobs.__main__ import main
-from tests.test_audit_attributor import labelled, trace_file
+from tests.attribution.test_run import labelled, trace_file
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 
