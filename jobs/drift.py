@@ -126,14 +126,7 @@ def _read(
         print(f"  {step.done:,} of {total:,} traces, {step.seconds:.1f} s", file=sys.stderr, flush=True)
 
     found = audit(
-        stream,
-        layout,
-        attributor,
-        settings,
-        progress=progress,
-        cancelled=stopped,
-        total=total,
-        keep_fingerprints=True,
+        stream, layout, attributor, settings, progress=progress, cancelled=stopped, total=total, keep_fingerprints=True
     )
     assert found.scored.fingerprints is not None
     prompts = prompts_of(stream, layout, COMMAND_LINE, found.report["traces"])

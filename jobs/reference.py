@@ -98,12 +98,7 @@ def _write_reader(connection: duckdb.DuckDBPyConnection, reader: PublishedReader
         else:
             write_proxies(connection, pd.DataFrame([{"proxy": reader.proxy, "name": reader.proxy_name}]))
     write_reader(
-        connection,
-        method=reader.method,
-        name=reader.name,
-        proxy=reader.proxy,
-        view=reader.view,
-        origin="published",
+        connection, method=reader.method, name=reader.name, proxy=reader.proxy, view=reader.view, origin="published"
     )
 
 

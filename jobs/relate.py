@@ -162,11 +162,7 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
 
 
 def measure(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    task: Task,
-    subject: Subject,
-    loaded: Loaded | None = None,
+    connection: duckdb.DuckDBPyConnection, release: Release, task: Task, subject: Subject, loaded: Loaded | None = None
 ) -> None:
     """Compute a reader's features, read them in every split, and write the rows."""
     read, proxy_hash = loaded if loaded else (None, None)

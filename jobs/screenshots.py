@@ -43,7 +43,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Path and choices of the pictures that ``docs/web.md`` shows."""
 PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
-    "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg")),
+    "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg"))
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
 ANSWER_S = 180.0

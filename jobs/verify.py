@@ -68,11 +68,7 @@ def _checked(arguments: argparse.Namespace) -> int:
 
 
 def recomputed(
-    report: Mapping[str, Any],
-    traces: Path,
-    named: str | None = None,
-    device: str = "auto",
-    encoding: str | None = None,
+    report: Mapping[str, Any], traces: Path, named: str | None = None, device: str = "auto", encoding: str | None = None
 ) -> tuple[Enrolment, Inquiry]:
     """The same audit once more, from the traces.
 

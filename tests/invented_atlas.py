@@ -59,11 +59,7 @@ def invented_roster() -> pd.DataFrame:
 
 
 def publish_invented(
-    folder: Path,
-    *,
-    roster: pd.DataFrame | None = None,
-    rosters: Mapping[str, int] = ROSTERS,
-    seed: int = 7,
+    folder: Path, *, roster: pd.DataFrame | None = None, rosters: Mapping[str, int] = ROSTERS, seed: int = 7
 ) -> Path:
     """Publish a generation into ``folder`` and return its file.
 

@@ -89,10 +89,7 @@ def _paths() -> Schema:
                 "operationId": "preview",
                 "summary": "What a file of traces is, and every place of it that gives no trace; nothing is scored",
                 "requestBody": _traces(),
-                "responses": {
-                    "200": _answer("What it is", "Preview"),
-                    **_wrong(400, 401, 413, 415, 422, 429, 500),
-                },
+                "responses": {"200": _answer("What it is", "Preview"), **_wrong(400, 401, 413, 415, 422, 429, 500)},
             }
         },
         "/api/jobs/{identity}": {
@@ -194,10 +191,7 @@ def _paths() -> Schema:
                 "summary": "Give the token once; the browser keeps a cookie",
                 "security": [{}],
                 "requestBody": {"required": True, "content": {JSON: _schema("Token")}},
-                "responses": {
-                    "204": {"description": "The cookie is set"},
-                    **_wrong(400, 401, 413, 415, 422, 500),
-                },
+                "responses": {"204": {"description": "The cookie is set"}, **_wrong(400, 401, 413, 415, 422, 500)},
             },
             "delete": {
                 "operationId": "dropToken",
@@ -407,11 +401,7 @@ def _answer(description: str, name: str) -> Schema:
 
 
 def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
-    return {
-        "operationId": identity,
-        "summary": summary,
-        "responses": {"200": _answer(summary, name), **_wrong(*wrong)},
-    }
+    return {"operationId": identity, "summary": summary, "responses": {"200": _answer(summary, name), **_wrong(*wrong)}}
 
 
 def _wrong(*statuses: int) -> Schema:

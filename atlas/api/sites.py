@@ -22,11 +22,7 @@ ADDRESS = "ATLAS_ADDRESS"
 PROXY = "ATLAS_PROXY"
 HSTS = f"max-age={365 * 24 * 3600}"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-}
+HEADERS = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"}
 BARE = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 """What a report may do, which is a page without scripts that holds the words of others."""
 

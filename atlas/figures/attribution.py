@@ -230,13 +230,7 @@ def confusion_matrix(
             "tickangle": -60,
             "title": {"text": order_told},
         },
-        "yaxis": {
-            **axis,
-            "autorange": "reversed",
-            "showticklabels": bool(zoom),
-            "tickvals": names,
-            "ticktext": cut,
-        },
+        "yaxis": {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut},
     }
     return {"data": [heat], "layout": layout}
 

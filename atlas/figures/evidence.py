@@ -22,11 +22,7 @@ from atlas.theme import READER_COLOURS, TOKENS, Mark, Theme, plain, template, tr
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 MOST_BARS = 400
 """Traces that a figure shows one by one; of more, those that weigh most."""
-DRIFT_KINDS = {
-    "same": "same source (false alarms)",
-    "sibling": "sibling of the family",
-    "family": "another family",
-}
+DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the family", "family": "another family"}
 
 
 def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:

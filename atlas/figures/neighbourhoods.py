@@ -12,19 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from atlas.figures.attribution import Line, rate_text
-from atlas.theme import (
-    RINGED,
-    TOKENS,
-    Mark,
-    Plot,
-    Theme,
-    dress,
-    plain,
-    rate_colours,
-    readable,
-    template,
-    translucent,
-)
+from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, rate_colours, readable, template, translucent
 
 HEAD_LEGEND = {
     "orientation": "h",

@@ -33,12 +33,7 @@ QUESTIONS = {
     "layers": "Which block of the proxy tells sources apart best?",
     "sources": "Which sources are hard to tell?",
 }
-AXES = {
-    "accuracy": "Accuracy",
-    "macro_f1": "Macro-F1",
-    "nll": "NLL (nats a group)",
-    "ece": "ECE",
-}
+AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL (nats a group)", "ece": "ECE"}
 NAMED = 5
 """Lines that a figure names directly."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
@@ -109,7 +104,7 @@ def layout(cache: QueryCache, wanted: View) -> Component:
                                 attributes=shell.named("Show one family alone"),
                             ),
                         ],
-                    ),
+                    )
                 ],
                 beside=html.Div(
                     className="pair",
@@ -124,19 +119,10 @@ def layout(cache: QueryCache, wanted: View) -> Component:
             ),
             html.Div(
                 className="two",
-                children=[
-                    section("family", _families(cache, view), 320),
-                    section("folds", _folds(cache, view), 320),
-                ],
+                children=[section("family", _families(cache, view), 320), section("folds", _folds(cache, view), 320)],
             ),
             section("layers", _layers(cache, view), 340),
-            shell.grid_section(
-                "sources",
-                QUESTIONS["sources"],
-                *_sources(cache, view),
-                origin=origin,
-                height=560,
-            ),
+            shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),
         ],
     )
 

@@ -281,11 +281,7 @@ def _mapped(table: str) -> Made:
 KINDS: dict[str, Kind] = {
     "map": Kind("Which sources look alike?", "/", _map, _points, _mapped("projections")),
     "budget": Kind(
-        "How many traces until the source is clear?",
-        "/attribution",
-        _budget,
-        _curves,
-        drawn_readers(_curves),
+        "How many traces until the source is clear?", "/attribution", _budget, _curves, drawn_readers(_curves)
     ),
     "confusion": Kind(
         "Which sources are taken for which?", "/attribution", _confusion, _cells, _attributed("confusion")

@@ -23,11 +23,7 @@ PARTS: Mapping[str, Series] = {
     "reader-ac": Series("drift (first AC)", "diamond", 0, 1),
     "reader-dc": Series("mean (DC)", "square", -1, 2),
 }
-BLOCKS: Mapping[str, Series] = {
-    "dc-ac": PARTS[READER_PAPER],
-    "ac": PARTS["reader-ac"],
-    "dc": PARTS["reader-dc"],
-}
+BLOCKS: Mapping[str, Series] = {"dc-ac": PARTS[READER_PAPER], "ac": PARTS["reader-ac"], "dc": PARTS["reader-dc"]}
 VIEWS: Mapping[str, Series] = {
     "ur": Series("prompt and response", "circle", 1, 0),
     "r": Series("response alone", "diamond", -1, 1),

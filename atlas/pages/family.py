@@ -65,10 +65,7 @@ def layout(name: str = "", **query: str) -> Component:
                         children=[
                             shell.segmented("family-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
                             html.Div(
-                                _answer(cache, view),
-                                id="family-answer",
-                                className="answer",
-                                **{"aria-live": "polite"},
+                                _answer(cache, view), id="family-answer", className="answer", **{"aria-live": "polite"}
                             ),
                         ],
                     ),

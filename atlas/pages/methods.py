@@ -12,12 +12,7 @@ from atlas.pages.methods_words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
 from atlas.state import View
 from backend.store import download_queries, queries
 
-CONTENTS = {
-    "words": "Words",
-    "limits": "Limits",
-    "figure-builds": "Builds",
-    "figure-downloads": "Downloads",
-}
+CONTENTS = {"words": "Words", "limits": "Limits", "figure-builds": "Builds", "figure-downloads": "Downloads"}
 TABLES = {
     "attribution_metrics": "accuracy, macro-F1, NLL, ECE and more, by reader, budget, condition, seed and fold",
     "source_accuracy": "accuracy of every source at every budget, and what it is taken for",

@@ -232,10 +232,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         f" of {asked_words(row)} have a sibling as their nearest{blind}"
         if row["k"] == 1
         else f" of the {row['k']} nearest of {asked_words(row)} are siblings{blind}",
-        html.Span(
-            f"Seen by {cache.reader_words(reader)}, without any training on names.",
-            className="soft",
-        ),
+        html.Span(f"Seen by {cache.reader_words(reader)}, without any training on names.", className="soft"),
     ]
 
 

@@ -25,13 +25,7 @@ SCORE_WORDS = {
     "ac": "First-AC cosine: how alike the drift is",
 }
 COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
-MAKERS = {
-    "Qwen": "Qwen",
-    "google": "Gemma",
-    "meta-llama": "Llama",
-    "deepseek-ai": "DeepSeek",
-    "microsoft": "Phi",
-}
+MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {READER_PAPER: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
 COUNT_MISTAKEN = 40

@@ -66,10 +66,7 @@ def layout(label: str = "", **query: str) -> Component:
                         children=[
                             shell.segmented("source-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
                             html.Div(
-                                _answer(cache, view),
-                                id="source-answer",
-                                className="answer",
-                                **{"aria-live": "polite"},
+                                _answer(cache, view), id="source-answer", className="answer", **{"aria-live": "polite"}
                             ),
                         ],
                     ),

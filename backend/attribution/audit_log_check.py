@@ -59,10 +59,7 @@ def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     }
     further = [{"enrolment": row["enrolment_sha256"], "engine": row["engine"]} for row in results["readers"][1:]]
     return [
-        (
-            "file",
-            {key: held[key] for key in ("sha256", "size", "columns")} | {"session": report["session"]},
-        ),
+        ("file", {key: held[key] for key in ("sha256", "size", "columns")} | {"session": report["session"]}),
         (
             "question",
             {
@@ -73,10 +70,7 @@ def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
             },
         ),
         ("enrolment", {"name": reference["enrolment"], "sha256": method["enrolment_sha256"]}),
-        (
-            "traces",
-            {"sha256": [trace["sha256"] for trace in report["traces"]], "excluded": len(report["exclusions"])},
-        ),
+        ("traces", {"sha256": [trace["sha256"] for trace in report["traces"]], "excluded": len(report["exclusions"])}),
         *(("scores", details) for details in (scores, *further)),
         ("report", {"results": digest(results), "verdict": results["verdict"]}),
     ]

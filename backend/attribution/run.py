@@ -156,8 +156,7 @@ def audit(
         row, again = found
         readers.append(row)
         chain = chain.append(
-            "scores",
-            {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)},
+            "scores", {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)}
         )
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:

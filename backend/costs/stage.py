@@ -262,10 +262,7 @@ def _fit(
         return {"fit_seconds": alone.median}
     train = prints[folds != 0].astype(np.float32)
     fitting = timed(lambda: fit_probe(train, labels[folds != 0], classes), warm=0)
-    measures = {
-        "trainable_parameters": linear_parameters(prints.shape[1], classes),
-        "fit_seconds": fitting.median,
-    }
+    measures = {"trainable_parameters": linear_parameters(prints.shape[1], classes), "fit_seconds": fitting.median}
     blocks = len(layer_curve(connection, reader.reader, roster))
     if stored and blocks > 1:
         dtype = best_dtype(torch.device("cpu"))

@@ -83,9 +83,7 @@ class Choice:
 
 
 def choose(
-    fits: Fits,
-    shrinkages: Sequence[float] = SHRINKAGES,
-    progress: Callable[[], object] | None = None,
+    fits: Fits, shrinkages: Sequence[float] = SHRINKAGES, progress: Callable[[], object] | None = None
 ) -> Choice:
     """Compare all methods on the inner folds of every outer fold; ``progress`` is called after each of them."""
     corpus = fits.corpus

@@ -14,13 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_bank import (
-    SHRINKAGE,
-    BankMembers,
-    fit_bank_members,
-    member_moments,
-    serve_banks,
-)
+from backend.evaluations.readout_bank import SHRINKAGE, BankMembers, fit_bank_members, member_moments, serve_banks
 from backend.evaluations.readout_bank import WORDS as MEMBER
 from backend.evaluations.readout_members import Load, scores_shape
 from backend.evaluations.readout_words import SETTINGS, fit_words, score_words

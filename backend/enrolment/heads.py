@@ -174,10 +174,7 @@ def of_states(enrolment: Enrolment, rows: Slice, traces: Sequence[Trace] | None 
 def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
     """What heads say of whole responses, length n in the order of the rows."""
     counts = enrolment.counts([whole(response) for response in responses])
-    return lambda head, chosen: (
-        head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp)),
-        0.0,
-    )
+    return lambda head, chosen: (head.log_posterior(counts[np.flatnonzero(chosen)], np.zeros(0, dtype=np.intp)), 0.0)
 
 
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:

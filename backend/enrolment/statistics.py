@@ -101,10 +101,7 @@ def fit_attachments(
 
 
 def measured_attachments(
-    attachments: Mapping[str, npt.NDArray[Any]],
-    log_posteriors: Floating,
-    prompt_folds: Ints,
-    families: Sequence[str],
+    attachments: Mapping[str, npt.NDArray[Any]], log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str]
 ) -> dict[str, npt.NDArray[Any]]:
     """Bounds of ratios, and realised p values, of statistics that were fitted without them.
 

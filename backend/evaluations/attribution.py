@@ -16,13 +16,7 @@ import pandas as pd
 
 from backend.evidence import accumulate, posterior
 from backend.methods.probe import LinearProbe, ProbeSettings, fit_probe
-from backend.metrics import (
-    accuracy,
-    confusion_counts,
-    expected_calibration_error,
-    macro_f1,
-    negative_log_likelihood,
-)
+from backend.metrics import accuracy, confusion_counts, expected_calibration_error, macro_f1, negative_log_likelihood
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]

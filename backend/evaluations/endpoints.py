@@ -24,10 +24,7 @@ METHOD = "cluster bootstrap and sign flips"
 
 
 def cluster_hits(
-    log_posteriors: Floats,
-    prompt_folds: Ints,
-    budgets: Sequence[int] = BUDGETS,
-    seeds: Sequence[int] = GROUPING_SEEDS,
+    log_posteriors: Floats, prompt_folds: Ints, budgets: Sequence[int] = BUDGETS, seeds: Sequence[int] = GROUPING_SEEDS
 ) -> dict[int, tuple[Counts, Counts]]:
     """Right answers and groups of every cluster, summed over the grouping seeds.
 

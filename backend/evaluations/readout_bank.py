@@ -15,13 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
-from backend.evaluations.readout_members import (
-    Load,
-    fit_discriminants,
-    fold_moments,
-    score_discriminants,
-    scores_shape,
-)
+from backend.evaluations.readout_members import Load, fit_discriminants, fold_moments, score_discriminants, scores_shape
 from backend.evaluations.readouts import MODELS, fuse, training_folds
 from backend.methods.discriminant import LinearReadout
 from backend.methods.discriminant_bank import DiscriminantBank, make_bank

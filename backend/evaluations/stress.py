@@ -25,13 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.attribution import (
-    AttributionFrames,
-    confusion_cells,
-    measure,
-    reduce_metrics,
-    source_accuracy,
-)
+from backend.evaluations.attribution import AttributionFrames, confusion_cells, measure, reduce_metrics, source_accuracy
 from backend.evidence import accumulate
 from backend.methods.probe import LinearProbe
 from backend.metrics import confusion_counts
@@ -80,9 +74,7 @@ def excluded_posteriors(
 
 
 def transferred_posteriors(
-    load: Callable[[int], npt.NDArray[np.floating]],
-    layer_of_fold: Mapping[int, int],
-    probes: Mapping[int, LinearProbe],
+    load: Callable[[int], npt.NDArray[np.floating]], layer_of_fold: Mapping[int, int], probes: Mapping[int, LinearProbe]
 ) -> Floats:
     """Log-posteriors of rows of another domain, by every fold model.
 

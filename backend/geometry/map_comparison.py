@@ -27,18 +27,7 @@ from backend.store.writers import replace_rows
 PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
 PUBLISHED_FOR = ("100-way", "agent500")
 """Roster and domain that the paper ranked its candidates on."""
-PURITY_COLUMNS = [
-    "reader",
-    "k",
-    "purity",
-    "expectation",
-    "p_value",
-    "low",
-    "high",
-    "sources",
-    "families",
-    "build_id",
-]
+PURITY_COLUMNS = ["reader", "k", "purity", "expectation", "p_value", "low", "high", "sources", "families", "build_id"]
 RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
 ROLES = ("reader-r", "reader-ur")
 """Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""

@@ -66,11 +66,7 @@ class DomainReference:
 
 
 def fit_domain(
-    fingerprints: Floating,
-    labels: Ints,
-    budgets: Sequence[int] = BUDGETS,
-    draws: int = DRAWS,
-    seed: int = SEED,
+    fingerprints: Floating, labels: Ints, budgets: Sequence[int] = BUDGETS, draws: int = DRAWS, seed: int = SEED
 ) -> DomainReference:
     """Fit a domain to the fingerprints (n, D) of enrolled sources, (n,) source numbers.
 

@@ -23,13 +23,7 @@ METRICS = (
 
 
 def verdict_rates(
-    log_posteriors: Doubles,
-    truth: Ints,
-    k: int,
-    family: Ints,
-    nearest: Ints,
-    limits: Doubles,
-    family_limits: Doubles,
+    log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles, family_limits: Doubles
 ) -> dict[str, float]:
     """Shares of groups by what the rule answers.
 

@@ -193,8 +193,7 @@ def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[s
         _decode(inner, codec, limits, clock)
     except UnicodeError as error:
         raise AtlasError(
-            f"The file cannot be read as {codec}{_where(error)}",
-            "Name another encoding, or none to have it recognised",
+            f"The file cannot be read as {codec}{_where(error)}", "Name another encoding, or none to have it recognised"
         ) from error
     return codec, f"{codec}{_GIVEN}"
 

@@ -19,14 +19,7 @@ import torch
 from backend.proxies.decoder import FusedDecoder, KeyValue, LlamaDecoder
 from backend.proxies.encoding import MAX_TOKENS, Encoded, Span, encode
 from backend.proxies.gemma import GemmaDecoder
-from backend.spectral import (
-    FINGERPRINT_MODES,
-    POSITION_POOLS,
-    POSITIONS,
-    position_weights,
-    project,
-    span_weights,
-)
+from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, position_weights, project, span_weights
 from backend.traces import Trace, View
 
 Half = npt.NDArray[np.float16]

@@ -118,10 +118,7 @@ def _relationships(book: Book, rows: Rows) -> Iterator[str]:
     measured = False
     for protocol in ("model", "family"):
         ours = [f"relationships/{name}/{protocol}" for name in CONTRASTS]
-        for origin, sets in (
-            ("published", [f"published/relationships/baselines/{protocol}"]),
-            ("**measured**", ours),
-        ):
+        for origin, sets in (("published", [f"published/relationships/baselines/{protocol}"]), ("**measured**", ours)):
             for row in rows:
                 if row["hypotheses"] in sets and row["measure"] == "accuracy":
                     measured = measured or origin != "published"

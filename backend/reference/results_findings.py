@@ -65,10 +65,7 @@ CLAIMS = (
         for less, more in ((1, 5), (5, 10), (10, 20), (20, 50), (50, 100))
     ),
     Claim(
-        "DC beats first AC at K = 1",
-        "tab:representation_ablation",
-        ("reader-dc", pooled(1)),
-        ("reader-ac", pooled(1)),
+        "DC beats first AC at K = 1", "tab:representation_ablation", ("reader-dc", pooled(1)), ("reader-ac", pooled(1))
     ),
     Claim(
         "DC–AC is within one point of DC at K = 100",
@@ -133,11 +130,7 @@ CLAIMS = (
     ),
     *(
         Claim(
-            f"{words} at K = {k}",
-            "tab:aggregation_design_pilot",
-            (left, pooled(k)),
-            (right, pooled(k)),
-            margin=margin,
+            f"{words} at K = {k}", "tab:aggregation_design_pilot", (left, pooled(k)), (right, pooled(k)), margin=margin
         )
         for words, left, right, margin in (
             ("64 uniform positions beat 16", "positions-64", "positions-16", 0.0),

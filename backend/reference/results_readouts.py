@@ -92,12 +92,7 @@ GOALS = (
         0.03,
         at_most=True,
     ),
-    Goal(
-        FIT,
-        (Cell("costs", "value", (("roster", ""), ("measure", "fit_seconds"))),),
-        900,
-        at_most=True,
-    ),
+    Goal(FIT, (Cell("costs", "value", (("roster", ""), ("measure", "fit_seconds"))),), 900, at_most=True),
 )
 """What was aimed for on Agent500 among 100 sources, before the readouts were made."""
 

@@ -32,17 +32,7 @@ SAME = 2e-6
 """The release rounds some repeated numbers to single precision."""
 
 IDENTITY: Mapping[str, tuple[str, ...]] = {
-    "attribution_metrics": (
-        "reader",
-        "roster",
-        "benchmark",
-        "condition",
-        "k",
-        "reduction",
-        "metric",
-        "seed",
-        "fold",
-    ),
+    "attribution_metrics": ("reader", "roster", "benchmark", "condition", "k", "reduction", "metric", "seed", "fold"),
     "source_f1": ("reader", "roster", "benchmark", "condition", "k", "source"),
     "layer_scores": ("reader", "roster", "outer_fold", "inner_fold", "layer"),
     "layer_selection": ("reader", "roster", "outer_fold"),

@@ -125,8 +125,7 @@ def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> li
 def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
     """Readers in a fixed order: columns reader, method, proxy, view, name, origin."""
     return _dicts(
-        cursor,
-        "SELECT reader, method, proxy, input_view AS view, name, origin FROM readers ORDER BY origin, reader",
+        cursor, "SELECT reader, method, proxy, input_view AS view, name, origin FROM readers ORDER BY origin, reader"
     )
 
 

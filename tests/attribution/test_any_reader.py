@@ -25,15 +25,7 @@ from backend.evaluations.stages import readout_members, readouts
 from backend.evaluations.stages.readout_tuned import tuned_settings
 from backend.fingerprints import cache_folder
 from backend.methods.network import NetworkSettings
-from backend.methods.registry import (
-    ENCODED,
-    ENCODER,
-    ENROLLABLE,
-    FUSED_TUNED,
-    TEXT_TUNED,
-    reads_text,
-    why_not,
-)
+from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, FUSED_TUNED, TEXT_TUNED, reads_text, why_not
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.traces import Trace
 from jobs.__main__ import main

@@ -395,9 +395,7 @@ def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
     now = report["results"]["readers"][1]["log10_ratio_others"]
     for by, equal in ((0.8, True), (-0.8, True), (0.9, False), (-0.9, False)):
         forged = changed(
-            report,
-            at("results.readers.1.engine", OTHER),
-            at("results.readers.1.log10_ratio_others", now + by),
+            report, at("results.readers.1.engine", OTHER), at("results.readers.1.log10_ratio_others", now + by)
         )
         assert (verified(forged).found == ()) is equal
     large = {"readers": [{}, {"enrolment_sha256": "x", "enrolment": "x", "engine": "a", "log10_ratio_others": 30.0}]}

@@ -212,10 +212,7 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
         browser.until("return document.querySelector('#check-report-head').innerText.includes(arguments[0])", path.name)
         browser.until("return !document.querySelector('#check-go').disabled")
         browser.click("#check-go")
-        browser.until(
-            "return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])",
-            word,
-        )
+        browser.until("return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])", word)
     assert "unknown_p was 0.999" in browser.text("#check-found")
     browser.driver.get(f"{browser.url}/attribute?theme=dark&ecosystem={SAMPLES}")
     browser.until("return document.querySelector('#figure-evidence .main-svg') !== null")

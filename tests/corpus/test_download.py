@@ -334,11 +334,7 @@ def test_a_flipped_byte_in_an_archive_is_found(fake: Path, target: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"just text", "neither a folder nor an intact .tar.gz or .zip"),
-        (None, "does not exist"),
-    ],
+    ("content", "message"), [(b"just text", "neither a folder nor an intact .tar.gz or .zip"), (None, "does not exist")]
 )
 def test_not_an_archive(target: Path, tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "thing"

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from backend.corpus.release import Release
-from backend.geometry.domains import (
-    centre,
-    cross_domain,
-    joint_signatures,
-    retrieval_ranks,
-    retrieval_summary,
-)
+from backend.geometry.domains import centre, cross_domain, joint_signatures, retrieval_ranks, retrieval_summary
 from backend.geometry.signatures import cosine_similarity, signatures
 
 

@@ -144,10 +144,7 @@ def test_distances_on_the_prompts_that_fitted_them_would_reject_too_often():
 
 def test_reference_survives_a_file(tmp_path):
     features, source, prompt = invented()
-    for statistic, data in (
-        ("relative-mahalanobis", features),
-        ("max-logit", normalised(features[:, :SOURCES])),
-    ):
+    for statistic, data in (("relative-mahalanobis", features), ("max-logit", normalised(features[:, :SOURCES]))):
         fitted = fit_unknown(data, source, FOLDS[prompt], statistic, [1, 5], draws=50)
         np.savez(tmp_path / "u.npz", **fitted.to_arrays())
         with np.load(tmp_path / "u.npz", allow_pickle=False) as held:

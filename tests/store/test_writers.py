@@ -307,10 +307,7 @@ def test_the_rosters_of_the_release(work: duckdb.DuckDBPyConnection, release: Re
         assert [label for (label,) in held] == release.roster(name)["label"].tolist()
     assert rows_of(
         work, "SELECT name, family, access FROM sources WHERE source IN ('gpt_oss_20b', 'gpt4o') ORDER BY 1"
-    ) == [
-        ("gpt-4o", "GPT", "api"),
-        ("openai/gpt-oss-20b", "GPT", "local"),
-    ]
+    ) == [("gpt-4o", "GPT", "api"), ("openai/gpt-oss-20b", "GPT", "local")]
     assert rows_of(work, "SELECT family FROM families ORDER BY position LIMIT 3") == [
         ("Qwen",),
         ("Llama",),

@@ -26,13 +26,7 @@ ROLES = {
     "label": ("Said source", "Whom the file says the response is from; it is noted and never believed"),
     "name": ("Name", "The file's own name of a trace"),
 }
-KINDS = {
-    "jsonl": "JSON lines",
-    "json": "JSON document",
-    "csv": "CSV",
-    "parquet": "Parquet",
-    "text": "plain text",
-}
+KINDS = {"jsonl": "JSON lines", "json": "JSON document", "csv": "CSV", "parquet": "Parquet", "text": "plain text"}
 NONE = ""
 """Value of a select whose role is to have no column, or of an encoding that is to be recognised; no select offers a
 column without a name."""

@@ -68,10 +68,7 @@ def section(report: Report, cache: QueryCache, view: View) -> Component:
             id="figure-lands",
             children=[
                 html.H2(QUESTIONS["lands"]),
-                shell.empty(
-                    "This ecosystem brings no signatures of its sources",
-                    _remedy(report),
-                ),
+                shell.empty("This ecosystem brings no signatures of its sources", _remedy(report)),
             ],
         )
     drawn = figure(cache, report, view.theme)
@@ -120,10 +117,7 @@ def _table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: View) ->
         html.Tr(
             [
                 html.Td(str(row.rank), className="number"),
-                html.Th(
-                    html.Span(named(view, row.source, known), className="marked"),
-                    scope="row",
-                ),
+                html.Th(html.Span(named(view, row.source, known), className="marked"), scope="row"),
                 html.Td(
                     html.Span(
                         [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]

@@ -245,7 +245,7 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
             ratio_figures(report, view.theme, live, made),
             excluded(report, live, made),
             verify(report),
-        ],
+        ]
     )
 
 

@@ -215,10 +215,7 @@ def exports(report: Report) -> Component:
 
     def button(kind: str, word: str, meaning: str) -> Component:
         return html.Button(
-            [shell.icon("download"), word],
-            id={"type": "attr-export", "kind": kind},
-            className="button",
-            title=meaning,
+            [shell.icon("download"), word], id={"type": "attr-export", "kind": kind}, className="button", title=meaning
         )
 
     return html.Div(

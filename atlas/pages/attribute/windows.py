@@ -82,10 +82,7 @@ def page() -> Component:
                                 attributes=shell.named("Proxy and block that read the traces"),
                             ),
                             html.Button(
-                                "Compare the windows",
-                                id="win-go",
-                                className="button button-main",
-                                disabled=True,
+                                "Compare the windows", id="win-go", className="button button-main", disabled=True
                             ),
                         ],
                     ),
@@ -373,10 +370,7 @@ def _testing(app: Dash) -> None:
         return "Stopping after this batch; what has been read is compared where it is enough."
 
     @app.callback(
-        Output("win-result", "children"),
-        Input("win-done", "data"),
-        Input("theme", "data"),
-        prevent_initial_call=True,
+        Output("win-result", "children"), Input("win-done", "data"), Input("theme", "data"), prevent_initial_call=True
     )
     def shown(jobs: list[str] | None, theme: Theme) -> Any:
         if not jobs:

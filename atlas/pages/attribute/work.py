@@ -35,11 +35,7 @@ def step() -> Component:
     """The step's layout."""
     drawn = html.Div(
         dcc.Graph(
-            id="attr-live",
-            figure=blank("dark"),
-            responsive=True,
-            className="graph",
-            config={"displayModeBar": False},
+            id="attr-live", figure=blank("dark"), responsive=True, className="graph", config={"displayModeBar": False}
         ),
         className="live-graph",
         role="img",

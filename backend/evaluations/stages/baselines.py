@@ -157,12 +157,7 @@ def evaluate(
 
 
 def _scores(
-    release: Release,
-    material: Material,
-    method: Method,
-    sources: int,
-    prompt_folds: npt.NDArray[np.intp],
-    folder: Path,
+    release: Release, material: Material, method: Method, sources: int, prompt_folds: npt.NDArray[np.intp], folder: Path
 ) -> tuple[Floats, list[Notes]]:
     """Out-of-fold log-posteriors, computed or kept, and what the fits cost."""
     folds = np.tile(prompt_folds, sources)

@@ -85,11 +85,7 @@ def complete_fits(
 
 
 def _score(
-    fitted: Fitted,
-    model: int,
-    loads: Mapping[str, Load],
-    folds: Ints,
-    transfer: Mapping[str, tuple[Load, int]],
+    fitted: Fitted, model: int, loads: Mapping[str, Load], folds: Ints, transfer: Mapping[str, tuple[Load, int]]
 ) -> dict[str, npt.NDArray[Any]]:
     parts: dict[str, npt.NDArray[Any]] = {}
     for condition, load in loads.items():

@@ -149,12 +149,7 @@ def score_control(
 
 
 def _scored(
-    rows: Slice,
-    other: Slice,
-    form: Form,
-    layers: Mapping[int, int],
-    probes: Mapping[int, LinearProbe],
-    folder: Path,
+    rows: Slice, other: Slice, form: Form, layers: Mapping[int, int], probes: Mapping[int, LinearProbe], folder: Path
 ) -> int:
     """Score and keep every length and domain that is on disk at the probes' blocks; how many there were."""
     folds, found = np.tile(rows.prompt_folds, len(rows.sources)), 0

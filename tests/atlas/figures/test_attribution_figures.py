@@ -189,8 +189,7 @@ def test_fold_spread_is_drawn_around_the_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.4812, ".481"), (1.0, "1.000"), (0.0, ".000"), (-0.25, "−.250"), (float("nan"), "–")],
+    ("value", "text"), [(0.4812, ".481"), (1.0, "1.000"), (0.0, ".000"), (-0.25, "−.250"), (float("nan"), "–")]
 )
 def test_rates_have_three_digits_and_no_leading_zero(value: float, text: str) -> None:
     assert figures.rate_text(value) == text

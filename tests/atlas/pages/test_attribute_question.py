@@ -133,9 +133,7 @@ def test_what_a_tuned_encoder_reads_is_said() -> None:
     assert "embedding" not in result._split("fused/tiny/ur") + result._split("fused-text")
 
 
-def test_every_shipped_reader_that_was_measured_here_has_its_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     data = default_data_folder()
     with Generation.open(data).cursor() as cursor:
         measured = {row.reader for row in readers(cursor).itertuples() if row.origin == "measured"}

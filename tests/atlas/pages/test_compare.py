@@ -16,14 +16,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import (
-    compare,
-    compare_chosen,
-    compare_elsewhere,
-    compare_forms,
-    compare_proxies,
-    compare_readouts,
-)
+from atlas.pages import compare, compare_chosen, compare_elsewhere, compare_forms, compare_proxies, compare_readouts
 from atlas.state import View
 from backend.reference.results_readouts import GOALS
 from backend.store import queries
