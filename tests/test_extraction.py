@@ -329,7 +329,7 @@ def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path, monkeypatch
     assert set(both.done()) == set(one.done())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.proxy
 def test_killed_extraction_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path, monkeypatch):
     weights = installed(describe("smollm2-135m"))

@@ -91,7 +91,7 @@ def enrolled(root: Path, release: Release, reader: str) -> Enrolment:
     return load_enrolment(path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 @pytest.mark.proxy
 def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path, Release]) -> None:
     root, release = measured

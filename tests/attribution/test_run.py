@@ -659,7 +659,7 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 
 
 @pytest.mark.proxy
-@pytest.mark.slow
+@pytest.mark.slow(110)
 @pytest.mark.parametrize("blocks", [None, (9, 15, 21)])
 def test_samples_are_told_apart(
     smollm2: Reader, sample: tuple[Enrolment, list[Sample]], blocks: tuple[int, ...] | None

@@ -377,7 +377,7 @@ def test_many_traces_of_a_source_do_not_favour_it() -> None:
 
 
 @pytest.mark.proxy
-@pytest.mark.slow
+@pytest.mark.slow(170)
 def test_the_sample_ecosystem_with_a_real_proxy(
     smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,7 +199,7 @@ def test_every_roster_is_read_at_its_own_modal_block(tmp_path, monkeypatch):
     assert "publish" in [name for name, _ in everything.plan(late)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(400)
 @pytest.mark.proxy
 def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsys):
     release = fake_release(tmp_path / "release", prompts=25)

@@ -158,7 +158,7 @@ def test_malformed_uploads(served: tuple[Flask, Service]) -> None:
     attack(served, 400, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(105)
 def test_ten_thousand_malformed_uploads(tmp_path: Path) -> None:
     """In a process of its own, so that the memory is that of a server."""
     program = (

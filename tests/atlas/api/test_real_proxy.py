@@ -58,7 +58,7 @@ def posted(client: FlaskClient, traces: Sequence[Trace], **settings: Any) -> dic
 
 
 @pytest.mark.proxy
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_samples_by_rest_by_command_line_and_verified(
     sampled: Sampled,
     smollm2: Reader,
@@ -149,7 +149,7 @@ def answered_alike(
 
 @pytest.mark.release
 @pytest.mark.proxy
-@pytest.mark.slow
+@pytest.mark.slow(240)
 def test_release_cases_are_answered_as_the_evaluation_answered_them(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
