@@ -49,11 +49,9 @@ PROMPTS_TRIED = 10
 
 def machine() -> Document:
     """What the last bits of a proxy's states depend on."""
-    return {
-        "torch": torch.__version__,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "machine": platform.machine(),
-    }
+    matrices = torch.cpu._is_amx_tile_supported()
+    instructions = torch.backends.cpu.get_cpu_capability() + " and AMX" * matrices
+    return {"torch": torch.__version__, "instructions": instructions, "machine": platform.machine()}
 
 
 # tables
