@@ -78,14 +78,7 @@ class RandomSlice(Slice):
 
 @dataclass(frozen=True)
 class FitClock:
-    """Times the fits of one roster; a member of several stacks is fitted once.
-
-    Attributes
-    ----------
-    release : Release
-    options : EvaluateOptions
-    roster : str
-    """
+    """Times the fits of one roster; a member of several stacks is fitted once."""
 
     release: Release
     options: EvaluateOptions
@@ -107,10 +100,7 @@ class FitClock:
     def seconds(self, path: AuditPath) -> dict[str, float]:
         """Seconds that one outer fold takes, by member; of a readout of live attribution, by what is fitted.
 
-        Raises
-        ------
-        AtlasError
-            If a member can be timed only where it was fitted.
+        Raises AtlasError if a member can be timed only where it was fitted.
         """
         if path.method in (LDA_LIVE, FUSED_LIVE):
             ((proxy, blocks),) = path.blocks.items()

@@ -54,24 +54,11 @@ def blank_enrolment(
 ) -> Enrolment:
     """What scores traces as an enrolment of the method does, with zeros for weights.
 
-    Parameters
-    ----------
-    method : str
-        Of :data:`backend.methods.registry.STATES`, or a stack.
-    blocks : mapping of str to tuple of int
-        Blocks of every proxy that is read, the enrolment's own first.
-    members : sequence of str
-        Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
-    widths : mapping of str to int
-        Dimension d of every proxy.
-    view : {'ur', 'r'}
-    classes : int
-    traces : sequence of Trace
-        Their n-grams are those in use, so that as many are looked up as in a fitted model.
-
-    Returns
-    -------
-    Enrolment
+    method : Of :data:`backend.methods.registry.STATES`, or a stack.
+    blocks : Blocks of every proxy that is read, the enrolment's own first.
+    members : Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
+    widths : Dimension d of every proxy.
+    traces : Their n-grams are those in use, so that as many are looked up as in a fitted model.
     """
     proxy, layers = next(iter(blocks.items()))
     probe: Any
@@ -124,14 +111,8 @@ def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
 def trained_numbers(method: str, probe: Any, width: int, classes: int) -> int:
     """Numbers that fitting a method adjusts: those of its head, or fewer where the head was made from them.
 
-    Parameters
-    ----------
-    method : str
-    probe : LinearProbe, DiscriminantBank, WordedBank or Ensemble
-        What scores.
-    width : int
-        Dimension d of the proxy.
-    classes : int
+    probe : What scores.
+    width : Dimension d of the proxy.
     """
     if method in MIXTURES:
         return linear_parameters(MIXTURES[method] * width, classes) + MIXTURES[method] * MODES

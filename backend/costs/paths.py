@@ -46,22 +46,14 @@ SERVED = replace(TRAINED, autocast=False)
 class AuditPath:
     """What has to be computed for a response.
 
-    Attributes
-    ----------
-    method : str
-    proxy, view : str or None
-    classes : int
-    blocks : mapping of str to tuple of int
-        Blocks of every proxy whose states are read.
-    members : tuple of str
-        Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
+    members : Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
     """
 
     method: str
     proxy: str | None
     view: str | None
     classes: int
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Blocks of every proxy whose states are read
     members: tuple[str, ...] = ()
 
     @property
@@ -73,20 +65,8 @@ class AuditPath:
 def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     """Latency, peak memory and, where they follow from the shape, parameters of an audit path.
 
-    Parameters
-    ----------
-    path : AuditPath
-    traces : sequence of Trace
-
-    Returns
-    -------
-    dict of str to float
-        latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
-
-    Raises
-    ------
-    AtlasError
-        If the method is unknown or its model is not here.
+    Returns latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
+    Raises AtlasError if the method is unknown or its model is not here.
     """
     parts = _parts(path, traces)
 

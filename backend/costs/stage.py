@@ -84,10 +84,7 @@ def path_of(
 ) -> AuditPath | None:
     """What a reader has to compute for a response; None for one that was not asked for.
 
-    Raises
-    ------
-    AtlasError
-        If no block is selected for a reader of one.
+    Raises AtlasError if no block is selected for a reader of one.
     """
     own = AuditPath(reader.method, reader.proxy, reader.view, classes)
     if reader.method in METHODS:

@@ -92,10 +92,7 @@ def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
 
     What other probes said of shortened responses and of Math100 goes before they do.
 
-    Returns
-    -------
-    bool
-        Whether there were other probes, so that what is stored of them under other conditions is out of date.
+    Returns whether there were other probes, so that what is stored of them under other conditions is out of date.
     """
     folder.mkdir(parents=True, exist_ok=True)
     others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
@@ -127,13 +124,7 @@ def _close(left: Floats, right: Floats, share: float) -> bool:
 
 
 def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
-    """Probes of all outer folds.
-
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
-    """
+    """Probes of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
     probes = {}
     for fold in range(FOLDS):
         path = folder / f"probe.{fold}.npz"
@@ -147,10 +138,7 @@ def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
 def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
     """Out-of-fold log-posteriors of shape (S * P, S), mapped into memory.
 
-    Raises
-    ------
-    AtlasError
-        If they are missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
     """
     path = folder / "log_posteriors.npy"
     if not path.exists():

@@ -27,19 +27,12 @@ Floats = npt.NDArray[np.float32]
 class AttributionFrames:
     """Results of one reader on one roster, as tidy frames.
 
-    Attributes
-    ----------
-    metrics : DataFrame
-        Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
-    source_accuracy : DataFrame
-        Columns k, source, accuracy, n, confused_with, confused_count.
-    confusion : DataFrame
-        Columns k, truth, predicted, count (summed over seeds, cells without a count are absent).
+    metrics : Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
     """
 
     metrics: pd.DataFrame
-    source_accuracy: pd.DataFrame
-    confusion: pd.DataFrame
+    source_accuracy: pd.DataFrame  # Columns k, source, accuracy, n, confused_with, confused_count
+    confusion: pd.DataFrame  # Columns k, truth, predicted, count (summed over seeds, cells without a count are absent)
 
 
 def out_of_fold(
@@ -52,21 +45,10 @@ def out_of_fold(
 ) -> tuple[Floats, dict[int, LinearProbe]]:
     """Log-posteriors of every row by the probe that never saw its prompt.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints of shape (n, D).
-    layer_of_fold : mapping of int to int
-        Selected block of every outer fold.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    settings : ProbeSettings, optional
-
-    Returns
-    -------
-    log_posteriors : ndarray of shape (n, C), float32
-    probes : dict of int to LinearProbe
-        The refitted probe of every outer fold.
+    load : Layer number to fingerprints of shape (n, D).
+    layer_of_fold : Selected block of every outer fold.
+    labels, folds : (n,).
+    Returns log_posteriors (n, C), float32; and the refitted probe of every outer fold.
     """
     out = np.empty((len(labels), classes), dtype=np.float32)
     probes = {}
@@ -87,17 +69,8 @@ def attribution_frames(
 ) -> AttributionFrames:
     """Evaluate out-of-fold evidence at every budget that fits into a fold.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (S * P, S)
-        Row = source * P + prompt, column = source, both in roster order.
-    sources, families : sequence of str, length S
-    prompt_folds : ndarray of shape (P,)
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
+    log_posteriors : (S * P, S), row = source * P + prompt, column = source, both in roster order.
+    sources, families : length S; prompt_folds : (P,).
     """
     classes, prompts = len(sources), len(prompt_folds)
     names = np.array(sources, dtype=object)
@@ -131,15 +104,10 @@ def attribution_frames(
 def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
     """Every metric of scored groups.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        From :func:`backend.evidence.accumulate`.
-    truth : ndarray of shape (G,)
-    k : int
-        Traces a group.
-    family : ndarray of shape (C,)
-        Family number of every source.
+    scores : (G, C), from :func:`backend.evidence.accumulate`.
+    truth : (G,).
+    k : Traces a group.
+    family : (C,), family number of every source.
     """
     predicted = scores.argmax(1)
     counts = confusion_counts(truth, predicted, scores.shape[1])
@@ -166,16 +134,10 @@ def reduce_metrics(
 ) -> list[dict[str, object]]:
     """Rows for every seed, every fold and both summaries.
 
-    Parameters
-    ----------
-    k : int
-    pooled : dict of seed to metrics
-    folded : dict of (seed, fold) to metrics
-        Empty where groups are not tied to folds; there are no rows of the reduction 'fold' then.
-    n : int
-        Groups of a seed.
-    sizes : dict of fold to int
-        Groups of a seed in every fold.
+    folded : (seed, fold) to metrics, empty where groups are not tied to folds; there are no rows of the reduction
+        'fold' then.
+    n : Groups of a seed.
+    sizes : Groups of a seed in every fold.
     """
     rows: list[dict[str, object]] = []
     seeds, folds = sorted(pooled), sorted({fold for _, fold in folded})

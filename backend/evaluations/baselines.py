@@ -32,27 +32,12 @@ def score_fold(
 ) -> dict[str, Floats]:
     """Fit without one fold and score whatever that model may score.
 
-    Parameters
-    ----------
-    fit : callable
-        ``fit(rows, fold)`` gives ``predict(panel, rows)``.
-    folds : ndarray of shape (n,)
-        Outer fold of every row.
-    fold : int
-    cut : iterable of str
-        Panels with the rows of the clean one, cut short.
-    transfer : mapping of str to int, optional
-        Panels of another benchmark and their number of rows, all of which are scored.
-
-    Returns
-    -------
-    dict of str to ndarray
-        The clean panel and the cut ones: (rows of the fold, C). Transfer panels: (their rows, C).
-
-    Raises
-    ------
-    ValueError
-        If the fold is empty, or the log-posteriors are not finite.
+    fit : ``fit(rows, fold)`` gives ``predict(panel, rows)``.
+    folds : (n,), outer fold of every row.
+    cut : Panels with the rows of the clean one, cut short.
+    transfer : Panels of another benchmark and their number of rows, all of which are scored.
+    Returns the clean panel and the cut ones: (rows of the fold, C). Transfer panels: (their rows, C).
+    Raises ValueError if the fold is empty, or the log-posteriors are not finite.
     """
     test = np.flatnonzero(folds == fold)
     if not len(test):
@@ -71,18 +56,10 @@ def assemble(
 ) -> dict[str, Floats]:
     """Put the scores of all folds together.
 
-    Parameters
-    ----------
-    by_fold : mapping of int to mapping of str to ndarray
-        Of every fold what :func:`score_fold` gave.
-    folds : ndarray of shape (n,)
-    transfer : iterable of str
-        Names of the panels of another benchmark.
-
-    Returns
-    -------
-    dict of str to ndarray, float32
-        The clean panel and the cut ones: (n, C), out of fold. Transfer panels: (FOLDS, rows, C), a fold model each.
+    by_fold : Of every fold what :func:`score_fold` gave.
+    folds : (n,).
+    transfer : Names of the panels of another benchmark.
+    Returns the clean panel and the cut ones: (n, C), out of fold. Transfer panels: (FOLDS, rows, C), a fold model each.
     """
     apart = set(transfer)
     out = {}

@@ -29,26 +29,13 @@ SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_
 
 @dataclass(frozen=True)
 class Task:
-    """The pairs and splits of Bench-A, and its records where responses are read.
-
-    Attributes
-    ----------
-    records : Records
-    pairs : dict of pair set to DataFrame
-        As :meth:`Release.pairs` gives them.
-    places : dict of pair set to ndarray of shape (n, 2)
-        Numbers of the two models of every pair.
-    splits : dict of protocol to list of PairSplit
-    prompts : int
-        Leading prompts that are read.
-    release : Release
-    """
+    """The pairs and splits of Bench-A, and its records where responses are read."""
 
     records: Records
-    pairs: dict[PairSet, pd.DataFrame]
-    places: dict[PairSet, npt.NDArray[np.intp]]
+    pairs: dict[PairSet, pd.DataFrame]  # As :meth:`Release.pairs` gives them
+    places: dict[PairSet, npt.NDArray[np.intp]]  # pair set to (n, 2); numbers of the two models of every pair
     splits: dict[Protocol, list[PairSplit]]
-    prompts: int
+    prompts: int  # Leading prompts that are read
     release: Release
 
     @property
@@ -81,10 +68,7 @@ def task_of(release: Release, limit: int | None = None) -> Task:
 def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt.NDArray[np.float16], str]:
     """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
 
-    Raises
-    ------
-    AtlasError
-        If they are missing, or were read from other records; names the command that makes them.
+    Raises AtlasError if they are missing, or were read from other records; names the command that makes them.
     """
     store = FingerprintStore(StoreKey(BENCH_A, proxy, view))
     prompts = len(task.records.prompt_ids)
@@ -106,10 +90,7 @@ def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt
 def embeddings_of(task: Task, encoder: str, view: View) -> tuple[npt.NDArray[np.float32], str]:
     """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or kept.
 
-    Raises
-    ------
-    AtlasError
-        If the encoder is unknown or not here.
+    Raises AtlasError if the encoder is unknown or not here.
     """
     texts = [view_text(trace, view)[1] for trace in task.records.traces]
     read = np.arange(len(texts)).reshape(task.models, -1)[:, : task.prompts].ravel()

@@ -25,10 +25,7 @@ SMALLEST = 3
 def published_scores() -> pd.DataFrame:
     """Capability scores of the published proxies.
 
-    Returns
-    -------
-    DataFrame
-        Columns proxy, benchmark, score (percent); one row a proxy and benchmark.
+    Returns columns proxy, benchmark, score (percent); one row a proxy and benchmark.
     """
     with resources.files("backend.proxies").joinpath("capability.csv").open("rb") as stream:
         table = pd.read_csv(stream)
@@ -42,19 +39,11 @@ def published_scores() -> pd.DataFrame:
 def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
     """Correlate capability with accuracy over proxies.
 
-    Parameters
-    ----------
-    scores : DataFrame
-        Columns proxy, benchmark, score.
-    accuracies : DataFrame
-        Columns proxy, view, k, value; one row a proxy, view and budget.
-
-    Returns
-    -------
-    DataFrame
-        Columns subject (the benchmark), reference ('accuracy@K/view'), statistic ('pearson' or 'spearman'), value,
-        p_value (two-sided), n (proxies that have both). Where fewer than three proxies have both, or all have the same
-        value, there is no row.
+    scores : Columns proxy, benchmark, score.
+    accuracies : Columns proxy, view, k, value; one row a proxy, view and budget.
+    Returns columns subject (the benchmark), reference ('accuracy@K/view'), statistic ('pearson' or 'spearman'), value,
+    p_value (two-sided), n (proxies that have both). Where fewer than three proxies have both, or all have the same
+    value, there is no row.
     """
     both = accuracies.merge(scores, on="proxy")
     rows = []

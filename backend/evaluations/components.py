@@ -21,10 +21,7 @@ COMPONENTS: Mapping[str, str] = {"reader-dc": "dc", "reader-ac": "ac"}
 def block_columns(block: str, width: int) -> slice:
     """Columns of a spectral block in fingerprints of that width.
 
-    Raises
-    ------
-    ValueError
-        If the width is not that of two modes.
+    Raises ValueError if the width is not that of two modes.
     """
     if width % FINGERPRINT_MODES:
         raise ValueError(f"fingerprints of width {width} do not hold {FINGERPRINT_MODES} modes")

@@ -24,17 +24,11 @@ UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")
 
 @dataclass(frozen=True)
 class Projection:
-    """A standardiser and orthonormal axes.
+    """A standardiser and orthonormal axes."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-    axes : ndarray of shape (D, E), float32
-    """
-
-    mean: Floats
-    scale: Floats
-    axes: Floats
+    mean: Floats  # (D,), float32
+    scale: Floats  # (D,), float32
+    axes: Floats  # (D, E), float32
 
     def __call__(self, rows: Rows) -> Floats:
         """Projected rows, (n, D) to (n, E)."""
@@ -46,17 +40,9 @@ class Projection:
 def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
     """The leading principal components.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D)
-        Training rows, not standardised.
-    dimensions : int
-        Axes wanted, at most D are given.
-
-    Returns
-    -------
-    Projection
-        Axes in descending order of variance.
+    rows : (n, D), training rows, not standardised.
+    dimensions : Axes wanted, at most D are given.
+    Returns axes in descending order of variance.
     """
     mean, scale = standardiser(rows)
     x = (rows.astype(np.float64) - mean) / scale
@@ -67,17 +53,9 @@ def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
 def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int = DIMENSIONS) -> Projection:
     """The leading right singular vectors of the centred class centroids.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D)
-        Training rows, not standardised.
-    labels : ndarray of shape (n,)
-    dimensions : int
-        Axes wanted; centroids of C sources span C - 1 at most, and no more are given.
-
-    Returns
-    -------
-    Projection
+    rows : (n, D), training rows, not standardised.
+    labels : (n,).
+    dimensions : Axes wanted; centroids of C sources span C - 1 at most, and no more are given.
     """
     mean, scale = standardiser(rows)
     present = np.unique(labels)
@@ -92,17 +70,9 @@ def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int =
 def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
     """One linear map in place of a projection and the probe on its coordinates.
 
-    Parameters
-    ----------
-    projection : Projection
-        (n, D) to (n, E).
-    probe : LinearProbe
-        On the projected coordinates (n, E).
-
-    Returns
-    -------
-    LinearProbe
-        On rows (n, D); it says the same but for the rounding of float32.
+    projection : (n, D) to (n, E).
+    probe : On the projected coordinates (n, E).
+    Returns a probe on rows (n, D), equal but for the rounding of float32.
     """
     weight = probe.weight.astype(np.float64) / probe.scale[:, None]
     bias = probe.bias - probe.mean.astype(np.float64) @ weight

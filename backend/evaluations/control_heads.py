@@ -25,24 +25,11 @@ from backend.spectral import POSITIONS
 def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) -> tuple[Head, ...]:
     """Heads of a control, a fold each, fitted as the stage controls does.
 
-    Parameters
-    ----------
-    method : str
-        One of :data:`backend.methods.registry.STATES`.
-    rows : Slice
-        Stored rows of whole responses.
-    layer_of_fold : mapping of int to int
-        Block of every outer fold.
-
-    Returns
-    -------
-    tuple of Head
-        Compressions, mixtures and weighted means are collapsed with their probes into one linear map.
-
-    Raises
-    ------
-    AtlasError
-        If the block has no rows of the kind that the control reads.
+    method : One of :data:`backend.methods.registry.STATES`.
+    rows : Stored rows of whole responses.
+    layer_of_fold : Block of every outer fold.
+    Returns compressions, mixtures and weighted means are collapsed with their probes into one linear map.
+    Raises AtlasError if the block has no rows of the kind that the control reads.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     form = FORMS[STATES[method]]

@@ -27,24 +27,14 @@ CUT_SHARE = 0.5
 class Corpus:
     """Labelled traces, in any order.
 
-    Attributes
-    ----------
-    fingerprints : callable
-        Block and condition to fingerprints of shape (n, 2 d).
-    texts : mapping of condition to sequence of str, length n
-        Responses without lone surrogates; 'clean' at least.
-    tokens : ndarray of shape (n,)
-        Response tokens of whole responses, as the proxy reads them.
-    labels, folds : ndarray of shape (n,)
-        Source number and prompt fold.
-    classes : int
+    texts : condition to sequence of str, length n; responses without lone surrogates; 'clean' at least.
     """
 
-    fingerprints: Callable[[int, str], Floating]
+    fingerprints: Callable[[int, str], Floating]  # Block and condition to fingerprints of shape (n, 2 d)
     texts: Mapping[str, Sequence[str]]
-    tokens: Ints
-    labels: Ints
-    folds: Ints
+    tokens: Ints  # (n,), response tokens of whole responses, as the proxy reads them
+    labels: Ints  # (n,), source number
+    folds: Ints  # (n,), prompt fold
     classes: int
     _counts: dict[str, Counts] = field(default_factory=dict, repr=False)
 
@@ -97,16 +87,8 @@ def read_corpus(
 ) -> Corpus:
     """Read traces whole and cut short; the fingerprints stay in memory.
 
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    reader : Reader
-    view : {'ur', 'r'}
-    blocks : sequence of int
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    cuts : sequence of str, optional
-        By default those that shorten many of the responses.
+    traces : length n; labels, folds : (n,).
+    cuts : By default those that shorten many of the responses.
     """
     encoded = reader.encode(traces, view)
     tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)

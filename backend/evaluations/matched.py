@@ -42,25 +42,13 @@ def matched_evidence(
 ) -> dict[str, Floats]:
     """Out-of-fold log-posteriors of several representations, one load a fold.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to stored rows of shape (n, D).
-    layer_of_fold : mapping of int to int
-        Block of every outer fold.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-        Number of sources ``C``.
-    representations : mapping of name to representation
-    unscaled : collection of str
-        Representations whose features reach the probe as they are, not standardised.
-    settings : ProbeSettings, optional
-    progress : callable, optional
-        Called with the name of every representation whose probe is fitted.
-
-    Returns
-    -------
-    dict of name to ndarray of shape (n, C), float32
+    load : Layer number to stored rows of shape (n, D).
+    layer_of_fold : Block of every outer fold.
+    labels, folds : (n,).
+    classes : Number of sources ``C``.
+    unscaled : Representations whose features reach the probe as they are, not standardised.
+    progress : Called with the name of every representation whose probe is fitted.
+    Returns name to (n, C), float32.
     """
     out = {name: np.empty((len(labels), classes), dtype=np.float32) for name in representations}
     for fold, layer in sorted(layer_of_fold.items()):
@@ -87,24 +75,11 @@ def matched_probe(
 ) -> tuple[Encode, LinearProbe]:
     """A representation and the probe on it, both fitted on the same rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D)
-        Training rows.
-    labels : ndarray of shape (n,)
-    classes : int
-        Number of sources ``C``.
-    represent : callable
-    unscaled : bool
-        Features reach the probe as they are, not standardised.
-    settings : ProbeSettings, optional
-
-    Returns
-    -------
-    encode : callable
-        Rows (n, D) to features (n, E).
-    probe : LinearProbe
-        On the features.
+    rows : (n, D), training rows.
+    labels : (n,).
+    classes : Number of sources ``C``.
+    unscaled : Features reach the probe as they are, not standardised.
+    Returns a function of rows (n, D) to features (n, E), and the probe on the features.
     """
     encode = represent(rows, labels)
     fit = _fit_unscaled if unscaled else fit_probe

@@ -34,13 +34,7 @@ def keep_model(path: Path, model: Model) -> None:
 
 
 def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
-    """Models of all outer folds.
-
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
-    """
+    """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
     models = {}
     for fold in range(FOLDS):
         path = folder / model_file(fold)
@@ -79,10 +73,7 @@ def keep_stacks(folder: Path, members: Sequence[KeptMember], stacks: Mapping[int
 def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dict[int, npt.NDArray[np.float64]]]:
     """Members of a stacked reader, and their weights (cells, M), fold by fold.
 
-    Raises
-    ------
-    AtlasError
-        If they are missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
     """
     if not (folder / STACKS).exists():
         raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")

@@ -24,18 +24,10 @@ FISHER_SHARE: Mapping[str, float] = {"positions-fisher": 1.0, "positions-fisher2
 def fisher_weights(rows: Rows, labels: npt.NDArray[np.integer]) -> Doubles:
     """Weights of 16 relative positions by how well they separate the sources.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, 20 * d)
-        Training rows as the reader stores them: 16 states, then means.
-    labels : ndarray of shape (n,)
-        Source of every row; at least two sources.
-
-    Returns
-    -------
-    ndarray of shape (16,), float64
-        Mean over coordinates of the ANOVA F between sources, divided by its sum over positions. A coordinate that does
-        not vary within sources counts as 0.
+    rows : (n, 20 * d), training rows as the reader stores them: 16 states, then means.
+    labels : (n,), source of every row; at least two sources.
+    Returns (16,), float64, mean over coordinates of the ANOVA F between sources, divided by its sum over positions. A
+    coordinate that does not vary within sources counts as 0.
     """
     d = rows.shape[1] // (POSITIONS + len(POSITION_POOLS))
     order = np.argsort(labels, kind="stable")

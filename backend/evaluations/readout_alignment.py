@@ -21,19 +21,11 @@ Block = tuple[Load, int]
 def aligned_load(trained: Sequence[Block], elsewhere: Sequence[Block], folds: Ints, parts: Ints) -> Load:
     """Rows of another domain where the trained ones lie.
 
-    Parameters
-    ----------
-    trained, elsewhere : sequence of (callable, int)
-        The same blocks of the domain that readouts were fitted on, and of the other one.
-    folds : ndarray of shape (n,)
-        Prompt fold of every trained row.
-    parts : ndarray of shape (m,)
-        The same of the other domain: rows of a fold are moved by what the other folds' rows show.
-
-    Returns
-    -------
-    callable
-        Rows of the other domain to coordinates, all blocks side by side.
+    trained, elsewhere : the same blocks of the domain that readouts were fitted on, and of
+        the other one.
+    folds : (n,), prompt fold of every trained row.
+    parts : (m,), the same of the other domain: rows of a fold are moved by what the other folds' rows show.
+    Returns rows of the other domain to coordinates, all blocks side by side.
     """
     source = [merged(_moments(block, folds)) for block in trained]
     pools = [_moments(block, parts) for block in elsewhere]

@@ -38,17 +38,12 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", 
 class ServedBanks:
     """Banks of all folds, and what they say.
 
-    Attributes
-    ----------
-    banks : dict of int to DiscriminantBank
-        By the fold that each has not seen.
-    exact, served : dict of str to ndarray of shape (n, C), float32
-        Out-of-fold log-posteriors under every condition: of the exact members, and of what is served.
-    shares : dict of int to ndarray of shape (cells,)
-        What the n-grams count beside the bank of every fold; empty without them.
+    exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and
+        of what is served.
+    shares : (cells,), what the n-grams count beside the bank of every fold; empty without them.
     """
 
-    banks: dict[int, DiscriminantBank]
+    banks: dict[int, DiscriminantBank]  # By the fold that each has not seen
     exact: dict[str, Floats]
     served: dict[str, Floats]
     shares: dict[int, Doubles]
@@ -58,11 +53,7 @@ class ServedBanks:
 class BankMembers:
     """Exact discriminants of all models, and their scores.
 
-    Attributes
-    ----------
-    moments : mapping of member to sequence of Moments, a fold each
-    fits : mapping of member to mapping of model to LinearReadout
-    scores : mapping of condition to mapping of member to ndarray of shape (SLOTS, n, C), float16
+    scores : condition to mapping of member to (SLOTS, n, C), float16.
     """
 
     moments: Mapping[str, Sequence[Moments]]
@@ -84,26 +75,15 @@ def serve_banks(
 ) -> ServedBanks:
     """Fit, weigh, code and score the banks of all folds.
 
-    Parameters
-    ----------
-    loads : mapping of condition to callable
-        Rows as they look under every condition; 'clean' at least. A member without any of its conditions is left out.
-    width : int
-        Coordinates, ``D``.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    cells : mapping of condition to ndarray of shape (n,)
-    shrinkage : float
-    validated : callable, optional
-        See :func:`backend.evaluations.readouts.fuse`.
-    words : mapping of condition to ndarray of shape (SLOTS, n, C), optional
-        Log-posteriors of n-grams, as they are served, to be weighed beside the discriminants.
-    bank_members : BankMembers, optional
-        Of these rows, in place of fitting them; the shrinkage is theirs then.
-
-    Returns
-    -------
-    ServedBanks
+    loads : Rows as they look under every condition; 'clean' at least. A member without any of its conditions is left
+        out.
+    width : Coordinates, ``D``.
+    labels, folds : (n,).
+    cells : condition to (n,).
+    validated : See :func:`backend.evaluations.readouts.fuse`.
+    words : condition to (SLOTS, n, C); log-posteriors of n-grams, as they are served, to be weighed beside the
+        discriminants.
+    bank_members : Of these rows, in place of fitting them; the shrinkage is theirs then.
     """
     members = bank_members or fit_bank_members(loads, width, labels, folds, classes, shrinkage)
     fits, scores = members.fits, members.scores

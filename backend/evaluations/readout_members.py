@@ -54,16 +54,7 @@ def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Load, int]:
 
 
 def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int) -> list[Moments]:
-    """Moments of every fold, in one pass.
-
-    Parameters
-    ----------
-    load : callable
-    width : int
-        Coordinates, ``D``.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    """
+    """Moments of every fold, in one pass. width : Coordinates, ``D``. labels, folds : (n,)."""
 
     def blocks(fold: int) -> Iterator[tuple[Floats, Ints]]:
         for rows in _chunks(np.flatnonzero(folds == fold)):
@@ -85,14 +76,9 @@ def score_discriminants(
 ) -> None:
     """Score every row by the three models that have not seen its prompt.
 
-    Parameters
-    ----------
-    load : callable
-        Rows as they look under the condition that is scored.
-    folds : ndarray of shape (n,)
-    bank : mapping of name to mapping of model to LinearReadout
-    out : mapping of name to ndarray of shape (SLOTS, n, C)
-        Filled in.
+    load : Rows as they look under the condition that is scored.
+    folds : (n,).
+    out : name to (SLOTS, n, C); filled in.
     """
     for fold in range(FOLDS):
         heads = [(name, slot, bank[name][model]) for name in bank for slot, model in enumerate(models_of(fold))]
@@ -116,14 +102,9 @@ def fit_gram_models(
 ) -> Iterator[tuple[int, GramReadout]]:
     """Fit the asked n-gram models on the rows of their training folds, as many of every source, one after the other.
 
-    Parameters
-    ----------
-    counts : sequence of scipy.sparse.csr_matrix of shape (n, buckets)
-        Of whole responses, and of copies that are cut short.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    settings : SoftmaxSettings
-    models : sequence of int
+    counts : sparse (n, buckets), of whole responses, and of copies that are cut
+        short.
+    labels, folds : (n,).
     """
     for model in models:
         rows = np.flatnonzero(np.isin(folds, training_folds(model)))

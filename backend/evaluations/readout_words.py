@@ -29,14 +29,8 @@ def fit_words(
 ) -> Iterator[tuple[int, CodedGrams]]:
     """Fit some of the models on responses of all lengths, one after the other.
 
-    Parameters
-    ----------
-    counts : mapping of condition to scipy.sparse.csr_matrix of shape (n, buckets)
-        'clean' at least.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    models : collection of int
-    settings : SoftmaxSettings
+    counts : condition to sparse (n, buckets); 'clean' at least.
+    labels, folds : (n,).
     """
     copies = [counts[length] for length in TRAINED if length in counts]
     for model, readout in fit_gram_models(copies, labels, folds, classes, settings, list(models)):

@@ -46,18 +46,10 @@ def validation(outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Fused:
-    """What a stack of members says.
+    """What a stack of members says."""
 
-    Attributes
-    ----------
-    posteriors : dict of str to ndarray of shape (n, C), float32
-        Out-of-fold log-posteriors under every condition.
-    stacks : dict of int to Stack
-        Of every outer fold.
-    """
-
-    posteriors: dict[str, Floats]
-    stacks: dict[int, Stack]
+    posteriors: dict[str, Floats]  # (n, C), float32; out-of-fold log-posteriors under every condition
+    stacks: dict[int, Stack]  # Of every outer fold
 
 
 Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
@@ -75,22 +67,12 @@ def fuse(
 ) -> Fused:
     """Weigh members on validation rows, and fuse them on the rows of every outer fold.
 
-    Parameters
-    ----------
-    scores : mapping of condition to mapping of member to ndarray of shape (SLOTS, n, C)
-    labels, folds : ndarray of shape (n,)
-    cells : mapping of condition to ndarray of shape (n,)
-        Cell of every row as it looks under that condition.
-    cell_count : int
-    members : sequence of str
-        Those that are used.
-    validated : callable, optional
-        Called for every outer fold with the fused scores of its validation rows under every condition, (n, C) and NaN
-        elsewhere; what is calibrated for that fold is calibrated on them.
-
-    Returns
-    -------
-    Fused
+    scores : condition to mapping of member to (SLOTS, n, C).
+    labels, folds : (n,).
+    cells : condition to (n,); cell of every row as it looks under that condition.
+    members : Those that are used.
+    validated : Called for every outer fold with the fused scores of its validation rows under every condition, (n, C)
+        and NaN elsewhere; what is calibrated for that fold is calibrated on them.
     """
     conditions = list(scores)
     shape = scores[conditions[0]][members[0]].shape[1:]
@@ -131,17 +113,9 @@ def transfer(
 ) -> Floats:
     """Fused log-posteriors of another domain, by every fold model.
 
-    Parameters
-    ----------
-    scores : mapping of member to ndarray of shape (FOLDS, n, C)
-        By the outer models.
-    stacks : mapping of int to Stack
-    cells : ndarray of shape (n,)
-    members : sequence of str
-
-    Returns
-    -------
-    ndarray of shape (FOLDS, n, C), float32
+    scores : member to (FOLDS, n, C); by the outer models.
+    cells : (n,).
+    Returns (FOLDS, n, C), float32.
     """
     fused = [
         stacks[fold].log_posterior([_part(scores[member], fold, slice(None)) for member in members], cells)

@@ -24,28 +24,14 @@ HELD_OUT = (0, 1)
 
 @dataclass(frozen=True)
 class Rediscriminated:
-    """Discriminants of whole responses without some sources, whose rows are taken out of the moments again.
+    """Discriminants of whole responses without some sources, whose rows are taken out of the moments again."""
 
-    Attributes
-    ----------
-    load : callable
-        Rows to coordinates, (m, D).
-    width : int
-    folds : ndarray of shape (P,)
-        Fold of every prompt.
-    sources : int
-    moments : Moments
-        Of all sources on the folds that train.
-    scale : float
-        What a nat of theirs is worth, from the training folds alone: the last scored by the others.
-    """
-
-    load: Load
+    load: Load  # Rows to coordinates, (m, D)
     width: int
-    folds: Ints
+    folds: Ints  # (P,), fold of every prompt
     sources: int
-    moments: Moments
-    scale: float
+    moments: Moments  # Of all sources on the folds that train
+    scale: float  # What a nat of theirs is worth, from the training folds alone: the last scored by the others
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[np.floating]], folds: Ints) -> Rediscriminated:

@@ -49,17 +49,10 @@ Ints = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class PairSplit:
-    """One division of pairs.
-
-    Attributes
-    ----------
-    number : int
-    train, test : ndarray of int
-        Row numbers of pairs.
-    """
+    """One division of pairs."""
 
     number: int
-    train: Ints
+    train: Ints  # Row numbers of pairs
     test: Ints
 
 
@@ -67,13 +60,9 @@ class PairSplit:
 class Reading:
     """What a readout makes of the pairs under one protocol.
 
-    Attributes
-    ----------
-    metrics : DataFrame
-        Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split that
-        holds mean, population standard deviation and percentile interval over splits (n: splits).
-    decision : ndarray of shape (n,)
-        Mean decision value over the splits that tested a pair, positive for related; nan where none did.
+    metrics : Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split
+        that holds mean, population standard deviation and percentile interval over splits (n: splits).
+    decision : (n,), mean decision value over the splits that tested a pair, positive for related; nan where none did.
     """
 
     metrics: pd.DataFrame
@@ -85,25 +74,13 @@ def aligned_cosines(
 ) -> dict[str, Doubles]:
     """Mean prompt-aligned cosine of every two models in each spectral block.
 
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (M, P, 2 * d)
-        DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array may be given.
-    components : int
-        Dimensions that the Gaussian projection leaves.
-    seed : int
-        Of that projection, which is one for all prompts and both blocks.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (M, M), float64
-        ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and ``grp128-ac`` (after the projection).
-        A cosine counts as 0 where the product of the norms is at most 1e-12.
-
-    Raises
-    ------
-    ValueError
-        If the fingerprints are not of that shape.
+    fingerprints : (M, P, 2 * d), DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array
+        may be given.
+    components : Dimensions that the Gaussian projection leaves.
+    seed : Of that projection, which is one for all prompts and both blocks.
+    Returns (M, M), float64, by name: ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and
+    ``grp128-ac`` (after the projection). A cosine counts as 0 where the product of the norms is at most 1e-12.
+    Raises ValueError if the fingerprints are not of that shape.
     """
     if fingerprints.ndim != 3 or not fingerprints.size or fingerprints.shape[2] % 2:
         raise ValueError(f"fingerprints must have the shape (models, prompts, 2 * d), got {fingerprints.shape}")
@@ -131,21 +108,9 @@ def read_pairs(
 ) -> Reading:
     """Fit the linear readout in every split and measure it on the split's test pairs.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, f)
-        One or more scores a pair; standardised with each split's training pairs.
-    related : ndarray of shape (n,), bool
-    splits : sequence of PairSplit
-
-    Returns
-    -------
-    Reading
-
-    Raises
-    ------
-    ValueError
-        If there is no split, or features and truth disagree in length.
+    features : (n, f), one or more scores a pair; standardised with each split's training pairs.
+    related : (n,), bool.
+    Raises ValueError if there is no split, or features and truth disagree in length.
     """
     if features.ndim != 2 or features.shape[:1] != related.shape or not splits:
         raise ValueError(f"features {features.shape} and truth {related.shape} need one row a pair, and a split")
@@ -173,15 +138,8 @@ def _metrics(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], dec
 def summarise(per_split: pd.DataFrame) -> pd.DataFrame:
     """Mean, population standard deviation and 95 % percentile bootstrap over splits.
 
-    Parameters
-    ----------
-    per_split : DataFrame
-        Columns metric, split, value.
-
-    Returns
-    -------
-    DataFrame
-        Columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
+    per_split : Columns metric, split, value.
+    Returns columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
     """
     metrics = list(dict.fromkeys(per_split["metric"]))
     table = per_split.pivot(index="split", columns="metric", values="value")[metrics].to_numpy(dtype=np.float64)
@@ -212,23 +170,11 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
     The test sets of different splits share pairs, so intervals and p values say how sensitive a difference is to the
     splits of the protocol, not how it would come out on new families.
 
-    Parameters
-    ----------
-    read : DataFrame
-        Columns reader, protocol, readout, metric, split, value of single splits.
-    contrasts : sequence of (str, str)
-        Subject and reference, both ``reader:readout``.
-
-    Returns
-    -------
-    DataFrame
-        Columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty without
-        contrasts.
-
-    Raises
-    ------
-    ValueError
-        If the two sides of a contrast were not measured on the same splits.
+    read : Columns reader, protocol, readout, metric, split, value of single splits.
+    contrasts : subject and reference, both ``reader:readout``.
+    Returns columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty
+    without contrasts.
+    Raises ValueError if the two sides of a contrast were not measured on the same splits.
     """
     named = read.assign(name=read["reader"] + ":" + read["readout"])
     parts = []

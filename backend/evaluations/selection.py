@@ -30,23 +30,13 @@ def inner_accuracies(
 ) -> npt.NDArray[np.float64]:
     """Inner-validation accuracies of one block.
 
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (n, D)
-    labels : ndarray of shape (n,)
-        Source numbers.
-    folds : ndarray of shape (n,)
-        Outer fold of every row.
-    classes : int
-    settings : ProbeSettings, optional
-    dtype : torch.dtype
-        Type of the products while training. bfloat16 is several times faster where the processor has it; scores are
+    fingerprints : (n, D).
+    labels : (n,), source numbers.
+    folds : (n,), outer fold of every row.
+    dtype : Type of the products while training. bfloat16 is several times faster where the processor has it; scores are
         always computed in float32.
-
-    Returns
-    -------
-    ndarray of shape (FOLDS, FOLDS), float64
-        Entry (i, j): accuracy on fold j of the probe that saw neither i nor j; the diagonal is NaN.
+    Returns (FOLDS, FOLDS), float64, entry (i, j): accuracy on fold j of the probe that saw neither i nor j; the
+    diagonal is NaN.
     """
     settings = settings or ProbeSettings()
     order = np.argsort(folds, kind="stable")
@@ -88,20 +78,10 @@ def scan_layers(
 ) -> pd.DataFrame:
     """Inner-validation accuracies of every candidate block.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints of shape (n, D).
-    layers : sequence of int
-    labels, folds, classes, settings, dtype
-        See :func:`inner_accuracies`.
-    progress : callable, optional
-        Called with each finished layer.
-
-    Returns
-    -------
-    DataFrame
-        Columns outer_fold, inner_fold, layer, accuracy.
+    load : Layer number to fingerprints of shape (n, D).
+    labels, folds, classes, settings, dtype : See :func:`inner_accuracies`.
+    progress : Called with each finished layer.
+    Returns columns outer_fold, inner_fold, layer, accuracy.
     """
     rows = []
     for layer in layers:
@@ -120,16 +100,9 @@ def scan_layers(
 def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
     """Selected block of every outer fold, and the modal one.
 
-    Parameters
-    ----------
-    scores : DataFrame
-        From :func:`scan_layers`.
-
-    Returns
-    -------
-    DataFrame
-        Columns outer_fold (missing for the modal block) and layer. A tie of the mode is resolved by the mean inner
-        accuracy over all outer folds, then in favour of the shallower block.
+    scores : From :func:`scan_layers`.
+    Returns columns outer_fold (missing for the modal block) and layer. A tie of the mode is resolved by the mean inner
+    accuracy over all outer folds, then in favour of the shallower block.
     """
     inner = scores.groupby(["outer_fold", "layer"])["accuracy"].mean().unstack("layer").sort_index(axis=1)
     chosen = inner.idxmax(axis=1)  # the first of equals is the shallower one

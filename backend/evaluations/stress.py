@@ -51,20 +51,11 @@ def excluded_posteriors(
 ) -> Floats:
     """Log-posteriors of altered Agent500 rows, each by the fold model that excluded its prompt.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints of the altered rows, (n, D).
-    layer_of_fold : mapping of int to int
-        Selected block of every outer fold.
-    probes : mapping of int to LinearProbe
-        The clean probe of every outer fold.
-    folds : ndarray of shape (n,)
-        Outer fold of every row.
-
-    Returns
-    -------
-    ndarray of shape (n, C), float32
+    load : Layer number to fingerprints of the altered rows, (n, D).
+    layer_of_fold : Selected block of every outer fold.
+    probes : The clean probe of every outer fold.
+    folds : (n,), outer fold of every row.
+    Returns (n, C), float32.
     """
     out = np.empty((len(folds), len(probes[0].bias)), dtype=np.float32)
     for fold, probe in probes.items():
@@ -78,17 +69,9 @@ def transferred_posteriors(
 ) -> Floats:
     """Log-posteriors of rows of another domain, by every fold model.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints, (n, D).
-    layer_of_fold, probes
-        See :func:`excluded_posteriors`.
-
-    Returns
-    -------
-    ndarray of shape (F, n, C), float32
-        In the order of the folds.
+    load : Layer number to fingerprints, (n, D).
+    layer_of_fold, probes : See :func:`excluded_posteriors`.
+    Returns (F, n, C), float32, in the order of the folds.
     """
     return np.stack([probes[fold].log_posterior(load(layer_of_fold[fold])) for fold in sorted(probes)])
 
@@ -102,17 +85,9 @@ def global_frames(
 ) -> AttributionFrames:
     """Evaluate with groups that are cut from all folds at once, as the release does for shortened responses.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (S * P, S)
-        Row = source * P + prompt.
-    sources, families : sequence of str, length S
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
-        Metrics of the reduction 'pooled' only: a group may hold traces of several folds.
+    log_posteriors : (S * P, S), row = source * P + prompt.
+    sources, families : length S.
+    Returns metrics of the reduction 'pooled' only: a group may hold traces of several folds.
     """
     return _evaluate(log_posteriors, [], sources, families, budgets, seeds)
 
@@ -126,18 +101,10 @@ def transfer_frames(
 ) -> AttributionFrames:
     """Evaluate fold models on another domain.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (F, S * P, S)
-        By every fold model; row = source * P + prompt.
-    sources, families : sequence of str, length S
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
-        Reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population standard
-        deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
+    log_posteriors : (F, S * P, S), by every fold model; row = source * P + prompt.
+    sources, families : length S.
+    Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
+    standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
     """
     ensemble = log_posteriors.mean(0, dtype=np.float64).astype(np.float32)
     return _evaluate(ensemble, list(log_posteriors), sources, families, budgets, seeds)
@@ -146,17 +113,9 @@ def transfer_frames(
 def retained_shares(metrics: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
     """What share of its clean accuracy a reader retains.
 
-    Parameters
-    ----------
-    metrics : DataFrame
-        Metrics under stress, as in :class:`AttributionFrames`.
-    clean : DataFrame
-        Clean accuracies of the same reader and roster; columns k, reduction, value.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the metric 'retained', one a budget and reduction that both have.
+    metrics : Metrics under stress, as in :class:`AttributionFrames`.
+    clean : Clean accuracies of the same reader and roster; columns k, reduction, value.
+    Returns rows of the metric 'retained', one a budget and reduction that both have.
     """
     summary = metrics[(metrics["metric"] == "accuracy") & metrics["seed"].isna() & metrics["fold"].isna()]
     both = summary.merge(clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean"))

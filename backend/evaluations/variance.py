@@ -21,15 +21,9 @@ Doubles = npt.NDArray[np.float64]
 def effects(grid: npt.NDArray[np.floating]) -> tuple[Doubles, Doubles, Doubles]:
     """Source, prompt and residual variance of every coordinate.
 
-    Parameters
-    ----------
-    grid : ndarray of shape (S, P, D)
-        One fingerprint a source and prompt.
-
-    Returns
-    -------
-    source, prompt, residual : ndarray of shape (D,), float64
-        Mean squares of the effects; they add up to the population variance over all S * P cells.
+    grid : (S, P, D), one fingerprint a source and prompt.
+    Returns source, prompt, residual (D,), float64, mean squares of the effects; they add up to the population variance
+    over all S * P cells.
     """
     centred = grid - grid.mean((0, 1), dtype=np.float64)
     source, prompt = centred.mean(1), centred.mean(0)
@@ -43,20 +37,11 @@ def variance_ratios(
 ) -> pd.DataFrame:
     """Source-to-prompt variance of every spectral block in every held-out fold.
 
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (S * P, 2 * d)
-        Row = source * P + prompt; DC, then first AC.
-    sources : int
-        Number of sources ``S``.
-    prompt_folds : ndarray of shape (P,)
-        Outer fold of every prompt.
-
-    Returns
-    -------
-    DataFrame
-        Columns block (dc, ac, dc-ac), fold, source_variance, prompt_variance, ratio. Rows without a fold are means
-        over the folds, the ratio included (the paper's bars).
+    fingerprints : (S * P, 2 * d), row = source * P + prompt; DC, then first AC.
+    sources : Number of sources ``S``.
+    prompt_folds : (P,), outer fold of every prompt.
+    Returns columns block (dc, ac, dc-ac), fold, source_variance, prompt_variance, ratio. Rows without a fold are means
+    over the folds, the ratio included (the paper's bars).
     """
     width = fingerprints.shape[1]
     folds = np.tile(prompt_folds, sources)

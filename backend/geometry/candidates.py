@@ -30,22 +30,10 @@ PAPER_PAIRS: tuple[tuple[str, str], ...] = (
 def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """How one reader ranks the two sources of some pairs for each other.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    sources : sequence of str, length n
-    pairs : sequence of (str, str)
-
-    Returns
-    -------
-    DataFrame
-        Columns left, right, left_to_right (rank of right among the neighbours of left), right_to_left, mutual_rank,
-        cosine; in the order asked.
-
-    Raises
-    ------
-    ValueError
-        If a pair names an unknown source or a source twice.
+    cosine : (n, n); sources : length n.
+    Returns columns left, right, left_to_right (rank of right among the neighbours of left), right_to_left, mutual_rank and
+    cosine, in the order of ``pairs``.
+    Raises ValueError if a pair names an unknown source or a source twice.
     """
     left, right = _places(sources, pairs)
     ranks = directed_ranks(cosine)
@@ -65,19 +53,10 @@ def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str,
 def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -> pd.DataFrame:
     """Which of some pairs are neighbours under several readers.
 
-    Parameters
-    ----------
-    ranks : DataFrame
-        Columns left, right, mutual_rank; one row a pair and reader.
-    within : int
-    share : float
-        Of the readers of a pair, rounded up to whole readers.
-
-    Returns
-    -------
-    DataFrame
-        Columns left, right, readers, within (readers with a mutual rank of at most ``within``), median_rank, passes;
-        pairs in order of first appearance.
+    ranks : Columns left, right, mutual_rank; one row a pair and reader.
+    share : Of the readers of a pair, rounded up to whole readers.
+    Returns columns left, right, readers, within (readers with a mutual rank of at most ``within``), median_rank,
+    passes; pairs in order of first appearance.
     """
     rows = []
     for (left, right), part in ranks.groupby(["left", "right"], sort=False):
@@ -97,17 +76,10 @@ def passing_pairs(
 ) -> pd.DataFrame:
     """All pairs of different families that pass the rule.
 
-    Parameters
-    ----------
-    cosines : dict of reader to ndarray of shape (n, n)
-    sources, families : sequence of str, length n
-    within, share
-        As in :func:`rank_rule`.
-
-    Returns
-    -------
-    DataFrame
-        Columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
+    cosines : reader to (n, n).
+    sources, families : length n.
+    within, share : As in :func:`rank_rule`.
+    Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
     """
     left, right = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
     stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[left, right] for cosine in cosines.values()])

@@ -25,17 +25,10 @@ def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
     Leaves of the cluster tree are taken, not its most lasting branches: two continents of nearly all points, which some
     maps have, would tell less than what lies on them.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, 2) or (n, 3)
-
-    Returns
-    -------
-    cluster : ndarray of shape (n,), int
-        From 0, the largest cluster first (ties to the one whose first point comes first), -1 in none. A cluster has at
-        least as many points as a family whose purity is averaged.
-    strength : ndarray of shape (n,)
-        How firmly a point belongs, 0 to 1.
+    points : (n, 2) or (n, 3).
+    Returns cluster (n,), int, from 0, the largest cluster first (ties to the one whose first point comes first), -1 in
+    none. A cluster has at least as many points as a family whose purity is averaged; strength (n,), how firmly a point
+    belongs, 0 to 1.
     """
     n = len(points)
     if n < MIN_MEMBERS:
@@ -51,15 +44,8 @@ def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
 def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
     """Clusters on every map of a reader.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns method, dimensions, source, x, y, z, as in the table ``projections``.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``clusters``: method, dimensions, source, cluster (missing where it is in none), strength.
+    points : Columns method, dimensions, source, x, y, z, as in the table ``projections``.
+    Returns rows of the table ``clusters``: method, dimensions, source, cluster (missing where it is in none), strength.
     """
     frames = []
     for _, part in points.groupby(["method", "dimensions"], sort=False):

@@ -22,21 +22,10 @@ def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str)
 def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
     """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    proxy : str
-        Short key.
-    view : {'ur', 'r'}
-        Where it was never evaluated, view ur speaks for it.
-    roster : str
-    layer : str
-        Block number or 'modal'.
-
-    Raises
-    ------
-    AtlasError
-        If no block was selected, or ``layer`` is neither 'modal' nor a number.
+    proxy : Short key.
+    view : Where it was never evaluated, view ur speaks for it.
+    layer : Block number or 'modal'.
+    Raises AtlasError if no block was selected, or ``layer`` is neither 'modal' nor a number.
     """
     if layer != MODAL:
         if not layer.isdecimal() or int(layer) < 1:

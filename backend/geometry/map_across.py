@@ -25,17 +25,8 @@ def relate_domains(
 ) -> None:
     """Write retrieval from one domain to the other and the maps that show both.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    release : Release
-    query, gallery : (Chart, ndarray of shape (S, w))
-        Maps of one reader and roster in two domains, with their signatures.
-
-    Raises
-    ------
-    AtlasError
-        If the two were read at different blocks.
+    query, gallery : maps of one reader and roster in two domains, with their signatures.
+    Raises AtlasError if the two were read at different blocks.
     """
     (first, vectors), (second, others) = query, gallery
     if first.layer != second.layer:

@@ -41,19 +41,9 @@ def compare(
 ) -> None:
     """Write what can be said about all measured readers of a roster and domain.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    release : Release
-        Its published ranks of the paper's candidates stand beside ours.
-    roster, domain : str
-    pairs : sequence of (str, str)
-        Pairs asked for beside the paper's.
-
-    Raises
-    ------
-    AtlasError
-        If a pair names a source that the roster does not have, or there is no map to compare.
+    release : Its published ranks of the paper's candidates are added to ours.
+    pairs : Compared in addition to the paper's.
+    Raises AtlasError if a pair names a source that the roster does not have, or there is no map to compare.
     """
     members = queries.sources(connection, roster)
     names, families = members["source"].tolist(), members["family"].tolist()
@@ -154,10 +144,7 @@ def candidate_ranks(
 def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
     """Ranks of the paper's pairs under its eight proxies; empty without result files.
 
-    Returns
-    -------
-    DataFrame
-        Columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
+    Returns columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
     """
     path = root / PUBLISHED_RANKS
     if not path.is_file():
@@ -182,17 +169,10 @@ def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
 def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
     """The rule over sets of proxies; baselines have ranks, but no vote.
 
-    Parameters
-    ----------
-    ranks : DataFrame
-        Columns of :func:`candidate_ranks`.
-
-    Returns
-    -------
-    DataFrame
-        Column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its eight),
-        'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
-        without a reader are absent.
+    ranks : Columns of :func:`candidate_ranks`.
+    Returns column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its
+    eight), 'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
+    without a reader are absent.
     """
     published, ours = ranks["role"].str.startswith("published"), ranks["role"] == ROLES[0]
     sets = {

@@ -36,40 +36,18 @@ TEXT_BENCHMARK: Benchmark = "agent500"
 
 @dataclass(frozen=True)
 class Chart:
-    """One map to make.
-
-    Attributes
-    ----------
-    method : str
-    proxy : str or None
-        None for a method that reads text.
-    view : {'ur', 'r'} or None
-    roster : str
-    benchmark : str
-        Becomes the domain.
-    layer : int
-        0 for a method without blocks.
-    layer_from : str
-        Where the block comes from: 'asked', the reader whose modal block it is, 'last' or 'none'.
-    rows : Slice
-        Sources and prompts, and the fingerprints to read.
-    features : callable
-        Gives the rows, of shape (S * P, w).
-    blocks : int
-        Parts of a row that are scaled to length one each.
-    proxy_hash : str or None
-    """
+    """One map to make."""
 
     method: str
-    proxy: str | None
+    proxy: str | None  # None for a method that reads text
     view: View | None
     roster: str
-    benchmark: Benchmark
-    layer: int
-    layer_from: str
-    rows: Slice
-    features: Callable[[], npt.NDArray[Any]]
-    blocks: int
+    benchmark: Benchmark  # Becomes the domain
+    layer: int  # 0 for a method without blocks
+    layer_from: str  # Where the block comes from: 'asked', the reader whose modal block it is, 'last' or 'none'
+    rows: Slice  # Sources and prompts, and the fingerprints to read
+    features: Callable[[], npt.NDArray[Any]]  # Gives the rows, of shape (S * P, w)
+    blocks: int  # Parts of a row that are scaled to length one each
     proxy_hash: str | None
 
     @property
@@ -120,27 +98,13 @@ def chart_of(
 ) -> Chart:
     """Decide what a map is made of and check that it is there.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    texts : Texts
-        Of the release.
-    method : str
-        One of :data:`METHODS`.
-    proxy : str or None
-        Name, hub id or folder; by default the method's own.
-    view : {'ur', 'r'}
-        Without meaning for methods that read text: those see responses.
-    roster, benchmark : str
-    layer : str
-        Block number or 'modal'; an encoder is always read at its last block.
-    limit : int, optional
-        Leading prompts.
-
-    Raises
-    ------
-    AtlasError
-        If no block was selected, or fingerprints are missing; names the command that makes them.
+    texts : Of the release.
+    method : One of :data:`METHODS`.
+    proxy : Name, hub id or folder; by default the method's own.
+    view : Without meaning for methods that read text: those see responses.
+    layer : Block number or 'modal'; an encoder is always read at its last block.
+    limit : Leading prompts.
+    Raises AtlasError if no block was selected, or fingerprints are missing; names the command that makes them.
     """
     release = texts.release
     if limit is not None and limit < 1:

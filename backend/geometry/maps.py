@@ -36,13 +36,7 @@ def make(
     with_sweep: bool = False,
     purity_settings: PuritySettings | None = None,
 ) -> Float:
-    """Make one map and write its rows.
-
-    Returns
-    -------
-    ndarray of shape (S, w)
-        Signatures, for comparisons between domains.
-    """
+    """Make one map and write its rows. Returns (S, w), signatures, for comparisons between domains."""
     rows = chart.rows
     if queries.sources(connection, chart.roster).empty:
         write_release_sources(connection, release)

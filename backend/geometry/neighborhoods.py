@@ -24,14 +24,8 @@ DECIMALS = 6
 def neighbor_order(similarity: Float) -> Index:
     """Everybody else, most similar first.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (n, n)
-        Larger is nearer; the diagonal is not looked at.
-
-    Returns
-    -------
-    ndarray of shape (n, n - 1), int
+    similarity : (n, n), larger is nearer; the diagonal is not looked at.
+    Returns (n, n - 1), int.
     """
     n = len(similarity)
     if similarity.shape != (n, n) or n < 2:
@@ -42,13 +36,7 @@ def neighbor_order(similarity: Float) -> Index:
 
 
 def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """Rank of column j among the neighbours of row i.
-
-    Returns
-    -------
-    ndarray of shape (n, n), int64
-        1 = nearest, 0 on the diagonal.
-    """
+    """Rank of column j among the neighbours of row i. Returns (n, n), int64, 1 = nearest, 0 on the diagonal."""
     order = neighbor_order(similarity)
     ranks = np.zeros(similarity.shape, dtype=np.int64)
     np.put_along_axis(ranks, order, np.arange(1, len(ranks))[None, :], axis=1)
@@ -56,13 +44,7 @@ def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 
 def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """The worse of the two directed ranks of every pair.
-
-    Returns
-    -------
-    ndarray of shape (n, n), int64
-        Symmetric, 0 on the diagonal.
-    """
+    """The worse of the two directed ranks of every pair. Returns (n, n), int64, symmetric, 0 on the diagonal."""
     ranks = directed_ranks(similarity)
     return np.maximum(ranks, ranks.T)
 
@@ -70,16 +52,9 @@ def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     """Every ordered pair with its rank.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    sources : sequence of str, length n
-
-    Returns
-    -------
-    DataFrame
-        The table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
-        less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
+    cosine : (n, n); sources : length n.
+    Returns the table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
+    less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
     """
     order = neighbor_order(cosine)
     names = np.asarray(sources, dtype=object)
@@ -99,17 +74,9 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
 def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
     """Overlap of two k-nearest neighbourhoods of every source.
 
-    Parameters
-    ----------
-    left, right : ndarray of shape (n, n - 1), int
-        Neighbours, nearest first.
-    k : int
-        Neighbourhood size, at most n - 1.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-        Intersection over union, 0..1.
+    left, right : (n, n - 1), int, neighbours, nearest first.
+    k : Neighbourhood size, at most n - 1.
+    Returns (n,), float64, intersection over union, 0..1.
     """
     if not 1 <= k <= min(left.shape[1], right.shape[1]):
         raise ValueError(f"k must lie in 1..{min(left.shape[1], right.shape[1])}, got {k}")
@@ -126,10 +93,7 @@ def upper_triangle(matrix: Float) -> Float:
 def distance_spearman(left: Float, right: Float) -> float:
     """Spearman correlation of two geometries over all pairs; NaN where one of them is constant.
 
-    Parameters
-    ----------
-    left, right : ndarray of shape (n, n)
-        Both similarities or both distances.
+    left, right : (n, n), both similarities or both distances.
     """
     a, b = upper_triangle(left), upper_triangle(right)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -140,18 +104,11 @@ def distance_spearman(left: Float, right: Float) -> float:
 def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
     """Agreement of every two readers on the same sources.
 
-    Parameters
-    ----------
-    cosines : dict of reader to ndarray of shape (n, n)
-    k : int
-        Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
-        over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k
-        nearest), value.
+    cosines : reader to (n, n).
+    k : Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
+    Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
+    over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k nearest),
+    value.
     """
     orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
     rows = []
@@ -174,23 +131,13 @@ def prompt_stability(
 ) -> pd.DataFrame:
     """How far disjoint panels of prompts reproduce the geometry of all prompts.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-        Geometry of all prompts.
-    panels : sequence of ndarray of shape (n, n)
-        Geometry of every panel (the five folds).
-    families : sequence of str, length n
-    k, purity_k : int
-        Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
-    min_members : int
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
-        full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is
-        large enough, the correlation of a constant geometry.
+    cosine : (n, n), geometry of all prompts.
+    panels : sequence of (n, n); geometry of every panel (the five folds).
+    families : length n.
+    k, purity_k : Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
+    Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
+    full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is large
+    enough, the correlation of a constant geometry.
     """
     full = neighbor_order(cosine)
     size = full.shape[1]

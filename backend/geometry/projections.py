@@ -29,43 +29,25 @@ MIN_SOURCES = 3
 
 @dataclass(frozen=True)
 class ProjectionSettings:
-    """Settings of all projections; what a small roster forces down is stated with the result.
-
-    Attributes
-    ----------
-    seed : int
-    perplexity : float
-        Of t-SNE; at most 0.6 (n - 1), because at n - 1 all neighbours count alike.
-    iterations : int
-        Of t-SNE.
-    neighbors : int
-        Of UMAP; at most n - 1.
-    min_dist : float
-        Of UMAP.
-    """
+    """Settings of all projections; what a small roster forces down is stated with the result."""
 
     seed: int = 42
-    perplexity: float = 15.0
-    iterations: int = 2_000
-    neighbors: int = 15
-    min_dist: float = 0.1
+    perplexity: float = 15.0  # Of t-SNE; at most 0.6 (n - 1), because at n - 1 all neighbours count alike
+    iterations: int = 2_000  # Of t-SNE
+    neighbors: int = 15  # Of UMAP; at most n - 1
+    min_dist: float = 0.1  # Of UMAP
 
 
 @dataclass(frozen=True)
 class Projection:
     """Points of one projection.
 
-    Attributes
-    ----------
-    method : {'tsne', 'umap', 'pca'}
-    coordinates : ndarray of shape (n, dimensions), float64
-        In -1..1, the widest axis from end to end.
-    settings : dict
-        What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own unit.
+    settings : What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own
+        unit.
     """
 
     method: Method
-    coordinates: Float
+    coordinates: Float  # (n, dimensions), float64, in -1..1, the widest axis from end to end
     settings: dict[str, Any]
 
     @property
@@ -77,24 +59,10 @@ class Projection:
 def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
     """Project sources to two or three dimensions.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-        Cosines of the signatures, n >= 3.
-    method : {'tsne', 'umap', 'pca'}
-        t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone decides),
-        PCA works on signatures of length one.
-    dimensions : {2, 3}
-    settings : ProjectionSettings, optional
-
-    Returns
-    -------
-    Projection
-
-    Raises
-    ------
-    AtlasError
-        With fewer than three sources.
+    cosine : (n, n), cosines of the signatures, n >= 3.
+    method : t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone
+        decides), PCA works on signatures of length one.
+    Raises AtlasError with fewer than three sources.
     """
     settings = settings or ProjectionSettings()
     if len(cosine) < MIN_SOURCES:
@@ -116,11 +84,7 @@ def project(cosine: Float, method: Method, dimensions: int, settings: Projection
 def unit_box(points: Float) -> tuple[Float, float]:
     """Move and scale points into -1..1 by one factor, so that shapes stay and methods can be compared.
 
-    Returns
-    -------
-    coordinates : ndarray of the same shape
-    scale : float
-        Length of one unit of the box; 0 when all points coincide.
+    Returns the coordinates and the length of one unit of the box, 0 when all points coincide.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     scale = float((high - low).max() / 2)
@@ -155,21 +119,12 @@ def joint_projection(
 ) -> pd.DataFrame:
     """Two domains on one map, as they are and with each domain's mean removed.
 
-    Parameters
-    ----------
-    first, second : ndarray of shape (n, w)
-        Signatures of the same sources in two domains.
-    sources : sequence of str, length n
-    domains : (str, str)
-        Names of the two.
-    method, dimensions, settings
-        As in :func:`project`.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``joint_projections``: variant (raw, centred), domain and those of
-        :func:`projection_frame`; 4 n rows.
+    first, second : (n, w), signatures of the same sources in two domains.
+    sources : length n.
+    domains : (str, str), names of the two.
+    method, dimensions, settings : As in :func:`project`.
+    Returns rows of the table ``joint_projections``: variant (raw, centred), domain and those of
+    :func:`projection_frame`; 4 n rows.
     """
     frames = []
     for space in SPACES:

@@ -37,17 +37,9 @@ def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
 
     Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    coordinates : ndarray of shape (n, dimensions)
-    k : int
-        Below n / 2.
-
-    Returns
-    -------
-    float
-        1 when no neighbour on the map is a stranger.
+    cosine : (n, n); coordinates : (n, dimensions).
+    k : Below n / 2.
+    Returns 1 when no neighbour on the map is a stranger.
     """
     n = len(cosine)
     if not 1 <= k < n / 2:
@@ -65,11 +57,8 @@ def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
 def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
     """Quality of a projection as rows of the table ``projection_quality``.
 
-    Returns
-    -------
-    DataFrame
-        Columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
-        (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
+    Returns columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
+    (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
     """
     return _quality_rows(projection, _qualities(cosine, projection.coordinates))
 
@@ -82,17 +71,8 @@ def project_all(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method in two and three dimensions.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    sources : sequence of str, length n
-    settings : ProjectionSettings, optional
-    methods : sequence of str
-
-    Returns
-    -------
-    projections, quality : DataFrame
-        Rows of the tables ``projections`` and ``projection_quality``.
+    cosine : (n, n); sources : length n.
+    Returns rows of the tables ``projections`` and ``projection_quality``.
     """
     done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
     points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
@@ -112,23 +92,12 @@ def sweep(
 ) -> pd.DataFrame:
     """Does the map depend on its seed and perplexity?
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    families : sequence of str, length n
-    seeds, perplexities : sequence
-        Every combination is run.
-    dimensions : {2, 3}
-    settings : ProjectionSettings, optional
-        Everything but seed and perplexity.
-    min_members : int
-        Of the families that purity is averaged over.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in settings.
-        Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
+    cosine : (n, n); families : length n.
+    seeds, perplexities : Every combination is run.
+    settings : Everything but seed and perplexity.
+    min_members : Of the families that purity is averaged over.
+    Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
+    settings. Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
     """
     base = settings or ProjectionSettings()
     frames = []

@@ -37,24 +37,14 @@ def family_regions(
 ) -> pd.DataFrame:
     """Outlines of where every large enough family is dense.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, 2)
-        A map.
-    families : sequence of str, length n
-    masses : sequence of float
-        Shares of the mass, each between 0 and 1.
-    min_members : int
-        Smaller families have no outline.
-    cells : int
-        Grid points along each axis.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several
-        clusters has several. They run anticlockwise around a region and clockwise around a hole in it. Families
-        most of whose points coincide have no region and are absent.
+    points : (n, 2), a map.
+    families : length n.
+    masses : Shares of the mass, each between 0 and 1.
+    min_members : Smaller families have no outline.
+    cells : Grid points along each axis.
+    Returns rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several
+    clusters has several. They run anticlockwise around a region and clockwise around a hole in it. Families most of
+    whose points coincide have no region and are absent.
     """
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError(f"regions are drawn in two dimensions, got points of shape {points.shape}")
@@ -84,18 +74,9 @@ def family_regions(
 def density_grid(members: Float, width: float, cells: int = CELLS) -> tuple[Float, Float, Float]:
     """Kernel density of points on a grid that reaches beyond them.
 
-    Parameters
-    ----------
-    members : ndarray of shape (m, 2)
-    width : float
-        Standard deviation of a kernel, the same in every direction: the axes of a map mean nothing.
-    cells : int
-
-    Returns
-    -------
-    x, y : ndarray of shape (cells,)
-    density : ndarray of shape (cells, cells)
-        Rows are y.
+    members : (m, 2).
+    width : Standard deviation of a kernel, the same in every direction: the axes of a map mean nothing.
+    Returns x and y (cells,), and the density (cells, cells), whose rows are y.
     """
     low, high = members.min(axis=0) - REACH * width, members.max(axis=0) + REACH * width
     x, y = (np.linspace(low[axis], high[axis], cells) for axis in (0, 1))
@@ -109,14 +90,8 @@ def bandwidth(members: Float) -> float:
 
     A local distance, so that neither a family of several clusters nor one far relative widens it.
 
-    Parameters
-    ----------
-    members : ndarray of shape (m, 2), m > 3
-
-    Returns
-    -------
-    float
-        0 when most points coincide.
+    members : (m, 2), m > 3.
+    Returns 0 when most points coincide.
     """
     return float(np.median(np.sort(squareform(pdist(members)), axis=1)[:, NEAR]))
 
@@ -124,16 +99,8 @@ def bandwidth(members: Float) -> float:
 def level_of_mass(density: Float, mass: float) -> float:
     """Density above which the smallest region with a share of all mass lies.
 
-    Parameters
-    ----------
-    density : ndarray
-        On an even grid.
-    mass : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    float
+    density : On an even grid.
+    mass : Between 0 and 1.
     """
     if not 0 < mass < 1:
         raise ValueError(f"mass must lie between 0 and 1, got {mass}")

@@ -29,27 +29,13 @@ def source_means(
 
     One source is in memory at a time, so a memory-mapped array of any length may be given.
 
-    Parameters
-    ----------
-    features : ndarray of shape (at least sources * prompts, 2 * d), any float type
-        Row = source * prompts + prompt.
-    sources : int
-        Leading sources wanted; rosters are prefixes of one another.
-    prompts : int
-        Prompts a source has in ``features``.
-    panels : sequence of ndarray of int, optional
-        Prompt positions of every panel, by default one panel of all prompts.
-
-    Returns
-    -------
-    ndarray of shape (len(panels), sources, 2 * d), float64
-
-    Raises
-    ------
-    ValueError
-        If ``features`` has fewer rows than asked for, or a panel is empty or reaches past the prompts.
-    AtlasError
-        If a mean is not finite.
+    features : (at least sources * prompts, 2 * d), row = source * prompts + prompt.
+    sources : Leading sources wanted; rosters are prefixes of one another.
+    prompts : Prompts a source has in ``features``.
+    panels : Prompt positions of every panel, by default one panel of all prompts.
+    Returns (len(panels), sources, 2 * d), float64.
+    Raises ValueError if ``features`` has fewer rows than asked for, or a panel is empty or reaches past the prompts.
+    Raises AtlasError if a mean is not finite.
     """
     panels = [np.arange(prompts)] if panels is None else list(panels)
     if features.ndim != 2 or len(features) < sources * prompts:
@@ -74,14 +60,8 @@ def source_means(
 def signatures(means: Float) -> Float:
     """Normalise the DC and the first-AC block of every mean fingerprint to length one.
 
-    Parameters
-    ----------
-    means : ndarray of shape (..., 2 * d)
-
-    Returns
-    -------
-    ndarray of shape (..., 2 * d), float64
-        The norm is sqrt(2); a block of zeros stays zero.
+    means : (..., 2 * d).
+    Returns (..., 2 * d), float64, the norm is sqrt(2); a block of zeros stays zero.
     """
     if means.shape[-1] % 2:
         raise ValueError(f"means must hold two blocks of equal width, got width {means.shape[-1]}")
@@ -99,16 +79,10 @@ def unit_rows(vectors: Float) -> Float:
 def cosine_similarity(left: Float, right: Float | None = None) -> Float:
     """Cosines between signatures.
 
-    Parameters
-    ----------
-    left : ndarray of shape (n, w)
-    right : ndarray of shape (m, w), optional
-        By default ``left``.
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64
-        In -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the diagonal.
+    left : (n, w).
+    right : (m, w), by default ``left``.
+    Returns (n, m), float64, in -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the
+    diagonal.
     """
     first = unit_rows(left)
     product = first @ (first if right is None else unit_rows(right)).T
@@ -130,17 +104,9 @@ def cosine_distance(cosine: Float) -> Float:
 def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.DataFrame:
     """Signatures as rows of the table ``signatures``.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, w)
-    sources : sequence of str, length n
-    layer : int
-        Proxy block that the fingerprints were read at, 0 for a reader without blocks.
-
-    Returns
-    -------
-    DataFrame
-        Columns layer, source, vector (float32 array of length w).
+    vectors : (n, w); sources : length n.
+    layer : Proxy block that the fingerprints were read at, 0 for a reader without blocks.
+    Returns columns layer, source, vector (float32 array of length w).
     """
     rows = [vector.astype(np.float32) for vector in vectors]
     return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})

@@ -17,31 +17,14 @@ from backend.geometry.signatures import Float, Index, cosine_distance
 
 @dataclass(frozen=True)
 class Dendrogram:
-    """Average linkage on cosine distance.
+    """Average linkage on cosine distance."""
 
-    Attributes
-    ----------
-    merges : ndarray of shape (n - 1, 4), float64
-        SciPy's linkage matrix: two clusters, their distance, members.
-    order : ndarray of shape (n,), int
-        Leaves from one end to the other, neighbours as close as the tree allows.
-    """
-
-    merges: Float
-    order: Index
+    merges: Float  # (n - 1, 4), float64, SciPy's linkage matrix: two clusters, their distance, members
+    order: Index  # (n,), int, leaves from one end to the other, neighbours as close as the tree allows
 
 
 def dendrogram(cosine: Float) -> Dendrogram:
-    """Cluster sources by average linkage on cosine distance.
-
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n), n >= 2
-
-    Returns
-    -------
-    Dendrogram
-    """
+    """Cluster sources by average linkage on cosine distance. cosine : (n, n), n >= 2."""
     merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
     return Dendrogram(merges, leaves_list(merges).astype(np.intp))
 
@@ -49,12 +32,9 @@ def dendrogram(cosine: Float) -> Dendrogram:
 def dendrogram_frame(tree: Dendrogram) -> pd.DataFrame:
     """Merges as rows of the table ``dendrogram``.
 
-    Returns
-    -------
-    DataFrame
-        Columns step, left_node, right_node (below n: the source of that place in the roster; n + i: what step i
-        made), height (mean cosine distance between the two), size (sources below). Drawing left before right puts
-        the leaves in ``tree.order``.
+    Returns columns step, left_node, right_node (below n: the source of that place in the roster; n + i: what step i
+    made), height (mean cosine distance between the two), size (sources below). Drawing left before right puts the
+    leaves in ``tree.order``.
     """
     merges = tree.merges
     return pd.DataFrame(

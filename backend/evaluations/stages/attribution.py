@@ -36,7 +36,7 @@ from backend.traces import View
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate every asked view and roster, and write the results to the work database."""
+    """Evaluate every view and roster, and write the results to the work database."""
     for view in options.views:
         for roster in options.rosters:
             evaluate(connection, release, options.proxy, view, roster, options.layers, options.limit)

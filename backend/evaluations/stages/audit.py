@@ -61,7 +61,7 @@ Write = Callable[[pd.DataFrame, str, str], None]
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Validate the audit's statistics for every asked view and roster."""
+    """Validate the audit's statistics for every view and roster."""
     unknown = sorted(set(options.methods) - {*PARTS, *ENROLLABLE})
     if unknown:
         choices = ", ".join((*PARTS, *ENROLLABLE))
@@ -141,18 +141,10 @@ def validate(
 ) -> None:
     """Measure the asked parts.
 
-    Parameters
-    ----------
-    write : callable
-    log_posteriors : dict of condition to ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt; 'clean' and cuts.
-    folds : ndarray of shape (P,)
-    families : list of str, length C
-    fingerprints : ndarray of shape (C * P, 2 d), optional
-        Without them there is no 'refit', and no drift between fingerprints.
-    parts : tuple of str
-    refit : callable, optional
-        Sources that are left out, to what a readout says that never met them; the paper's probe on the fingerprints
+    log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
+    folds : (P,); families : length C.
+    fingerprints : (C * P, 2 d), without them there is no 'refit', and no drift between fingerprints.
+    refit : Sources that are left out, to what a readout says that never met them; the paper's probe on the fingerprints
         when absent.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]

@@ -76,32 +76,16 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A baseline, ready to be fitted.
+    """A baseline, ready to be fitted."""
 
-    Attributes
-    ----------
-    method, proxy, view : str
-        Parts of the reader id; absent parts are None.
-    name : str
-        For people.
-    settings : str
-        Everything that the result depends on.
-    model_hash : str or None
-        Of the encoder's weights.
-    prepare : callable
-        Texts, labels, number of classes, folder of the evaluation, and where to note costs, to a fit.
-    keeps : tuple of str
-        Files of fitted models in that folder, a fold each.
-    """
-
-    method: str
+    method: str  # Parts of the reader id; absent parts are None
     proxy: str | None
     view: View | None
-    name: str
-    settings: str
-    model_hash: str | None
-    prepare: Prepare
-    keeps: tuple[str, ...] = ()
+    name: str  # For people
+    settings: str  # Everything that the result depends on
+    model_hash: str | None  # Of the encoder's weights
+    prepare: Prepare  # Texts, labels, number of classes, folder of the evaluation, and where to note costs, to a fit
+    keeps: tuple[str, ...] = ()  # Files of fitted models in that folder, a fold each
 
     @property
     def reader(self) -> str:
@@ -112,18 +96,9 @@ class Method:
 def method_of(name: str, views: Sequence[View], model: str | None) -> list[Method]:
     """The readers that a method's name means.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`METHODS`.
-    views : sequence of {'ur', 'r'}
-        For methods that read a record as a proxy does.
-    model : str or None
-        Encoder in place of the default one.
-
-    Returns
-    -------
-    list of Method
+    name : One of :data:`METHODS`.
+    views : For methods that read a record as a proxy does.
+    model : Encoder in place of the default one.
     """
     if name == "random":
         return [Method(name, None, None, "Random guessing", "uniform on the simplex", None, _random)]

@@ -49,7 +49,7 @@ MATH = "math100"
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate the asked methods on every asked roster; without ``--method`` those that need no fine-tuning."""
+    """Evaluate the methods on every roster; without ``--method`` those that need no fine-tuning."""
     unknown = [name for name in options.methods if name not in METHODS]
     if unknown:
         raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
@@ -63,19 +63,11 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 @dataclass(frozen=True)
 class Material:
-    """The records of the longest asked roster and the leading prompts; a shorter roster has its first rows.
-
-    Attributes
-    ----------
-    release : Release
-    sources : int
-    limit : int or None
-        Only the first prompts.
-    """
+    """The records of the longest roster and the leading prompts; a shorter roster has its first rows."""
 
     release: Release
     sources: int
-    limit: int | None
+    limit: int | None  # Only the first prompts
 
     @cached_property
     def _records(self) -> dict[str, Records]:

@@ -21,45 +21,23 @@ from backend.traces import View
 
 @dataclass(frozen=True)
 class Bench:
-    """What every control of one proxy, view and roster shares.
-
-    Attributes
-    ----------
-    release : Release
-    rows : Slice
-    proxy : str
-    view : {'ur', 'r'}
-    roster : str
-    of_fold : dict of int to int
-        Selected block of every outer fold.
-    block : int
-        Where controls with one block stand.
-    blocks : list of int
-        Blocks of the variance decomposition.
-    limit : int or None
-    """
+    """What every control of one proxy, view and roster shares."""
 
     release: Release
     rows: Slice
     proxy: str
     view: View
     roster: str
-    of_fold: dict[int, int]
-    block: int
-    blocks: list[int]
+    of_fold: dict[int, int]  # Selected block of every outer fold
+    block: int  # Where controls with one block stand
+    blocks: list[int]  # Blocks of the variance decomposition
     limit: int | None
 
     @classmethod
     def of(
         cls, connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, view: View, roster: str
     ) -> Bench:
-        """Look up the selected blocks of the paper's readout.
-
-        Raises
-        ------
-        AtlasError
-            If it was not evaluated yet.
-        """
+        """Look up the selected blocks of the paper's readout. Raises AtlasError if it was not evaluated yet."""
         chosen = selected_layers(connection, f"{READER_PAPER}/{options.proxy}/{view}", roster)
         of_fold = {int(f): int(n) for f, n in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
         if len(of_fold) != FOLDS or len(chosen) != FOLDS + 1:

@@ -106,10 +106,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Asked groups with the controls of each; all of them where nothing is named.
 
-    Raises
-    ------
-    AtlasError
-        If a name is neither a group nor a control.
+    Raises AtlasError if a name is neither a group nor a control.
     """
     unknown = [name for name in methods if name not in GROUPS and name not in NAMES]
     if unknown:

@@ -21,32 +21,16 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class KeptReader:
-    """A measured reader.
+    """A measured reader."""
 
-    Attributes
-    ----------
-    reader : str
-        Its id.
-    method : str
-    proxy, view : str or None
-    folder : Path
-        Where its evaluation on the roster is kept; need not exist on this machine.
-    """
-
-    reader: str
+    reader: str  # Its id
     method: str
     proxy: str | None
     view: str | None
-    folder: Path
+    folder: Path  # Where its evaluation on the roster is kept; need not exist on this machine
 
     def array(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """A kept array, mapped into memory.
-
-        Raises
-        ------
-        AtlasError
-            If it has another shape: it was made for other rows.
-        """
+        """A kept array, mapped into memory. Raises AtlasError if it has another shape: it was made for other rows."""
         held: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
         if held.shape != shape:
             raise AtlasError(
@@ -81,20 +65,9 @@ def with_stored(
 
     What is at hand decides which readers a run names, and Holm's correction must not get easier by that.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    hypotheses, roster : str
-    prompts : int
-    pairs : sequence of (subject, reference)
-        Those of this run.
-
-    Returns
-    -------
-    pairs : list of (subject, reference)
-        This run's, then the others; one that this run turns round is the same test.
-    folders : dict of reader to Path
-        Where the readers of the others keep their log-posteriors.
+    pairs : sequence of (subject, reference); those of this run.
+    Returns this run's pairs, then the others (one that this run turns round is the same test), and where the readers of
+    the others keep their log-posteriors.
     """
     measured = {reader.reader: reader.folder for reader in measured_readers(connection, roster, prompts)}
     kept = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}

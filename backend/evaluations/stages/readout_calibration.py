@@ -36,19 +36,12 @@ FEWEST_GROUPS = 100
 class Calibrator:
     """Confidence of every outer fold, budget and length class.
 
-    Attributes
-    ----------
-    prompt_folds : ndarray of shape (P,)
-    classes : int
-    tokens : mapping of condition to ndarray of shape (n,)
-        Response tokens of every row under every condition.
-    fitted : dict of (fold, budget) to list of Confidence
-        Of every length class.
+    fitted : (fold, budget) to list of Confidence, of every length class.
     """
 
-    prompt_folds: Ints
+    prompt_folds: Ints  # (P,)
     classes: int
-    tokens: Mapping[str, Ints]
+    tokens: Mapping[str, Ints]  # condition to (n,); response tokens of every row under every condition
     fitted: dict[tuple[int, int], list[Confidence]] = field(default_factory=dict)
 
     @property

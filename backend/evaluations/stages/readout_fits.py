@@ -31,26 +31,14 @@ def complete_fits(
 ) -> float:
     """Fit all models and fill in their scores; a model that is kept is not fitted again.
 
-    Parameters
-    ----------
-    fit : callable
-        Model number, of :data:`backend.evaluations.readouts.MODELS`, to the model fitted on its training folds.
-    loads : mapping of condition to callable
-        Rows of Agent500 as they look under every condition.
-    folds : ndarray of shape (n,)
-    transfer : mapping of condition to callable and number of rows
-        Rows of another domain, scored by the outer models.
-    out : mapping of condition to ndarray
-        As for any member: (3, n, C), of another domain (5, n, C).
-    folder : Path
-        Where finished models keep their scores.
-    identity : str
-        Of the rows and the settings.
-
-    Returns
-    -------
-    float
-        Seconds of fitting, of kept models too.
+    fit : Model number, of :data:`backend.evaluations.readouts.MODELS`, to the model fitted on its training folds.
+    loads : Rows of Agent500 as they look under every condition.
+    folds : (n,).
+    transfer : Rows of another domain, scored by the outer models.
+    out : As for any member: (3, n, C), of another domain (5, n, C).
+    folder : Where finished models keep their scores.
+    identity : Of the rows and the settings.
+    Returns seconds of fitting, of kept models too.
     """
     seconds = 0.0
     for model in tqdm(range(len(MODELS)), desc=f"{folder.parent.name.capitalize()}", unit="fit"):

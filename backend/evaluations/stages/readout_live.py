@@ -43,14 +43,9 @@ DEPTHS = (0.3, 0.5, 0.7)
 def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
     """Blocks of a proxy that live attribution reads.
 
-    Parameters
-    ----------
-    proxy : str
-    among : tuple of int
-        Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how deep
-        the proxy is, these are taken.
-    depth : int, optional
-        Of the proxy, where it is loaded.
+    among : Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how
+        deep the proxy is, these are taken.
+    depth : Of the proxy, where it is loaded.
     """
     if depth is None:
         known = registered().get(proxy)
@@ -147,10 +142,7 @@ def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> Non
 def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
     """Banks of all outer folds, and the blocks that they read.
 
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
     """
     banks, blocks = {}, set()
     for fold in range(FOLDS):
@@ -168,10 +160,7 @@ def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, Discriminant
 def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramBank], tuple[int, ...]]:
     """Banks of all outer folds with their n-grams, and the blocks that they read.
 
-    Raises
-    ------
-    AtlasError
-        If a part of one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if a part of one is missing; ``rerun_command`` is what makes them.
     """
     banks, blocks = load_banks(folder, rerun_command)
     words = load_words(folder, rerun_command)

@@ -75,34 +75,16 @@ A_FOLD = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fused readout is made of.
+    """What a fused readout is made of."""
 
-    Attributes
-    ----------
-    blocks : dict of str to tuple of int
-        Blocks of every proxy whose discriminants are members.
-    grams : tuple of str
-        Kinds of n-grams, from :data:`GRAMS`.
-    view : {'ur', 'r'}
-    shrinkage : float
-    network : NetworkSettings or None
-        Of the networks that read the same blocks, None for none.
-    tuned : str or None
-        Encoder that is fine-tuned on the responses, None for none.
-    solved : tuple of str
-        Of :data:`SOLVED`, on the same blocks.
-    penalty : float
-        Theirs.
-    """
-
-    blocks: Mapping[str, tuple[int, ...]]
-    grams: tuple[str, ...] = ("word", "char")
+    blocks: Mapping[str, tuple[int, ...]]  # Blocks of every proxy whose discriminants are members
+    grams: tuple[str, ...] = ("word", "char")  # Kinds of n-grams, from :data:`GRAMS`
     view: View = "ur"
     shrinkage: float = 0.1
-    network: NetworkSettings | None = None
-    tuned: str | None = None
-    solved: tuple[str, ...] = ()
-    penalty: float = 1e-2
+    network: NetworkSettings | None = None  # Of the networks that read the same blocks, None for none
+    tuned: str | None = None  # Encoder that is fine-tuned on the responses, None for none
+    solved: tuple[str, ...] = ()  # Of :data:`SOLVED`, on the same blocks
+    penalty: float = 1e-2  # Theirs
 
     def members(self, what: str) -> list[str]:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
@@ -125,26 +107,15 @@ class Plan:
 class Scorer:
     """Members' scores of one roster, computed or kept.
 
-    Attributes
-    ----------
-    rows : dict of str to Slice
-        Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
-    others : dict of str to Slice
-        The same of Math100.
-    material : Material
-        Texts of all conditions.
-    plan : Plan
-    folder : Path
-    identity : str
-        Everything that the scores depend on, beside the plan's part for a member.
+    rows : Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
     """
 
     rows: Mapping[str, Slice]
-    others: Mapping[str, Slice]
-    material: Material
+    others: Mapping[str, Slice]  # The same of Math100
+    material: Material  # Texts of all conditions
     plan: Plan
     folder: Path
-    identity: str
+    identity: str  # Everything that the scores depend on, beside the plan's part for a member
     costs: dict[str, float] = field(default_factory=dict)
     _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
 
@@ -480,10 +451,7 @@ def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None
 def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
     """Where the members' scores of a roster come from.
 
-    Raises
-    ------
-    AtlasError
-        If a block has not been read for all records at all lengths.
+    Raises AtlasError if a block has not been read for all records at all lengths.
     """
     rows, others = (
         {

@@ -54,31 +54,16 @@ def complete_tuned(
 
     Scores may be there without their models, from a time when only scores were kept: they serve stacks all the same.
 
-    Parameters
-    ----------
-    encoder : str
-        Registered name, hub id or folder.
-    texts : mapping of condition to sequence of str, length n
-        Rows of Agent500 as they look under every condition.
-    trained : sequence of str
-        Conditions that are training rows, the whole responses first.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    elsewhere : sequence of str
-        Texts of another domain.
-    out : mapping of condition to ndarray
-        (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
-    settings : FinetuneSettings
-    folder : Path
-        Where models are kept, with their checkpoints and their scores; an outer fold's model is the inner one that
+    encoder : Registered name, hub id or folder.
+    texts : condition to sequence of str, length n; rows of Agent500 as they look under every condition.
+    trained : Conditions that are training rows, the whole responses first.
+    labels, folds : (n,).
+    elsewhere : Texts of another domain.
+    out : (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
+    folder : Where models are kept, with their checkpoints and their scores; an outer fold's model is the inner one that
         serves it.
-    identity : str
-        Of the rows and the settings.
-
-    Returns
-    -------
-    float
-        Seconds of training, of kept models too.
+    identity : Of the rows and the settings.
+    Returns seconds of training, of kept models too.
     """
     (other,) = set(out) - set(texts)
     seconds = 0.0

@@ -25,20 +25,11 @@ from backend.protocol import FOLDS
 
 @dataclass(frozen=True)
 class Words:
-    """What n-grams say.
+    """What n-grams say."""
 
-    Attributes
-    ----------
-    models : dict of int to CodedGrams
-        By the fold that each has not seen.
-    scores : dict of condition to ndarray of shape (SLOTS, n, C), float16
-    elsewhere : ndarray of shape (FOLDS, m, C), float16
-        Of Math100.
-    """
-
-    models: dict[int, CodedGrams]
-    scores: Mapping[str, npt.NDArray[np.float16]]
-    elsewhere: npt.NDArray[np.float16]
+    models: dict[int, CodedGrams]  # By the fold that each has not seen
+    scores: Mapping[str, npt.NDArray[np.float16]]  # condition to (SLOTS, n, C), float16
+    elsewhere: npt.NDArray[np.float16]  # (FOLDS, m, C), float16, of Math100
 
 
 def words_of(scorer: Scorer, folder: Path) -> Words:
@@ -61,13 +52,7 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
 
 
 def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
-    """Models of all outer folds.
-
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
-    """
+    """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
     found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
     models = {fold: held for fold, held in found.items() if held is not None}
     if len(models) < FOLDS:

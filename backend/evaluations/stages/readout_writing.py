@@ -35,10 +35,7 @@ def write_lengths(
 ) -> pd.DataFrame:
     """Keep and measure out-of-fold log-posteriors under every condition, whole responses first.
 
-    Returns
-    -------
-    DataFrame
-        Accuracies of whole responses; columns k, reduction, value.
+    Returns accuracies of whole responses; columns k, reduction, value.
     """
     rows = scorer.any_rows
     for length, log_posteriors in posteriors.items():

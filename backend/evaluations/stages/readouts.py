@@ -70,7 +70,7 @@ _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Fit, stack and evaluate on every asked roster."""
+    """Fit, stack and evaluate on every roster."""
     plan = plan_of(options)
     rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
@@ -88,10 +88,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def plan_of(options: EvaluateOptions) -> Plan:
     """The members that a person asked for, or the default ones.
 
-    Raises
-    ------
-    AtlasError
-        If the list of members cannot be read.
+    Raises AtlasError if the list of members cannot be read.
     """
     if not options.members:
         blocks = {options.proxy: blocks_at(describe(options.proxy).depth)}

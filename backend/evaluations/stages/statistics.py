@@ -40,7 +40,7 @@ Pairs = list[tuple[str, str]]
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Compare all measured readers of every asked roster, whatever their proxy, and correlate capability."""
+    """Compare all measured readers of every roster, whatever their proxy, and correlate capability."""
     for roster in options.rosters:
         compare(connection, release, options, roster)
     correlate(connection, release)
@@ -94,12 +94,7 @@ def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -
 def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]) -> dict[str, Pairs]:
     """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
 
-    Parameters
-    ----------
-    held : list of KeptReader
-    roster : str
-    blocks : mapping of reader to tuple of int
-        Block of every outer fold (see :func:`blocks_of`).
+    blocks : Block of every outer fold (see :func:`blocks_of`).
     """
     known = {reader.reader for reader in held}
     endpoints = [r for r in held if r.method in (READER_PAPER, *BASELINES)]

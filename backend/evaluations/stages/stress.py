@@ -90,10 +90,7 @@ def score(
 
     What is kept of the others stays: it is of these probes, as others would have taken it away (``keep_probes``).
 
-    Raises
-    ------
-    AtlasError
-        If the clean evaluation is missing, or there are no fingerprints to stress it with.
+    Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
     rerun_command = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
     rerun_command += f" --limit {limit}" if limit else ""
@@ -123,10 +120,7 @@ def score_control(
 ) -> None:
     """Keep the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
 
-    Raises
-    ------
-    AtlasError
-        If probes that are fitted again do not say what the control's evaluation kept.
+    Raises AtlasError if probes that are fitted again do not say what the control's evaluation kept.
     """
     view: View = "r" if reader.view == "r" else "ur"
     rerun_command = evaluation(reader.method, reader.proxy, view, roster, limit)
@@ -171,10 +165,7 @@ def _scored(
 def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
     """Selected block of every outer fold.
 
-    Raises
-    ------
-    AtlasError
-        If none is stored; ``rerun_command`` is what selects them.
+    Raises AtlasError if none is stored; ``rerun_command`` is what selects them.
     """
     chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
     if len(chosen) != FOLDS:
