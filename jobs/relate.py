@@ -34,7 +34,7 @@ from backend.evaluations.relationships import (
     component_contrasts,
     read_pairs,
 )
-from backend.geometry.layers import MODAL, block_of
+from backend.geometry.maps import MODAL, block_of
 from backend.methods.dna import COMPONENTS, distances, dna_vectors
 from backend.methods.dna import SEED as DNA_SEED
 from backend.methods.matching import MATCHERS, match_rates

@@ -37,7 +37,7 @@ from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readout_members import fit_seconds, members_folder
 from backend.evaluations.stages.readouts import METHODS, plan_of, stacks_of, view_of
-from backend.geometry.layers import modal_block
+from backend.geometry.maps import modal_block
 from backend.methods.probe import fit_probe
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, STORED

@@ -39,8 +39,7 @@ from backend.evaluations.stages.readout_live import NAMES as LIVE_NAMES
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
-from backend.geometry.map_views import Chart
-from backend.geometry.maps import make
+from backend.geometry.maps import Chart, make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
 from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id

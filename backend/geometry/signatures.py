@@ -1,4 +1,4 @@
-"""Signatures: one vector a source, and how similar two sources look to a proxy.
+"""Signatures: one vector a source, how similar two sources look to a proxy, and the tree of average linkage.
 
 Section "Model-Signature Geometry" of the paper: the mean fingerprint over a source's prompts, its DC and first-AC
 blocks normalised separately and concatenated, compared by cosine.
@@ -7,16 +7,20 @@ blocks normalised separately and concatenated, compared by cosine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from backend.errors import AtlasError
 
 Float = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+
 
 # Equal signatures must tie on every machine, whatever the order in which its matrix product adds.
 COSINE_DECIMALS = 12
@@ -110,3 +114,36 @@ def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.Da
     """
     rows = [vector.astype(np.float32) for vector in vectors]
     return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})
+
+
+@dataclass(frozen=True)
+class Dendrogram:
+    """Average linkage on cosine distance."""
+
+    merges: Float  # (n - 1, 4), float64, SciPy's linkage matrix: two clusters, their distance, members
+    order: Index  # (n,), int, leaves from one end to the other, neighbours as close as the tree allows
+
+
+def dendrogram(cosine: Float) -> Dendrogram:
+    """Cluster sources by average linkage on cosine distance. cosine : (n, n), n >= 2."""
+    merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
+    return Dendrogram(merges, leaves_list(merges).astype(np.intp))
+
+
+def dendrogram_frame(tree: Dendrogram) -> pd.DataFrame:
+    """Merges as rows of the table ``dendrogram``.
+
+    Returns columns step, left_node, right_node (below n: the source of that place in the roster; n + i: what step i
+    made), height (mean cosine distance between the two), size (sources below). Drawing left before right puts the
+    leaves in ``tree.order``.
+    """
+    merges = tree.merges
+    return pd.DataFrame(
+        {
+            "step": np.arange(len(merges)),
+            "left_node": merges[:, 0].astype(int),
+            "right_node": merges[:, 1].astype(int),
+            "height": merges[:, 2],
+            "size": merges[:, 3].astype(int),
+        }
+    )

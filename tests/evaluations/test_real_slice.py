@@ -53,17 +53,28 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.evaluations.variance import variance_ratios
-from backend.geometry.candidates import pair_ranks, passing_pairs
 from backend.geometry.domains import cross_domain
-from backend.geometry.neighborhoods import directed_ranks, neighbor_frame, neighbor_order, reader_agreement
+from backend.geometry.neighborhoods import (
+    directed_ranks,
+    neighbor_frame,
+    neighbor_order,
+    pair_ranks,
+    passing_pairs,
+    reader_agreement,
+)
 from backend.geometry.neighborhoods import prompt_stability as stability_of_prompts
-from backend.geometry.projections import project
+from backend.geometry.projections import map_distances, neighborhood_overlap, project, trustworthiness
 from backend.geometry.purity import PuritySettings, family_purity, permuted_hits
-from backend.geometry.quality import map_distances, neighborhood_overlap, trustworthiness
 from backend.geometry.regions import bandwidth, density_grid, level_of_mass
-from backend.geometry.signatures import cosine_similarity, signatures, source_means, unit_rows
+from backend.geometry.signatures import (
+    cosine_similarity,
+    dendrogram,
+    dendrogram_frame,
+    signatures,
+    source_means,
+    unit_rows,
+)
 from backend.geometry.text import TextSettings, TextSpace
-from backend.geometry.tree import dendrogram, dendrogram_frame
 from backend.inference.calibration import fit_calibration, fit_scale, held_out_groups
 from backend.inference.domain_shift import fit_domain
 from backend.inference.drift import drift_test
