@@ -19,10 +19,9 @@ from backend.corpus.roster_rows import Slice, slice_of
 from backend.costs.paths import AuditPath
 from backend.errors import AtlasError
 from backend.evaluations.cost import timed
+from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.readout_bank import fit_banks, member_moments
-from backend.evaluations.readout_members import TRAINED, fit_gram_models
-from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
-from backend.evaluations.readouts import MODELS, models_of, training_folds
+from backend.evaluations.readouts import MODELS, TRAINED, fit_gram_models, models_of, training_folds
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baselines import Material
 from backend.evaluations.stages.readout_members import (
@@ -47,13 +46,10 @@ from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, describe
 
 Half = npt.NDArray[np.float16]
-RANDOM = "random numbers, as many as fingerprints, which are not here"
-"""What was fitted to, where that is said."""
-DRAWN = 5_000
-"""Rows of random numbers that are drawn at a time."""
+RANDOM = "random numbers, as many as fingerprints, which are not here"  # What was fitted to, where that is said
+DRAWN = 5_000  # Rows of random numbers that are drawn at a time
 FOLD = 0
-NEEDED = models_of(FOLD)
-"""Models that an outer fold needs: its own, and two that validate for it."""
+NEEDED = models_of(FOLD)  # Models that an outer fold needs: its own, and two that validate for it
 
 
 def random_rows(rows: int, width: int) -> Half:

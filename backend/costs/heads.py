@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.enrolment.enrolment import Enrolment
-from backend.evaluations.compression import DIMENSIONS
+from backend.evaluations.controls import DIMENSIONS
 from backend.evaluations.cost import linear_parameters
-from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
+from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
 from backend.methods.discriminant import LinearReadout
@@ -37,8 +37,7 @@ from backend.methods.temporal import MIXTURES, MODES
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View
 
-LIVE_MEMBERS = 2
-"""One for whole and one for short responses."""
+LIVE_MEMBERS = 2  # One for whole and one for short responses
 _COMPRESSED = ("pca-", "centroid-svd")
 _POOLED = "positions-"
 
@@ -111,8 +110,7 @@ def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
 def trained_numbers(method: str, probe: Any, width: int, classes: int) -> int:
     """Numbers that fitting a method adjusts: those of its head, or fewer where the head was made from them.
 
-    probe : What scores.
-    width : Dimension d of the proxy.
+    probe : What scores; width : Dimension d of the proxy.
     """
     if method in MIXTURES:
         return linear_parameters(MIXTURES[method] * width, classes) + MIXTURES[method] * MODES

@@ -17,8 +17,8 @@ from backend.attribution.scoring import Attributor
 from backend.costs.heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, trained_numbers
 from backend.errors import AtlasError
 from backend.evaluations.cost import audit_parameters, timed
+from backend.evaluations.stages.readout_fits import TUNED as TRAINED
 from backend.evaluations.stages.readout_members import TUNED
-from backend.evaluations.stages.readout_tuned import TUNED as TRAINED
 from backend.intake.traces import whole
 from backend.methods.fine_tuning import (
     CLASSIFIER,

@@ -29,9 +29,9 @@ from backend.corpus.roster_rows import Slice, slice_of
 from backend.costs.fits import RANDOM, FitClock, random_rows
 from backend.costs.paths import AuditPath, measure
 from backend.errors import AtlasError
-from backend.evaluations.control_heads import fit_control
+from backend.evaluations.attribution import inner_accuracies
+from backend.evaluations.controls import fit_control
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
-from backend.evaluations.selection import inner_accuracies
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readout_live import live_blocks
@@ -44,23 +44,20 @@ from backend.methods.representations import FORMS, STORED
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe
-from backend.store.builds import command_line, host, recorded
+from backend.store.builds import host
 from backend.store.comparison_queries import costs
 from backend.store.queries import layer_curve, made_by
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import stage_rows
 from backend.traces import Trace, View
 
 NOTES = "finished.json"
-PROBES = tuple(method for method in STATES if method not in (LDA_LIVE, FUSED_LIVE))
-"""What one block is enough for."""
-LOOKED_AT = 8
-"""Records that are timed when only some prompts are looked at."""
-THREADS = torch.get_num_threads()
-"""Of a process of its own; umap's maps change what torch tells of this one."""
+PROBES = tuple(method for method in STATES if method not in (LDA_LIVE, FUSED_LIVE))  # What one block is enough for
+LOOKED_AT = 8  # Records that are timed when only some prompts are looked at
+THREADS = torch.get_num_threads()  # Of a process of its own; umap's maps change what torch tells of this one
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Measure readers of the asked proxy and views, stacks of the asked members, baselines that noted their fits."""
+    """Measure readers of a proxy and its views, stacks of the members, baselines that noted their fits."""
     records: list[Trace] = []
     for roster in options.rosters:
         clock = FitClock(release, options, roster)
@@ -82,7 +79,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def path_of(
     connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str, classes: int, options: EvaluateOptions
 ) -> AuditPath | None:
-    """What a reader has to compute for a response; None for one that was not asked for.
+    """What a reader has to compute for a response; None for one outside the options.
 
     Raises AtlasError if no block is selected for a reader of one.
     """
@@ -129,7 +126,7 @@ def profile(
     *,
     again: bool = False,
 ) -> None:
-    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
+    """Measure one reader and write its rows, unless the same measurement is there, or ``again`` is set.
 
     Where the fingerprints are not here and nothing was noted, what was measured with its fit stays.
     """
@@ -160,13 +157,14 @@ def profile(
         print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
-    with recorded(
+    with stage_rows(
         connection,
-        stage="cost",
-        command=command_line(),
+        "cost",
+        details,
         data_hash=release.manifest_hash,
         proxy_hash=weights,
-        details=details,
+        reader=reader.reader,
+        roster=roster,
     ) as build:
         measures = {} if layer else dict(noted)
         if not fits:
@@ -188,9 +186,9 @@ def profile(
             except AtlasError as error:
                 details["latency"] = error.problem
                 print(f"{reader.reader}: latency is left out. {error}")
-        key = {"reader": reader.reader, "roster": roster} | ({"measure": "fit_seconds"} if stands else {})
+        key = {"measure": "fit_seconds"} if stands else {}
         frame = cost_frame({name: measures[name] for name in measures if key.get("measure", name) == name}, hardware)
-        replace_rows(connection, "costs", frame, key, build)
+        build.replace("costs", frame, **key)
     shown = ", ".join(f"{row.measure} {row.value:,.4g}" for row in frame.itertuples())
     print(f"{reader.reader} on {roster}: {shown}")
 

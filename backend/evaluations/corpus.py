@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from backend.evaluations.readout_members import LENGTHS, Load, loader
+from backend.evaluations.readouts import LENGTHS, Load, loader
 from backend.intake.traces import whole
 from backend.methods.quantised_ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
@@ -19,8 +19,7 @@ from backend.traces import Trace, View
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-CUT_SHARE = 0.5
-"""Share of the responses that a cut must shorten to be a condition of its own."""
+CUT_SHARE = 0.5  # Share of the responses that a cut must shorten to be a condition of its own
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,7 @@ def read_corpus(
 ) -> Corpus:
     """Read traces whole and cut short; the fingerprints stay in memory.
 
-    traces : length n; labels, folds : (n,).
-    cuts : By default those that shorten many of the responses.
+    traces : length n; labels, folds : (n,); cuts : By default those that shorten many of the responses.
     """
     encoded = reader.encode(traces, view)
     tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)

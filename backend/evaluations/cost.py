@@ -54,8 +54,7 @@ class Timing:
 def timed(work: Callable[[], object], runs: int = RUNS, warm: int = 1, device: str = "cpu") -> Timing:
     """Run work repeatedly, after warming up.
 
-    runs, warm : Measured runs, and runs before them.
-    device : 'cpu' or 'cuda', whose memory is watched.
+    runs, warm : Measured runs, and runs before them; device : 'cpu' or 'cuda', whose memory is watched.
     """
     for _ in range(warm):
         work()
@@ -78,8 +77,7 @@ def linear_parameters(width: int, classes: int) -> int:
 def audit_parameters(model: Any, depth: int, layer: int) -> int:
     """Parameters of the text embedding and of the blocks up to the one that is read.
 
-    model : Base model or text decoder.
-    depth : Number of its Transformer blocks.
+    model : Base model or text decoder; depth : Number of its Transformer blocks.
     layer : Block that is read, 1 .. depth.
     Raises ValueError if the model has no list of as many blocks, or the layer lies outside.
     """

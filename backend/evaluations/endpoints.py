@@ -28,8 +28,7 @@ def cluster_hits(
 ) -> dict[int, tuple[Counts, Counts]]:
     """Right answers and groups of every cluster, summed over the grouping seeds.
 
-    log_posteriors : (S * P, S), out of fold; row = source * P + prompt.
-    prompt_folds : (P,).
+    log_posteriors : (S * P, S), out of fold; row = source * P + prompt; prompt_folds : (P,).
     Returns (hits, groups), each (FOLDS * S,), by budget that fits into every fold; cluster = fold * S + source.
     """
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
@@ -74,8 +73,7 @@ def compare_endpoints(
 ) -> pd.DataFrame:
     """Compare pairs of readers at every budget.
 
-    hits : Of readers with the same sources, prompts and budgets.
-    pairs : (subject, reference).
+    hits : Of readers with the same sources, prompts and budgets; pairs : (subject, reference).
     replicates, flips, seed : Bootstrap replicates, sign flips, and the seed of both.
     Returns columns subject, reference, measure ('accuracy@K'), difference (subject minus reference), low and high (95
     %), p_value, p_holm (over all rows), n (clusters), method.

@@ -20,12 +20,20 @@ one of them has no result under that condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.attribution import AttributionFrames, confusion_cells, measure, reduce_metrics, source_accuracy
+from backend.evaluations.attribution import (
+    AttributionFrames,
+    confusion_cells,
+    measure,
+    reduce_metrics,
+    source_accuracy,
+    summaries,
+)
 from backend.evidence import accumulate
 from backend.methods.probe import LinearProbe
 from backend.metrics import confusion_counts
@@ -33,8 +41,7 @@ from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
-LENGTHS = ("t128", "t64", "t32")
-"""Response lengths in proxy tokens, as the feature store names them."""
+LENGTHS = ("t128", "t64", "t32")  # Response lengths in proxy tokens, as the feature store names them
 TRANSFER_FILE = "math100.npy"
 
 
@@ -51,11 +58,8 @@ def excluded_posteriors(
 ) -> Floats:
     """Log-posteriors of altered Agent500 rows, each by the fold model that excluded its prompt.
 
-    load : Layer number to fingerprints of the altered rows, (n, D).
-    layer_of_fold : Selected block of every outer fold.
-    probes : The clean probe of every outer fold.
-    folds : (n,), outer fold of every row.
-    Returns (n, C), float32.
+    load : Layer number to fingerprints of the altered rows, (n, D); layer_of_fold : Selected block of every outer fold.
+    probes : The clean probe of every outer fold; folds : (n,), outer fold of every row. Returns (n, C), float32.
     """
     out = np.empty((len(folds), len(probes[0].bias)), dtype=np.float32)
     for fold, probe in probes.items():
@@ -69,8 +73,7 @@ def transferred_posteriors(
 ) -> Floats:
     """Log-posteriors of rows of another domain, by every fold model.
 
-    load : Layer number to fingerprints, (n, D).
-    layer_of_fold, probes : See :func:`excluded_posteriors`.
+    load : Layer number to fingerprints, (n, D); layer_of_fold, probes : See :func:`excluded_posteriors`.
     Returns (F, n, C), float32, in the order of the folds.
     """
     return np.stack([probes[fold].log_posterior(load(layer_of_fold[fold])) for fold in sorted(probes)])
@@ -85,8 +88,7 @@ def global_frames(
 ) -> AttributionFrames:
     """Evaluate with groups that are cut from all folds at once, as the release does for shortened responses.
 
-    log_posteriors : (S * P, S), row = source * P + prompt.
-    sources, families : length S.
+    log_posteriors : (S * P, S), row = source * P + prompt; sources, families : length S.
     Returns metrics of the reduction 'pooled' only: a group may hold traces of several folds.
     """
     return _evaluate(log_posteriors, [], sources, families, budgets, seeds)
@@ -101,8 +103,7 @@ def transfer_frames(
 ) -> AttributionFrames:
     """Evaluate fold models on another domain.
 
-    log_posteriors : (F, S * P, S), by every fold model; row = source * P + prompt.
-    sources, families : length S.
+    log_posteriors : (F, S * P, S), by every fold model; row = source * P + prompt; sources, families : length S.
     Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
     standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
     """
@@ -117,10 +118,17 @@ def retained_shares(metrics: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
     clean : Clean accuracies of the same reader and roster; columns k, reduction, value.
     Returns rows of the metric 'retained', one a budget and reduction that both have.
     """
-    summary = metrics[(metrics["metric"] == "accuracy") & metrics["seed"].isna() & metrics["fold"].isna()]
-    both = summary.merge(clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean"))
+    both = summaries(metrics, "accuracy").merge(
+        clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean")
+    )
     both = both[both["value_clean"] > 0]
     return both.assign(metric="retained", value=both["value"] / both["value_clean"], std=np.nan)[metrics.columns]
+
+
+def with_retained(frames: AttributionFrames, clean: pd.DataFrame) -> AttributionFrames:
+    """The same results with the share of the clean accuracy that is retained."""
+    shares = retained_shares(frames.metrics, clean)
+    return replace(frames, metrics=pd.concat([frames.metrics, shares], ignore_index=True))
 
 
 def _evaluate(

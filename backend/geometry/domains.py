@@ -23,8 +23,7 @@ SPACES: tuple[Space, ...] = ("raw", "centred")
 def centre(vectors: Float) -> Float:
     """Subtract a domain's mean signature and scale what remains to length one.
 
-    vectors : (n, w), signatures of all sources in one domain.
-    Returns (n, w), float64.
+    vectors : (n, w), signatures of all sources in one domain. Returns (n, w), float64.
     """
     return unit_rows(vectors - vectors.mean(axis=0))
 
@@ -50,8 +49,7 @@ def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) -> dict[str, float]:
     """Retrieval of every source among the sources of another domain.
 
-    similarity : (n, n), query by gallery, at least two sources.
-    families : length n.
+    similarity : (n, n), query by gallery, at least two sources; families : length n.
     Returns top1, top5, mrr, wins_other (chance that a source is more similar to itself than to a different one drawn at
     random), cosine_same_median, cosine_same_mean, cosine_other_median, cosine_other_mean, and with families
     nearest_family_match (the most similar source of the gallery, the own one included, is of the same family).
@@ -81,8 +79,7 @@ def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) 
 def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families: Sequence[str]) -> pd.DataFrame:
     """Retrieval of every source among the signatures of another domain, raw and centred.
 
-    query, gallery : (n, w), signatures of the same sources in two domains, n >= 2.
-    sources, families : length n.
+    query, gallery : (n, w), signatures of the same sources in two domains, n >= 2; sources, families : length n.
     Returns rows of the table ``cross_domain``: variant (raw, centred), source, metric, value, best_other. A source has
     the metrics rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the nearest
     of the others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.

@@ -24,18 +24,16 @@ from backend.geometry.regions import cluster_frame
 from backend.geometry.signatures import Float
 from backend.protocol import READER_PAPER
 from backend.store import queries
-from backend.store.builds import command_line, recorded
+from backend.store.stage_rows import StageRows, stage_rows
 from backend.store.writers import replace_rows
 
 PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
-PUBLISHED_FOR = ("100-way", "agent500")
-"""Roster and domain that the paper ranked its candidates on."""
+PUBLISHED_FOR = ("100-way", "agent500")  # Roster and domain that the paper ranked its candidates on
 PURITY_COLUMNS = ["reader", "k", "purity", "expectation", "p_value", "low", "high", "sources", "families", "build_id"]
 RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
 ROLES = ("reader-r", "reader-ur")
 """Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
-KEPT = 50
-"""Passing pairs of different families that a build's details name."""
+KEPT = 50  # Passing pairs of different families that a build's details name
 Pair = tuple[str, str]
 
 
@@ -62,13 +60,12 @@ def compare(
     asked += [pair for pair in pairs if pair not in asked and pair[::-1] not in asked]
     details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
     print(f"{len(cosines)} measured readers on {domain}, {roster}")
-    with recorded(
-        connection, stage="compare", command=command_line(), data_hash=release.manifest_hash, details=details
+    with stage_rows(
+        connection, "compare", details, data_hash=release.manifest_hash, roster=roster, domain=domain
     ) as build:
         agreement = reader_agreement(cosines)
         for (reader, other), part in agreement.groupby(["reader", "other"]):
-            key = {"reader": reader, "other": other, "roster": roster, "domain": domain}
-            replace_rows(connection, "reader_agreement", part, key, build)
+            build.replace("reader_agreement", part, reader=reader, other=other)
         _report_agreement(agreement)
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
@@ -87,12 +84,12 @@ def compare(
                 passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
                 print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
         details["passing_pairs"] = passing
-        details["clustered"] = _cluster(connection, roster, domain, build)
+        details["clustered"] = _cluster(build, roster, domain)
 
 
-def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, build: str) -> list[str]:
+def _cluster(build: StageRows, roster: str, domain: str) -> list[str]:
     """Write the clusters of maps that have none, which no job of ours made, and name their readers."""
-    points = connection.execute(
+    points = build.connection.execute(
         """
         SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
         ANTI JOIN clusters USING (reader, roster, domain, method, dimensions)
@@ -101,10 +98,9 @@ def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, bu
         """,
         [roster, domain],
     ).df()
-    where = {"roster": roster, "domain": domain}
     for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
-        key = {"reader": reader, "method": method, "dimensions": int(dimensions), **where}
-        replace_rows(connection, "clusters", cluster_frame(part.drop(columns="reader")), key, build)
+        clusters = cluster_frame(part.drop(columns="reader"))
+        build.replace("clusters", clusters, reader=reader, method=method, dimensions=int(dimensions))
     return sorted(set(points["reader"]))
 
 
@@ -247,14 +243,15 @@ def relate_domains(
     details: dict[str, object] = {"layer": first.layer, "sources": len(vectors), "projections": asdict(settings)}
     names = first.rows.sources
     domains = (str(first.benchmark), str(second.benchmark))
-    with recorded(
+    with stage_rows(
         connection,
-        stage="map",
-        command=command_line(),
+        "map",
+        details,
         data_hash=release.manifest_hash,
         proxy_hash=first.proxy_hash,
         seed=settings.seed,
-        details=details,
+        reader=first.reader,
+        roster=first.roster,
     ) as build:
         with timed(seconds, "retrieval"):
             found = cross_domain(vectors, others, names, first.rows.families)
@@ -269,10 +266,8 @@ def relate_domains(
                 ],
                 ignore_index=True,
             )
-        key = {"reader": first.reader, "roster": first.roster}
-        directed = {**key, "query_domain": domains[0], "gallery_domain": domains[1]}
-        replace_rows(connection, "cross_domain", found, directed, build)
-        replace_rows(connection, "joint_projections", points, key, build)
+        build.replace("cross_domain", found, query_domain=domains[0], gallery_domain=domains[1])
+        build.replace("joint_projections", points)
         details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}
     _report(first, domains, found, seconds)
 

@@ -1,7 +1,7 @@
 """One map: the rows that a reader sees of a benchmark, and everything that is made of one reader and roster.
 
-READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a sentence
-encoder: the mean state of its last block over the tokens of the response, scaled to length one. n-grams read the text.
+READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a
+sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.store import queries
-from backend.store.builds import command_line, recorded
 from backend.store.queries import selected_layers
-from backend.store.writers import replace_rows, write_reader
+from backend.store.stage_rows import stage_rows
+from backend.store.writers import write_reader
 from backend.traces import View
 
 MODAL = "modal"
@@ -58,9 +58,7 @@ def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str)
 def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
     """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
 
-    proxy : Short key.
-    view : Where it was never evaluated, view ur speaks for it.
-    layer : Block number or 'modal'.
+    proxy : Short key; view : Where it was never evaluated, view ur speaks for it; layer : Block number or 'modal'.
     Raises AtlasError if no block was selected, or ``layer`` is neither 'modal' nor a number.
     """
     if layer != MODAL:
@@ -151,12 +149,10 @@ def chart_of(
 ) -> Chart:
     """Decide what a map is made of and check that it is there.
 
-    texts : Of the release.
-    method : One of :data:`METHODS`.
+    texts : Of the release; method : One of :data:`METHODS`.
     proxy : Name, hub id or folder; by default the method's own.
     view : Without meaning for methods that read text: those see responses.
-    layer : Block number or 'modal'; an encoder is always read at its last block.
-    limit : Leading prompts.
+    layer : Block number or 'modal'; an encoder is always read at its last block; limit : Leading prompts.
     Raises AtlasError if no block was selected, or fingerprints are missing; names the command that makes them.
     """
     release = texts.release
@@ -232,14 +228,15 @@ def make(
         "projections": asdict(projection_settings),
     }
     seconds: dict[str, float] = {}
-    with recorded(
+    with stage_rows(
         connection,
-        stage="map",
-        command=command_line(),
+        "map",
+        details,
         data_hash=release.manifest_hash,
         proxy_hash=chart.proxy_hash,
         seed=projection_settings.seed,
-        details=details,
+        roster=chart.roster,
+        domain=chart.benchmark,
     ) as build:
         with timed(seconds, "signatures"):
             full, *panels = _signatures(chart)
@@ -261,7 +258,6 @@ def make(
             if chart.proxy is not None:
                 describe_proxy(connection, chart.proxy)
             reader = write_reader(connection, method=chart.method, name=chart.title, proxy=chart.proxy, view=chart.view)
-            key = {"reader": reader, "roster": chart.roster, "domain": chart.benchmark}
             tables = {
                 "signatures": signature_frame(full, rows.sources, chart.layer),
                 "neighbors": pairs,
@@ -274,7 +270,7 @@ def make(
                 "clusters": clusters,
             }
             for table, frame in tables.items():
-                replace_rows(connection, table, frame, key, build)
+                build.replace(table, frame, reader=reader)
         details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}
     _report(chart, purity, stability, quality, seconds)
     return full

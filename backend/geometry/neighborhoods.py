@@ -27,8 +27,7 @@ DECIMALS = 6
 def neighbor_order(similarity: Float) -> Index:
     """Everybody else, most similar first.
 
-    similarity : (n, n), larger is nearer; the diagonal is not looked at.
-    Returns (n, n - 1), int.
+    similarity : (n, n), larger is nearer; the diagonal is not looked at. Returns (n, n - 1), int.
     """
     n = len(similarity)
     if similarity.shape != (n, n) or n < 2:
@@ -77,8 +76,7 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
 def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
     """Overlap of two k-nearest neighbourhoods of every source.
 
-    left, right : (n, n - 1), int, neighbours, nearest first.
-    k : Neighbourhood size, at most n - 1.
+    left, right : (n, n - 1), int, neighbours, nearest first; k : Neighbourhood size, at most n - 1.
     Returns (n,), float64, intersection over union, 0..1.
     """
     if not 1 <= k <= min(left.shape[1], right.shape[1]):
@@ -107,8 +105,7 @@ def distance_spearman(left: Float, right: Float) -> float:
 def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
     """Agreement of every two readers on the same sources.
 
-    cosines : reader to (n, n).
-    k : Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
+    cosines : reader to (n, n); k : Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
     Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
     over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k nearest),
     value.
@@ -134,8 +131,7 @@ def prompt_stability(
 ) -> pd.DataFrame:
     """How far disjoint panels of prompts reproduce the geometry of all prompts.
 
-    cosine : (n, n), geometry of all prompts.
-    panels : sequence of (n, n); geometry of every panel (the five folds).
+    cosine : (n, n), geometry of all prompts; panels : sequence of (n, n); geometry of every panel (the five folds).
     families : length n.
     k, purity_k : Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
@@ -154,8 +150,7 @@ def prompt_stability(
     return frame.dropna(subset="value", ignore_index=True)
 
 
-SHARE = 0.75
-"""Of the readers that must agree: three of four."""
+SHARE = 0.75  # Of the readers that must agree: three of four
 PAPER_PAIRS: tuple[tuple[str, str], ...] = (
     ("ds_distill_qwen_32b", "qwq_32b"),
     ("claude_sonnet4", "deepseek_v4_pro"),
@@ -214,9 +209,7 @@ def passing_pairs(
 ) -> pd.DataFrame:
     """All pairs of different families that pass the rule.
 
-    cosines : reader to (n, n).
-    sources, families : length n.
-    within, share : As in :func:`rank_rule`.
+    cosines : reader to (n, n); sources, families : length n; within, share : As in :func:`rank_rule`.
     Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
     """
     left, right = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))

@@ -123,10 +123,8 @@ def joint_projection(
 ) -> pd.DataFrame:
     """Two domains on one map, as they are and with each domain's mean removed.
 
-    first, second : (n, w), signatures of the same sources in two domains.
-    sources : length n.
-    domains : (str, str), names of the two.
-    method, dimensions, settings : As in :func:`project`.
+    first, second : (n, w), signatures of the same sources in two domains; sources : length n.
+    domains : (str, str), names of the two; method, dimensions, settings : As in :func:`project`.
     Returns rows of the table ``joint_projections``: variant (raw, centred), domain and those of
     :func:`projection_frame`; 4 n rows.
     """
@@ -222,8 +220,7 @@ def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
 
     Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
 
-    cosine : (n, n); coordinates : (n, dimensions).
-    k : Below n / 2.
+    cosine : (n, n); coordinates : (n, dimensions); k : Below n / 2.
     Returns 1 when no neighbour on the map is a stranger.
     """
     n = len(cosine)
@@ -256,8 +253,7 @@ def project_all(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method in two and three dimensions.
 
-    cosine : (n, n); sources : length n.
-    Returns rows of the tables ``projections`` and ``projection_quality``.
+    cosine : (n, n); sources : length n. Returns rows of the tables ``projections`` and ``projection_quality``.
     """
     done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
     points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
@@ -277,10 +273,8 @@ def sweep(
 ) -> pd.DataFrame:
     """Does the map depend on its seed and perplexity?
 
-    cosine : (n, n); families : length n.
-    seeds, perplexities : Every combination is run.
-    settings : Everything but seed and perplexity.
-    min_members : Of the families that purity is averaged over.
+    cosine : (n, n); families : length n; seeds, perplexities : Every combination is run.
+    settings : Everything but seed and perplexity; min_members : Of the families that purity is averaged over.
     Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
     settings. Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
     """

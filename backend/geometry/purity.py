@@ -19,8 +19,7 @@ from backend.geometry.signatures import Float, Index
 from backend.statistics import holm
 
 PURITY_KS = (1, 3, 5, 10)
-HOLM_KS = (1, 5)
-"""The neighbourhoods that the paper tests; the others describe."""
+HOLM_KS = (1, 5)  # The neighbourhoods that the paper tests; the others describe
 MIN_MEMBERS = 5
 _ROUND = 250  # permutations held in memory at a time
 
@@ -65,9 +64,7 @@ def source_purity(order: Index, families: Sequence[str], ks: Sequence[int] = PUR
 
     order : (n, n - 1), int, neighbours of every source, nearest first
         (:func:`backend.geometry.neighborhoods.neighbor_order`).
-    families : length n.
-    ks : Neighbourhood sizes, at most n - 1.
-    Returns (n, len(ks)), float64.
+    families : length n; ks : Neighbourhood sizes, at most n - 1. Returns (n, len(ks)), float64.
     """
     _check_ks(order, ks)
     _, codes = np.unique(np.asarray(families), return_inverse=True)
@@ -119,8 +116,7 @@ def family_purity(
 ) -> pd.DataFrame:
     """Family purity with its chance level, permutation p-value and bootstrap interval.
 
-    order : (n, n - 1), int, neighbours of every source, nearest first.
-    families : length n.
+    order : (n, n - 1), int, neighbours of every source, nearest first; families : length n.
     ks : Neighbourhood sizes; those above n - 1 are left out.
     Returns the table ``family_purity``: k, purity, expectation, p_value (one-sided, at least 1 / (permutations + 1)),
     low, high (95 %, percentile bootstrap over sources), sources, families. Empty when no family is large enough.
@@ -153,8 +149,7 @@ def family_purity(
 def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -> tuple[Float, Float]:
     """95 % percentile interval of column means, rows resampled with replacement.
 
-    values : (n, m).
-    Returns low, high (m,).
+    values : (n, m). Returns low, high (m,).
     """
     draws = np.random.default_rng(seed).integers(0, len(values), (replicates, len(values)))
     low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975], axis=0)

@@ -19,8 +19,7 @@ from backend.geometry.projections import AXES
 from backend.geometry.purity import MIN_MEMBERS
 from backend.geometry.signatures import Float
 
-NEAR = 3
-"""A point is dense as far as its third nearest reaches, itself counted."""
+NEAR = 3  # A point is dense as far as its third nearest reaches, itself counted
 
 
 def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
@@ -79,11 +78,8 @@ def family_regions(
 ) -> pd.DataFrame:
     """Outlines of where every large enough family is dense.
 
-    points : (n, 2), a map.
-    families : length n.
-    masses : Shares of the mass, each between 0 and 1.
-    min_members : Smaller families have no outline.
-    cells : Grid points along each axis.
+    points : (n, 2), a map; families : length n; masses : Shares of the mass, each between 0 and 1.
+    min_members : Smaller families have no outline; cells : Grid points along each axis.
     Returns rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several
     clusters has several. They run anticlockwise around a region and clockwise around a hole in it. Families most of
     whose points coincide have no region and are absent.
@@ -132,8 +128,7 @@ def bandwidth(members: Float) -> float:
 
     A local distance, so that neither a family of several clusters nor one far relative widens it.
 
-    members : (m, 2), m > 3.
-    Returns 0 when most points coincide.
+    members : (m, 2), m > 3. Returns 0 when most points coincide.
     """
     return float(np.median(np.sort(squareform(pdist(members)), axis=1)[:, NEAR]))
 
@@ -141,8 +136,7 @@ def bandwidth(members: Float) -> float:
 def level_of_mass(density: Float, mass: float) -> float:
     """Density above which the smallest region with a share of all mass lies.
 
-    density : On an even grid.
-    mass : Between 0 and 1.
+    density : On an even grid; mass : Between 0 and 1.
     """
     if not 0 < mass < 1:
         raise ValueError(f"mass must lie between 0 and 1, got {mass}")

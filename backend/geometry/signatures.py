@@ -64,8 +64,7 @@ def source_means(
 def signatures(means: Float) -> Float:
     """Normalise the DC and the first-AC block of every mean fingerprint to length one.
 
-    means : (..., 2 * d).
-    Returns (..., 2 * d), float64, the norm is sqrt(2); a block of zeros stays zero.
+    means : (..., 2 * d). Returns (..., 2 * d), float64, the norm is sqrt(2); a block of zeros stays zero.
     """
     if means.shape[-1] % 2:
         raise ValueError(f"means must hold two blocks of equal width, got width {means.shape[-1]}")
@@ -83,8 +82,7 @@ def unit_rows(vectors: Float) -> Float:
 def cosine_similarity(left: Float, right: Float | None = None) -> Float:
     """Cosines between signatures.
 
-    left : (n, w).
-    right : (m, w), by default ``left``.
+    left : (n, w); right : (m, w), by default ``left``.
     Returns (n, m), float64, in -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the
     diagonal.
     """

@@ -75,8 +75,7 @@ class TextSpace:
     def features(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """See other responses in these axes.
 
-        texts : length n.
-        Returns (n, components), float32, a response without a known n-gram is zero.
+        texts : length n. Returns (n, components), float32, a response without a known n-gram is zero.
         """
         return self._project(self._weights.transform(self._hashing.transform(texts), copy=False))
 

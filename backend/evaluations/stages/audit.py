@@ -8,7 +8,8 @@ readouts can be asked for by name (``--method lda-live,calibration,refit``); the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,17 +17,19 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import log_softmax
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors
-from backend.evaluations.components import block_columns
-from backend.evaluations.refits import HELD_OUT, Rediscriminated
+from backend.evaluations.controls import block_columns
+from backend.evaluations.readouts import CHUNK, Load, loader
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readout_live import load_banks
+from backend.evaluations.stages.readout_members import Plan
 from backend.evaluations.stress import LENGTHS, length_file
-from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, held_out_groups
+from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
 from backend.inference.drift_power import drift_frame
 from backend.inference.open_set import LeftOut, unknown_frame
 from backend.inference.unknown_source import Statistic, without_columns
@@ -38,26 +41,72 @@ from backend.inference.validation import (
     stop_frame,
     validation_arrays,
 )
+from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.moments import Moments, merged, moments_of
 from backend.methods.probe import fit_probe, standardiser
 from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.audit_queries import validation
-from backend.store.builds import command_line, recorded
 from backend.store.queries import selected_layers
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import StageRows, stage_rows
 from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+HELD_OUT = (0, 1)
+"""Folds that a readout refitted without some sources does not see: one for the reference, one for the test, in turn."""
+
+
+@dataclass(frozen=True)
+class Rediscriminated:
+    """Discriminants of whole responses without some sources, whose rows are taken out of the moments again."""
+
+    load: Load  # Rows to coordinates, (m, D)
+    width: int
+    folds: Ints  # (P,), fold of every prompt
+    sources: int
+    moments: Moments  # Of all sources on the folds that train
+    scale: float  # What a nat of theirs is worth, from the training folds alone: the last scored by the others
+
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[np.floating]], folds: Ints) -> Rediscriminated:
+        """From fingerprints (C * P, 2 d) block by block; row = source * P + prompt."""
+        load, width = loader(arrays)
+        sources, training = len(arrays[0]) // len(folds), [f for f in np.unique(folds) if f not in HELD_OUT]
+        label, fold = np.repeat(np.arange(sources), len(folds)), np.tile(folds, sources)
+        parts = [_moments(load, np.flatnonzero(fold == f), label, sources, width) for f in training]
+        last = np.flatnonzero(fold == training[-1])
+        scores = _scored(load, last, fit_discriminant(merged(parts[:-1]), Plan.shrinkage))
+        scale = fit_scale(normalised(scores), label[last])
+        return cls(load, width, folds, sources, merged(parts), scale)
+
+    def __call__(self, out: Ints) -> LeftOut:
+        """Log-posteriors of the held-out folds by discriminants that never met the sources ``out``."""
+        label, fold = np.repeat(np.arange(self.sources), len(self.folds)), np.tile(self.folds, self.sources)
+        held = np.isin(fold, HELD_OUT)
+        gone = np.flatnonzero(~held & np.isin(label, out))
+        left = merged([self.moments, _moments(self.load, gone, label, self.sources, self.width)], [1.0, -1.0])
+        kept, rows = np.setdiff1d(np.arange(self.sources), out), np.flatnonzero(held)
+        scores = self.scale * _scored(self.load, rows, fit_discriminant(left, Plan.shrinkage))[:, kept]
+        prompt = np.tile(np.arange(len(self.folds)), self.sources)
+        return LeftOut(log_softmax(scores, axis=1).astype(np.float32), label[rows], prompt[rows], kept)
+
+
+def _moments(load: Load, rows: Ints, labels: Ints, classes: int, width: int) -> Moments:
+    chunks = (rows[low : low + CHUNK] for low in range(0, len(rows), CHUNK))
+    return moments_of(((load(some), labels[some]) for some in chunks), classes, width)
+
+
+def _scored(load: Load, rows: Ints, readout: LinearReadout) -> Floats:
+    return np.concatenate([readout.scores(load(rows[low : low + CHUNK])) for low in range(0, len(rows), CHUNK)])
+
 
 PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
-PROBED = (READER_PAPER, "reader-dc", "reader-ac")
-"""Readers that are the paper's probe on a spectral block."""
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
-Write = Callable[[pd.DataFrame, str, str], None]
-"""Receives rows, their part and their condition."""
+PROBED = (READER_PAPER, "reader-dc", "reader-ac")  # Readers that are the paper's probe on a spectral block
+Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part and their condition
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
@@ -116,18 +165,21 @@ def evaluate(
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
     identity = rows.store.identity()
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
-    with recorded(
+    with stage_rows(
         connection,
-        stage="audit",
-        command=command_line(),
+        "audit",
+        details,
         data_hash=release.manifest_hash,
         proxy_hash=identity.proxy_hash if identity else None,
         seed=SPLIT_SEED,
-        details=details,
+        reader=reader,
+        roster=roster,
     ) as build:
-        write = writer(connection, reader, roster, build)
-        validate(write, log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
-    keep_validation(connection, reader, roster, folder)
+        validate(writer(build), log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
+    arrays = validation_arrays(validation(connection, reader, roster))  # all rows, for its enrolment
+    scratch = folder / f"{VALIDATION}.partial.npz"
+    np.savez_compressed(scratch, **arrays)  # type: ignore[arg-type]
+    scratch.replace(folder / VALIDATION)
 
 
 def validate(
@@ -201,28 +253,20 @@ def validation_rows(
     return pd.concat(frames, ignore_index=True)
 
 
-def writer(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, build: str) -> Write:
+def writer(build: StageRows) -> Write:
     """Rows of a part go to the store in place of the earlier ones, and are printed."""
 
     def write(frame: pd.DataFrame, part: str, condition: str) -> None:
-        key = {"reader": reader, "roster": roster, "condition": condition, "part": part}
-        replace_rows(connection, "audit_validation", frame, key, build)
+        build.replace("audit_validation", frame, condition=condition, part=part)
         if frame.empty:
             return
         about = [name for name in ("scenario", "statistic", "rule", "level", "space") if name in frame]
-        wide = (
-            frame[~frame["metric"].isin(CURVES)].pivot(index=["metric", *about], columns="k", values="value").round(3)
-        )
-        print(f"{reader} on {roster}, {part}, {condition}:\n{wide.to_string()}", flush=True)
+        points = frame[~frame["metric"].isin(CURVES)]
+        wide = points.pivot(index=["metric", *about], columns="k", values="value").round(3)
+        where = f"{build.key['reader']} on {build.key['roster']}"
+        print(f"{where}, {part}, {condition}:\n{wide.to_string()}", flush=True)
 
     return write
-
-
-def keep_validation(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, folder: Path) -> None:
-    """Keep all rows of a reader and roster for its enrolment."""
-    scratch = folder / f"{VALIDATION}.partial.npz"
-    np.savez_compressed(scratch, **validation_arrays(validation(connection, reader, roster)))  # type: ignore[arg-type]
-    scratch.replace(folder / VALIDATION)
 
 
 def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:

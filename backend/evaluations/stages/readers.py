@@ -13,7 +13,8 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder
-from backend.store.queries import made_by, readers
+from backend.protocol import FOLDS
+from backend.store.queries import made_by, readers, selected_layers
 from backend.store.result_queries import compared_pairs
 
 Floats = npt.NDArray[np.float32]
@@ -44,6 +45,14 @@ class KeptReader:
         key = {"reader": self.reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
         hashes = made_by(connection, "attribution_metrics", key)["proxy_hash"].dropna()
         return str(hashes.iloc[0]) if len(hashes) else None
+
+
+def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
+    """Selected block of every outer fold. Raises AtlasError if none is stored; ``rerun_command`` selects them."""
+    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
+    if len(chosen) != FOLDS:
+        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {rerun_command}")
+    return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
 
 
 def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts: int) -> list[KeptReader]:

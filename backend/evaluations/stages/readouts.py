@@ -22,14 +22,11 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, load_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, keep_stacks, load_log_posteriors
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
-from backend.evaluations.model_artifacts import keep_stacks
-from backend.evaluations.readout_members import LENGTHS, TRAINED
-from backend.evaluations.readouts import fuse, transfer
+from backend.evaluations.readouts import LENGTHS, TRAINED, fuse, transfer
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import comparable, with_stored
-from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_live import FUSED_LIVE, LDA_LIVE, evaluate_live, live_blocks
 from backend.evaluations.stages.readout_members import (
     ELSEWHERE,
@@ -43,7 +40,7 @@ from backend.evaluations.stages.readout_members import (
     Scorer,
     scorer_of,
 )
-from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
+from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.network import NetworkSettings
 from backend.methods.ngram_kinds import GRAMS
@@ -52,20 +49,18 @@ from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
-from backend.store.builds import command_line, recorded
-from backend.store.writers import replace_rows, write_reader
+from backend.store.stage_rows import stage_rows
+from backend.store.writers import write_reader
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
-READ: View = "r"
-"""Input view of what reads text alone and has a proxy."""
+READ: View = "r"  # Input view of what reads text alone and has a proxy
 METHODS = (
     *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
     *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LDA_LIVE, FUSED_LIVE),
 )
 """Readers of this stage; no other stage measures them under stress."""
-ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)
-"""Readers of this stage that are a member of no other."""
+ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)  # Readers of this stage that are a member of no other
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
@@ -201,28 +196,22 @@ def _stack(
     """Fuse, keep, measure and write one reader."""
     rows = scorer.any_rows
     details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
-    key = {"reader": reader, "roster": roster}
-    with recorded(
-        connection,
-        stage="readouts",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        seed=SPLIT_SEED,
-        details=details,
+    with stage_rows(
+        connection, "readouts", details, data_hash=release.manifest_hash, seed=SPLIT_SEED, reader=reader, roster=roster
     ) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
         keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
-        clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
+        clean = write_lengths(build, scorer, folder, fused.posteriors, calibrator)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
             plain, aligned = (
                 transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
                 for condition in ELSEWHERE
             )
             states = any(member.rpartition("@")[0] in scorer.plan.blocks for member in members)
-            write_transfer(connection, scorer, key, folder, plain, aligned if states else None, clean, build)
+            write_transfer(build, scorer, folder, plain, aligned if states else None, clean)
         else:
             details["math100"] = "not all blocks are read"
 
@@ -244,21 +233,16 @@ def compare(
         if not comparable(connection, hypotheses, roster, prompts):
             continue
         pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
-        held = {reader: folders[reader] for pair in among for reader in pair} | others
+        compared = {reader: folders[reader] for pair in among for reader in pair} | others
         hits = {
             reader: cluster_hits(load_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
-            for reader, path in held.items()
+            for reader, path in compared.items()
         }
-        with recorded(
-            connection,
-            stage="readouts",
-            command=command_line(),
-            data_hash=release.manifest_hash,
-            seed=SEED,
-            details={"readers": sorted(held)},
+        details = {"readers": sorted(compared)}
+        with stage_rows(
+            connection, "readouts", details, data_hash=release.manifest_hash, seed=SEED, hypotheses=hypotheses
         ) as build:
-            frame = compare_endpoints(hits, pairs)
-            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+            build.replace("comparisons", compare_endpoints(hits, pairs))
 
 
 def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

@@ -11,16 +11,18 @@ correlations use published accuracies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import resources
 from itertools import combinations
+from typing import Any
 
 import duckdb
 import pandas as pd
+from scipy.stats import pearsonr, spearmanr
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
-from backend.evaluations.capability import capability_correlations, published_scores
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
@@ -28,14 +30,60 @@ from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
 from backend.evaluations.stages.readers import KeptReader, comparable, measured_readers
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES, SEED
-from backend.store.builds import command_line, recorded
 from backend.store.queries import metric_curve, readers, selected_layers
 from backend.store.result_queries import comparison_sets
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import stage_rows
+
+BENCHMARKS = {"mmlu_pro": "MMLU-Pro", "gpqa_diamond": "GPQA-Diamond"}  # Columns of the table and names for people
+STATISTICS: Mapping[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}
+SMALLEST = 3  # Proxies below which a correlation says nothing
+
+
+def published_scores() -> pd.DataFrame:
+    """Capability scores of the published proxies.
+
+    Returns columns proxy, benchmark, score (percent); one row a proxy and benchmark.
+    """
+    with resources.files("backend.proxies").joinpath("capability.csv").open("rb") as stream:
+        table = pd.read_csv(stream)
+    parts = [
+        pd.DataFrame({"proxy": table["tag"], "benchmark": name, "score": 100 * table[column]})
+        for column, name in BENCHMARKS.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
+    """Correlate capability with accuracy over proxies.
+
+    scores : Columns proxy, benchmark, score.
+    accuracies : Columns proxy, view, k, value; one row a proxy, view and budget.
+    Returns columns subject (the benchmark), reference ('accuracy@K/view'), statistic ('pearson' or 'spearman'), value,
+    p_value (two-sided), n (proxies that have both). Where fewer than three proxies have both, or all have the same
+    value, there is no row.
+    """
+    both = accuracies.merge(scores, on="proxy")
+    rows = []
+    for (benchmark, view, k), part in both.groupby(["benchmark", "view", "k"]):
+        if len(part) < SMALLEST or part["score"].nunique() < 2 or part["value"].nunique() < 2:
+            continue
+        for statistic, correlate in STATISTICS.items():
+            result = correlate(part["score"], part["value"])
+            rows.append(
+                {
+                    "subject": benchmark,
+                    "reference": f"accuracy@{k}/{view}",
+                    "statistic": statistic,
+                    "value": float(result.statistic),
+                    "p_value": float(result.pvalue),
+                    "n": len(part),
+                }
+            )
+    return pd.DataFrame(rows, columns=["subject", "reference", "statistic", "value", "p_value", "n"])
+
 
 PUBLISHED_ROSTER = "100-way"
-SIMPLE = "ngram-word"
-"""The method without a model that other readouts have to beat as well."""
+SIMPLE = "ngram-word"  # The method without a model that other readouts have to beat as well
 Pairs = list[tuple[str, str]]
 
 
@@ -66,22 +114,15 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: Ev
     for reader in unmatched(held, blocks):
         print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
     details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        seed=SEED,
-        details=details,
-    ) as build:
+    with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash, seed=SEED) as build:
         hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
         for hypotheses in written.intersection(stale):
-            replace_rows(connection, "comparisons", compare_endpoints(hits, []), {"hypotheses": hypotheses}, build)
+            build.replace("comparisons", compare_endpoints(hits, []), hypotheses=hypotheses)
         for hypotheses, pairs in tables.items():
             if hypotheses not in written:
                 continue
             frame = compare_endpoints(hits, pairs)
-            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+            build.replace("comparisons", frame, hypotheses=hypotheses)
             _report(hypotheses, frame)
 
 
@@ -157,15 +198,11 @@ def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
     scores = published_scores()
     for proxy in scores["proxy"].unique():
         describe_proxy(connection, proxy)
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        origin="published",
-        source_file="backend/proxies/capability.csv",
+    with stage_rows(
+        connection, "statistics", origin="published", source_file="backend/proxies/capability.csv"
     ) as build:
         for benchmark, part in scores.groupby("benchmark"):
-            replace_rows(connection, "capability_scores", part, {"benchmark": benchmark}, build)
+            build.replace("capability_scores", part, benchmark=benchmark)
     frame = readers(connection)
     published = frame[(frame["origin"] == "published") & (frame["method"] == READER_PAPER)]
     accuracies = metric_curve(connection, published["reader"].tolist(), PUBLISHED_ROSTER).merge(
@@ -175,15 +212,10 @@ def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
     if correlations.empty:
         print("Capability: too few published accuracies are in the store. Run: python -m jobs reference")
         return
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        details={"accuracies": "published", "roster": PUBLISHED_ROSTER, "reduction": "pooled"},
-    ) as build:
+    details = {"accuracies": "published", "roster": PUBLISHED_ROSTER, "reduction": "pooled"}
+    with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash) as build:
         for subject, part in correlations.groupby("subject"):
-            replace_rows(connection, "correlations", part, {"subject": subject}, build)
+            build.replace("correlations", part, subject=subject)
     shown = correlations[correlations["reference"].isin(["accuracy@1/ur", "accuracy@100/ur"])]
     for row in shown.itertuples():
         print(

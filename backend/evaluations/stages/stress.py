@@ -21,16 +21,17 @@ from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
     artifact_folder,
     evaluation,
+    extraction,
     keep,
     load_log_posteriors,
     load_probes,
     with_intervals,
     write_attribution,
 )
-from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.control_heads import control_heads
+from backend.evaluations.attribution import AttributionFrames, attribution_frames, summaries
+from backend.evaluations.controls import control_heads
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.readers import KeptReader, measured_readers
+from backend.evaluations.stages.readers import KeptReader, fold_layers, measured_readers
 from backend.evaluations.stages.readouts import METHODS as READOUTS
 from backend.evaluations.stress import (
     LENGTHS,
@@ -38,17 +39,16 @@ from backend.evaluations.stress import (
     excluded_posteriors,
     global_frames,
     length_file,
-    retained_shares,
     transfer_frames,
     transferred_posteriors,
+    with_retained,
 )
 from backend.methods.probe import LinearProbe
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
-from backend.store.builds import command_line, recorded
-from backend.store.queries import metric_curve, selected_layers
-from backend.store.writers import replace_rows
+from backend.store.queries import metric_curve
+from backend.store.stage_rows import stage_rows
 from backend.traces import View
 
 CONTROLS = tuple(
@@ -57,8 +57,7 @@ CONTROLS = tuple(
     if method not in (READER_PAPER, LDA_LIVE, FUSED_LIVE) and FORMS[STATES[method]].variant == "full"
 )
 """Controls that read fingerprints, which is what is stored of shortened responses."""
-CHECKED = 64
-"""Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
+CHECKED = 64  # Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
@@ -92,8 +91,7 @@ def score(
 
     Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
-    rerun_command = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
-    rerun_command += f" --limit {limit}" if limit else ""
+    rerun_command = evaluation(READER_PAPER, proxy, view, roster, limit)
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     other = slice_of(release, "math100", proxy, view, roster, limit)
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
@@ -103,11 +101,9 @@ def score(
     _check_probes(rows, form, layers, probes, load_log_posteriors(folder, rerun_command), folds, rerun_command)
     found = _scored(rows, other, form, layers, probes, folder)
     if found < len(LENGTHS) + 1:
-        blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
+        blocks = sorted(set(layers.values()))
         extract = [
-            f"python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {proxy} --view {view} "
-            f"--layers {blocks}" + (f" --limit {limit}" if limit else "")
-            for benchmark in ("agent500", "math100")
+            extraction(benchmark, roster, proxy, view, blocks, limit=limit) for benchmark in ("agent500", "math100")
         ]
         lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {roster}"
         if not found:
@@ -162,17 +158,6 @@ def _scored(
     return found
 
 
-def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
-    """Selected block of every outer fold.
-
-    Raises AtlasError if none is stored; ``rerun_command`` is what selects them.
-    """
-    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
-    if len(chosen) != FOLDS:
-        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {rerun_command}")
-    return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
-
-
 def evaluate(
     connection: duckdb.DuckDBPyConnection,
     release: Release,
@@ -191,26 +176,25 @@ def evaluate(
     )
     conditions: list[str] = []
     details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
-    with recorded(
+    with stage_rows(
         connection,
-        stage="stress",
-        command=command_line(),
+        "stress",
+        details,
         data_hash=release.manifest_hash,
         proxy_hash=reader.proxy_hash(connection, roster),
         seed=SPLIT_SEED,
-        details=details,
+        reader=reader.reader,
+        roster=roster,
     ) as build:
         for benchmark, condition, frames in _conditions(reader, rows, release, limit):
-            metrics = pd.concat([frames.metrics, retained_shares(frames.metrics, clean)], ignore_index=True)
-            key = {"reader": reader.reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+            frames = with_retained(frames, clean)
+            key = {**build.key, "benchmark": benchmark, "condition": condition}
             if reader.method == READER_PAPER and not condition.endswith("-global"):
-                write_attribution(
-                    connection, key, AttributionFrames(metrics, frames.source_accuracy, frames.confusion), build
-                )
-            else:  # what is confused with what is asked of the paper's readout only, and takes most of the room
-                replace_rows(connection, "attribution_metrics", metrics, key, build)
+                write_attribution(connection, key, frames, build.build_id)
+            else:  # only the paper's readout needs its confusions, which take most of the room
+                build.replace("attribution_metrics", frames.metrics, benchmark=benchmark, condition=condition)
             conditions.append(f"{benchmark}/{condition}")
-            _report(metrics, key)
+            _report(frames.metrics, key)
 
 
 def _conditions(
@@ -249,8 +233,8 @@ def _check_probes(
             )
 
 
-def _report(metrics: pd.DataFrame, key: dict[str, str]) -> None:
-    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
+def _report(metrics: pd.DataFrame, key: dict[str, object]) -> None:
+    summary = summaries(metrics)
     best = summary[summary["k"] == summary["k"].max()].set_index(["reduction", "metric"])["value"]
     parts = []
     for reduction in ("fold", "pooled"):
