@@ -157,15 +157,8 @@ def profile(
         print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
-    with stage_rows(
-        connection,
-        "cost",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=weights,
-        reader=reader.reader,
-        roster=roster,
-    ) as build:
+    where = {"reader": reader.reader, "roster": roster}
+    with stage_rows(connection, "cost", details, release.manifest_hash, weights, key=where) as build:
         measures = {} if layer else dict(noted)
         if not fits:
             details["fit"] = RANDOM

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations.attribution import AttributionFrames, summaries
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
@@ -102,6 +103,12 @@ def extraction(
         + options
         + (f" --limit {limit}" if limit else "")
     )
+
+
+def weights_of(rows: Slice) -> str | None:
+    """Hash of the proxy that read these rows, None where none are here."""
+    identity = rows.store.identity()
+    return identity.proxy_hash if identity else None
 
 
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:

@@ -1,4 +1,6 @@
-"""Dynamic attribution: out-of-fold evidence and what it is worth at every budget (paper, Dynamic 100-Way Attribution).
+"""Dynamic attribution: nested layer selection, out-of-fold evidence, and its worth at every budget.
+
+Paper, Proxy Readers and Layer Selection, and Dynamic 100-Way Attribution.
 
 Two reductions are reported. *pooled* pools the folds, computes a metric and averages over the grouping seeds (the
 budget curves); *fold* averages over the seeds within a fold and gives mean and population standard deviation over
@@ -7,8 +9,9 @@ the folds (the end-point tables). Accuracy agrees between them, macro-F1 does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,9 @@ from backend.metrics import accuracy, confusion_counts, expected_calibration_err
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows, held_out_pairs
 
 Half = npt.NDArray[np.float16]
+Ints = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float32]
+Scored = tuple[npt.NDArray[np.float64], Ints]  # Scores of groups (G, C), and their sources (G,)
 
 
 def inner_accuracies(
@@ -31,7 +37,10 @@ def inner_accuracies(
     settings: ProbeSettings | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> npt.NDArray[np.float64]:
-    """Inner-validation accuracies of one block.
+    """Inner-validation accuracies of one block (paper, Proxy Readers and Layer Selection).
+
+    In every outer fold the four other folds are the inner ones. A probe trained without folds i and j serves outer i
+    with inner j and outer j with inner i, so ten fits are enough.
 
     fingerprints : (n, D); labels : (n,), source numbers; folds : (n,), outer fold of every row.
     dtype : Type of the products while training. bfloat16 is several times faster where the processor has it; scores are
@@ -98,7 +107,7 @@ def scan_layers(
 
 
 def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
-    """Selected block of every outer fold, and the modal one.
+    """Selected block of every outer fold, and the modal one: the highest mean inner accuracy at K = 1 wins.
 
     scores : From :func:`scan_layers`.
     Returns columns outer_fold (missing for the modal block) and layer. A tie of the mode is resolved by the mean inner
@@ -113,10 +122,6 @@ def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(
         [frame, pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [modal]})], ignore_index=True
     )
-
-
-Ints = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -167,32 +172,71 @@ def attribution_frames(
     sources, families : length S; prompt_folds : (P,).
     """
     classes, prompts = len(sources), len(prompt_folds)
-    names = np.array(sources, dtype=object)
-    family = np.unique(np.array(families), return_inverse=True)[1]
     smallest = min(int((prompt_folds == f).sum()) for f in range(FOLDS))
+
+    def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
+        folds = {}
+        for fold in range(FOLDS):
+            groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
+            folds[fold] = accumulate(log_posteriors, groups), truth
+        return together(folds), folds
+
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= smallest], seeds)
+
+
+def together(parts: Mapping[int, Scored]) -> Scored:
+    """The groups of all folds in one array."""
+    scores, truth = (np.concatenate(part) for part in zip(*parts.values(), strict=True))
+    return scores, truth
+
+
+def grouped_frames(
+    grouped: Callable[[int, int], tuple[Scored, Mapping[int, Scored]]],
+    sources: Sequence[str],
+    families: Sequence[str],
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> AttributionFrames:
+    """Evaluate scored groups at every budget.
+
+    grouped : Budget and seed to all groups, and to those of every fold or fold model.
+    """
+    classes, names = len(sources), np.array(sources, dtype=object)
+    family = np.unique(np.array(families), return_inverse=True)[1]
     metrics: list[dict[str, object]] = []
     accuracies, cells = [], []
-    for k in [k for k in budgets if k <= smallest]:
-        total = np.zeros((classes, classes), dtype=np.int64)
-        pooled: dict[int, dict[str, float]] = {}
-        folded: dict[tuple[int, int], dict[str, float]] = {}
-        sizes: dict[int, int] = {}
+
+    def counted(k: int, total: npt.NDArray[np.int64]) -> Iterator[tuple[int, Scored, Mapping[int, Scored]]]:
         for seed in seeds:
-            scored = []
-            for fold in range(FOLDS):
-                groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
-                scores = accumulate(log_posteriors, groups)
-                scored.append((scores, truth))
-                folded[seed, fold] = measure(scores, truth, k, family)
-                sizes[fold] = len(truth)
-            scores, truth = (np.concatenate(part) for part in zip(*scored, strict=True))
-            pooled[seed] = measure(scores, truth, k, family)
+            (scores, truth), parts = grouped(k, seed)
             total += confusion_counts(truth, scores.argmax(1), classes)
-        metrics += reduce_metrics(k, pooled, folded, len(truth), sizes)
+            yield seed, (scores, truth), parts
+
+    for k in budgets:
+        total = np.zeros((classes, classes), dtype=np.int64)
+        metrics += reduced_metrics(k, counted(k, total), partial(measure, k=k, family=family))
         accuracies.append(source_accuracy(k, total, names, len(seeds)))
         cells.append(confusion_cells(k, total, names))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
     return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
+
+
+def reduced_metrics(
+    k: int,
+    scored: Iterable[tuple[int, Scored, Mapping[int, Scored]]],
+    measured: Callable[[npt.NDArray[np.float64], Ints], dict[str, float]],
+) -> list[dict[str, object]]:
+    """Rows of what is measured of scored groups, one seed in memory at a time.
+
+    scored : Seeds, each with all groups and with those of every fold; the result is that of :func:`reduce_metrics`.
+    """
+    pooled, folded, sizes = {}, {}, {}
+    for seed, (scores, truth), parts in scored:
+        pooled[seed] = measured(scores, truth)
+        for fold, (own_scores, own_truth) in parts.items():
+            folded[seed, fold] = measured(own_scores, own_truth)
+            sizes[fold] = len(own_truth)
+    return reduce_metrics(k, pooled, folded, len(truth), sizes)
 
 
 def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:

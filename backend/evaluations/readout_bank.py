@@ -43,6 +43,13 @@ Ints = npt.NDArray[np.intp]
 # Chosen on rows of fold 1 by models that saw folds 2 to 4, beside the discriminants, 100 sources: 60,000, 20,000 and
 # 10,000 buckets give .487, .486 and .486 at K = 1, .851, .839 and .843 at K = 10; one byte a weight changes none of it.
 SETTINGS = SoftmaxSettings(features=10_000)
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+CHUNK = 2500
+SHRINKAGE = 0.1  # Share of the diagonal in the covariance of discriminants
+WORDS = "words"
+MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
+"""What every member is fitted on: responses as they are, and copies of them that are cut short."""
 
 
 def fit_words(
@@ -73,21 +80,12 @@ def score_words(
     return out
 
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-CHUNK = 2500
-SHRINKAGE = 0.1  # Share of the diagonal in the covariance of discriminants
-WORDS = "words"
-MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
-"""What every member is fitted on: responses as they are, and copies of them that are cut short."""
-
-
 @dataclass(frozen=True)
 class ServedBanks:
     """Banks of all folds, and what they say.
 
-    exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and
-        of what is served.
+    exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and of what
+        is served.
     shares : (cells,), what the n-grams count beside the bank of every fold; empty without them.
     """
 

@@ -37,6 +37,17 @@ MODELS: tuple[frozenset[int], ...] = (
 """Folds that every model has not seen: the outer models, then the inner ones."""
 SLOTS = 3
 """Scores of a row: by its outer model, by the inner model shared with the fold before, and by that with the next."""
+Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
+"""Condition, then member: log-posteriors of shape (SLOTS, n, C)."""
+Load = Callable[[Ints], Floats]  # Rows to their coordinates, (m, D), float32
+Fitted = NetworkReadout | LinearReadout | FamilyReadout  # A model of fingerprints that is fitted and kept by itself
+LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
+"""Conditions, and the response tokens that they leave."""
+TRAINED = (CLEAN, "t64", "t32")
+"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
+CHUNK = 2500
+LEAST = -60_000.0  # Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold
+Block = tuple[Load, int]  # Rows of one block, and their width
 
 
 def models_of(fold: int) -> tuple[int, int, int]:
@@ -60,10 +71,6 @@ class Fused:
 
     posteriors: dict[str, Floats]  # (n, C), float32; out-of-fold log-posteriors under every condition
     stacks: dict[int, Stack]  # Of every outer fold
-
-
-Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
-"""Condition, then member: log-posteriors of shape (SLOTS, n, C)."""
 
 
 def fuse(
@@ -134,16 +141,6 @@ def _part(array: npt.NDArray[np.floating], slot: int, rows: Ints | slice) -> Flo
     return np.asarray(array[slot, rows], dtype=np.float32)
 
 
-Load = Callable[[Ints], Floats]  # Rows to their coordinates, (m, D), float32
-Fitted = NetworkReadout | LinearReadout | FamilyReadout  # A model of fingerprints that is fitted and kept by itself
-LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
-"""Conditions, and the response tokens that they leave."""
-TRAINED = (CLEAN, "t64", "t32")
-"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
-CHUNK = 2500
-LEAST = -60_000.0  # Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold
-
-
 def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Load, int]:
     """Rows of several arrays side by side, read when they are asked for, and their width."""
     edges = np.cumsum([0] + [array.shape[1] for array in arrays])
@@ -168,7 +165,7 @@ def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int
 
 
 def fit_discriminants(moments: Sequence[Moments], shrinkage: float, models: Sequence[int]) -> dict[int, LinearReadout]:
-    """Discriminants of the asked models, from the moments of every fold."""
+    """Discriminants of some models, from the moments of every fold."""
     return {
         model: fit_discriminant(merged([moments[fold] for fold in training_folds(model)]), shrinkage)
         for model in models
@@ -202,11 +199,9 @@ def score_transfer(
 def fit_gram_models(
     counts: Sequence[Any], labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
 ) -> Iterator[tuple[int, GramReadout]]:
-    """Fit the asked n-gram models on the rows of their training folds, as many of every source, one after the other.
+    """Fit n-gram models on the rows of their training folds, as many of every source, one after the other.
 
-    counts : sparse (n, buckets), of whole responses, and of copies that are cut
-        short.
-    labels, folds : (n,).
+    counts : sparse (n, buckets), of whole responses, and of copies that are cut short; labels, folds : (n,).
     """
     for model in models:
         rows = np.flatnonzero(np.isin(folds, training_folds(model)))
@@ -253,14 +248,10 @@ def _all_scores(rows: Floats, heads: Sequence[LinearReadout]) -> Iterator[Floats
         yield np.maximum(values, LEAST)
 
 
-Block = tuple[Load, int]  # Rows of one block, and their width
-
-
 def aligned_load(trained: Sequence[Block], elsewhere: Sequence[Block], folds: Ints, parts: Ints) -> Load:
     """Rows of another domain where the trained ones lie.
 
-    trained, elsewhere : the same blocks of the domain that readouts were fitted on, and of
-        the other one.
+    trained, elsewhere : the same blocks of the domain that readouts were fitted on, and of the other one.
     folds : (n,), prompt fold of every trained row.
     parts : (m,), the same of the other domain: rows of a fold are moved by what the other folds' rows show.
     Returns rows of the other domain to coordinates, all blocks side by side.

@@ -57,6 +57,7 @@ READER_READOUTS: Mapping[str, tuple[str, ...]] = {
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,6 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
         return pd.DataFrame()
     out = pd.concat(parts, ignore_index=True)
     return out.assign(p_holm=holm(out["p_value"]), method=COMPARISON)
-
-
-SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stress: enrolled on clean Agent500, asked about shortened responses and about Math100 (paper, Shifted Evaluation).
+"""Stress: fitted on clean Agent500, scored on shortened responses and on Math100 (paper, Shifted Evaluation).
 
 Nothing is trained again. A shortened response is scored by the fold model that excluded its prompt; groups lie within
 the folds as in the clean evaluation (the paper's tables), or are cut from all folds at once (the release's files).
@@ -26,17 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.attribution import (
-    AttributionFrames,
-    confusion_cells,
-    measure,
-    reduce_metrics,
-    source_accuracy,
-    summaries,
-)
+from backend.evaluations.attribution import AttributionFrames, Scored, grouped_frames, summaries
 from backend.evidence import accumulate
 from backend.methods.probe import LinearProbe
-from backend.metrics import confusion_counts
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]
@@ -142,24 +134,10 @@ def _evaluate(
     classes = len(sources)
     prompts = len(pooled_posteriors) // classes
     rows = grid_rows(classes, prompts, np.ones(prompts, dtype=np.bool_))
-    names = np.array(sources, dtype=object)
-    family = np.unique(np.array(families), return_inverse=True)[1]
-    metrics: list[dict[str, object]] = []
-    accuracies, cells = [], []
-    for k in [k for k in budgets if k <= prompts]:
-        total = np.zeros((classes, classes), dtype=np.int64)
-        pooled: dict[int, dict[str, float]] = {}
-        of_model: dict[tuple[int, int], dict[str, float]] = {}
-        for seed in seeds:
-            groups, truth = budget_groups(rows, k, seed, None)
-            scores = accumulate(pooled_posteriors, groups)
-            pooled[seed] = measure(scores, truth, k, family)
-            total += confusion_counts(truth, scores.argmax(1), classes)
-            for number, posteriors in enumerate(model_posteriors):
-                of_model[seed, number] = measure(accumulate(posteriors, groups), truth, k, family)
-        sizes = dict.fromkeys(range(len(model_posteriors)), len(truth))
-        metrics += reduce_metrics(k, pooled, of_model, len(truth), sizes)
-        accuracies.append(source_accuracy(k, total, names, len(seeds)))
-        cells.append(confusion_cells(k, total, names))
-    frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
-    return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
+
+    def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
+        groups, truth = budget_groups(rows, k, seed, None)
+        models = {n: (accumulate(posteriors, groups), truth) for n, posteriors in enumerate(model_posteriors)}
+        return (accumulate(pooled_posteriors, groups), truth), models
+
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= prompts], seeds)

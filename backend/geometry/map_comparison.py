@@ -35,6 +35,7 @@ ROLES = ("reader-r", "reader-ur")
 """Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
 KEPT = 50  # Passing pairs of different families that a build's details name
 Pair = tuple[str, str]
+JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
 
 
 def compare(
@@ -60,9 +61,8 @@ def compare(
     asked += [pair for pair in pairs if pair not in asked and pair[::-1] not in asked]
     details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
     print(f"{len(cosines)} measured readers on {domain}, {roster}")
-    with stage_rows(
-        connection, "compare", details, data_hash=release.manifest_hash, roster=roster, domain=domain
-    ) as build:
+    key = {"roster": roster, "domain": domain}
+    with stage_rows(connection, "compare", details, release.manifest_hash, key=key) as build:
         agreement = reader_agreement(cosines)
         for (reader, other), part in agreement.groupby(["reader", "other"]):
             build.replace("reader_agreement", part, reader=reader, other=other)
@@ -220,9 +220,6 @@ def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
         )
 
 
-JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
-
-
 def relate_domains(
     connection: duckdb.DuckDBPyConnection, release: Release, query: tuple[Chart, Float], gallery: tuple[Chart, Float]
 ) -> None:
@@ -243,16 +240,9 @@ def relate_domains(
     details: dict[str, object] = {"layer": first.layer, "sources": len(vectors), "projections": asdict(settings)}
     names = first.rows.sources
     domains = (str(first.benchmark), str(second.benchmark))
-    with stage_rows(
-        connection,
-        "map",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=first.proxy_hash,
-        seed=settings.seed,
-        reader=first.reader,
-        roster=first.roster,
-    ) as build:
+    data, weights = release.manifest_hash, first.proxy_hash
+    key = {"reader": first.reader, "roster": first.roster}
+    with stage_rows(connection, "map", details, data, weights, settings.seed, key=key) as build:
         with timed(seconds, "retrieval"):
             found = cross_domain(vectors, others, names, first.rows.families)
         with timed(seconds, "projections"):

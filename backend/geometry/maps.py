@@ -46,6 +46,13 @@ from backend.store.writers import write_reader
 from backend.traces import View
 
 MODAL = "modal"
+DNA = "dna"
+TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
+METHODS = (READER_PAPER, DNA, *TEXT_METHODS)
+ENCODER = "minilm-l6"
+TITLES = {READER_PAPER: "READER", DNA: "LLM-DNA", "ngram-word": "Word n-grams", "ngram-char": "Character n-grams"}
+TEXT_BENCHMARK: Benchmark = "agent500"
+"""The n-gram axes are fitted to this benchmark, whatever is seen in them, so that two domains can be compared."""
 
 
 def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> int | None:
@@ -74,15 +81,6 @@ def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, rost
         f"No block has been selected for {proxy} on {roster}",
         f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
     )
-
-
-DNA = "dna"
-TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
-METHODS = (READER_PAPER, DNA, *TEXT_METHODS)
-ENCODER = "minilm-l6"
-TITLES = {READER_PAPER: "READER", DNA: "LLM-DNA", "ngram-word": "Word n-grams", "ngram-char": "Character n-grams"}
-TEXT_BENCHMARK: Benchmark = "agent500"
-"""The n-gram axes are fitted to this benchmark, whatever is seen in them, so that two domains can be compared."""
 
 
 @dataclass(frozen=True)
@@ -228,16 +226,9 @@ def make(
         "projections": asdict(projection_settings),
     }
     seconds: dict[str, float] = {}
-    with stage_rows(
-        connection,
-        "map",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=chart.proxy_hash,
-        seed=projection_settings.seed,
-        roster=chart.roster,
-        domain=chart.benchmark,
-    ) as build:
+    data, seed = release.manifest_hash, projection_settings.seed
+    key = {"roster": chart.roster, "domain": chart.benchmark}
+    with stage_rows(connection, "map", details, data, chart.proxy_hash, seed, key=key) as build:
         with timed(seconds, "signatures"):
             full, *panels = _signatures(chart)
             cosine = cosine_similarity(full)

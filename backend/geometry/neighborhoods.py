@@ -22,6 +22,14 @@ from backend.geometry.signatures import Float, Index
 
 TOP = 10
 DECIMALS = 6
+SHARE = 0.75  # Of the readers that must agree: three of four
+PAPER_PAIRS: tuple[tuple[str, str], ...] = (
+    ("ds_distill_qwen_32b", "qwq_32b"),
+    ("claude_sonnet4", "deepseek_v4_pro"),
+    ("gemma4_31b", "gemini31_flash_lite"),
+    ("minimax_m3", "claude_sonnet46"),
+)
+"""The four candidates of the paper, as the roster labels them."""
 
 
 def neighbor_order(similarity: Float) -> Index:
@@ -148,16 +156,6 @@ def prompt_stability(
         rows.append((fold, f"purity_{purity_k}", mean_purity(order, families, min(purity_k, size), min_members)))
     frame = pd.DataFrame(rows, columns=["fold", "metric", "value"]).astype({"fold": int, "value": float})
     return frame.dropna(subset="value", ignore_index=True)
-
-
-SHARE = 0.75  # Of the readers that must agree: three of four
-PAPER_PAIRS: tuple[tuple[str, str], ...] = (
-    ("ds_distill_qwen_32b", "qwq_32b"),
-    ("claude_sonnet4", "deepseek_v4_pro"),
-    ("gemma4_31b", "gemini31_flash_lite"),
-    ("minimax_m3", "claude_sonnet46"),
-)
-"""The four candidates of the paper, as the roster labels them."""
 
 
 def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:

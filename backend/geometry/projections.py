@@ -29,6 +29,9 @@ METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
 DIMENSIONS = (2, 3)
 AXES = ("x", "y", "z")
 MIN_SOURCES = 3
+SWEEP = "tsne-sweep"
+SWEEP_SEEDS = (0, 1, 2, 3, 4)
+SWEEP_PERPLEXITIES = (10.0, 15.0, 30.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -208,11 +211,6 @@ def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:
     total = values.sum()
     shares = [round(float(v / total), 6) if total > 0 else 0.0 for v in values[:dimensions]]
     return points, {"explained_variance": shares}
-
-
-SWEEP = "tsne-sweep"
-SWEEP_SEEDS = (0, 1, 2, 3, 4)
-SWEEP_PERPLEXITIES = (10.0, 15.0, 30.0, 50.0)
 
 
 def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:

@@ -20,6 +20,11 @@ from backend.geometry.purity import MIN_MEMBERS
 from backend.geometry.signatures import Float
 
 NEAR = 3  # A point is dense as far as its third nearest reaches, itself counted
+MASSES = (0.5, 0.8)
+CELLS = 128
+REACH = 4.0
+"""Kernel widths that the grid reaches beyond the outermost points; what lies further out is below 1e-4 of the mass."""
+DECIMALS = 4
 
 
 def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
@@ -60,12 +65,7 @@ def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-MASSES = (0.5, 0.8)
-CELLS = 128
-REACH = 4.0
-"""Kernel widths that the grid reaches beyond the outermost points; what lies further out is below 1e-4 of the mass."""
 """A kernel is as wide as a typical member's distance to its third nearest relative."""
-DECIMALS = 4
 
 
 def family_regions(

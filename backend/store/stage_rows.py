@@ -32,13 +32,13 @@ def stage_rows(
     connection: duckdb.DuckDBPyConnection,
     stage: str,
     details: Mapping[str, Any] | None = None,
-    *,
     data_hash: str | None = None,
     proxy_hash: str | None = None,
     seed: int | None = None,
+    *,
+    key: Mapping[str, object] | None = None,
     origin: str = "measured",
     source_file: str | None = None,
-    **key: object,
 ) -> Iterator[StageRows]:
     """Record a build of the running command around the work that makes its rows.
 
@@ -55,4 +55,4 @@ def stage_rows(
         source_file=source_file,
         details=details,
     ) as build_id:
-        yield StageRows(connection, build_id, key)
+        yield StageRows(connection, build_id, key or {})

@@ -66,15 +66,8 @@ def evaluate(
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     details = {"layers": needed, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
     key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": roster}
-    with stage_rows(
-        connection,
-        "evaluate",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash,
-        seed=SPLIT_SEED,
-        **key,
-    ) as build:
+    weights, seed = identity.proxy_hash, SPLIT_SEED
+    with stage_rows(connection, "evaluate", details, release.manifest_hash, weights, seed, key=key) as build:
         started = time.perf_counter()
         scores = _scan(rows, needed, labels, folds, folder, identity.as_text())
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)

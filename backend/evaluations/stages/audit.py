@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors, weights_of
 from backend.evaluations.controls import block_columns
 from backend.evaluations.readouts import CHUNK, Load, loader
 from backend.evaluations.stages import EvaluateOptions
@@ -55,6 +55,12 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 HELD_OUT = (0, 1)
 """Folds that a readout refitted without some sources does not see: one for the reference, one for the test, in turn."""
+PARTS = ("calibration", "unknown", "refit", "stop", "drift")
+STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
+SIBLING_DRAWS = 3
+VALIDATION = "validation.npz"
+PROBED = (READER_PAPER, "reader-dc", "reader-ac")  # Readers that are the paper's probe on a spectral block
+Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part and their condition
 
 
 @dataclass(frozen=True)
@@ -101,14 +107,6 @@ def _scored(load: Load, rows: Ints, readout: LinearReadout) -> Floats:
     return np.concatenate([readout.scores(load(rows[low : low + CHUNK])) for low in range(0, len(rows), CHUNK)])
 
 
-PARTS = ("calibration", "unknown", "refit", "stop", "drift")
-STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
-SIBLING_DRAWS = 3
-VALIDATION = "validation.npz"
-PROBED = (READER_PAPER, "reader-dc", "reader-ac")  # Readers that are the paper's probe on a spectral block
-Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part and their condition
-
-
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Validate the audit's statistics for every view and roster."""
     unknown = sorted(set(options.methods) - {*PARTS, *ENROLLABLE})
@@ -144,7 +142,7 @@ def evaluate(
     parts: tuple[str, ...] = PARTS,
     method: str = READER_PAPER,
 ) -> None:
-    """Measure and write the asked parts of one reader and roster."""
+    """Measure and write parts of one reader and roster."""
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
     rerun_command = evaluation(method, proxy, view, roster, limit)
@@ -163,17 +161,10 @@ def evaluate(
             parts = tuple(part for part in parts if part != "refit")
     if fingerprints is None and {"refit", "drift"} & set(parts):
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
-    identity = rows.store.identity()
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
+    key = {"reader": reader, "roster": roster}
     with stage_rows(
-        connection,
-        "audit",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        reader=reader,
-        roster=roster,
+        connection, "audit", details, release.manifest_hash, weights_of(rows), SPLIT_SEED, key=key
     ) as build:
         validate(writer(build), log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
     arrays = validation_arrays(validation(connection, reader, roster))  # all rows, for its enrolment
@@ -191,7 +182,7 @@ def validate(
     parts: tuple[str, ...] = PARTS,
     refit: Callable[[Ints], LeftOut] | None = None,
 ) -> None:
-    """Measure the asked parts.
+    """Measure the parts.
 
     log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
     folds : (P,); families : length C.

@@ -65,7 +65,7 @@ def score_fold(
     cut: Iterable[str] = (),
     transfer: Mapping[str, int] | None = None,
 ) -> dict[str, Floats]:
-    """Fit without one fold and score whatever that model may score.
+    """Fit without one fold and score whatever that model may score, so that stress tests need no second fit.
 
     fit : ``fit(rows, fold)`` gives ``predict(panel, rows)``; folds : (n,), outer fold of every row.
     cut : Panels with the rows of the clean one, cut short.

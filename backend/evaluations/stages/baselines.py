@@ -132,16 +132,9 @@ def evaluate(
     prompts = len(prompt_folds)
     folder = artifact_folder(method.method, method.proxy, method.view, roster, prompts)
     details: dict[str, Any] = {"sources": len(sources), "prompts": prompts, "settings": method.settings}
-    with stage_rows(
-        connection,
-        "evaluate",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=method.model_hash,
-        seed=SPLIT_SEED,
-        reader=method.reader,
-        roster=roster,
-    ) as build:
+    key = {"reader": method.reader, "roster": roster}
+    data, weights = release.manifest_hash, method.model_hash
+    with stage_rows(connection, "evaluate", details, data, weights, SPLIT_SEED, key=key) as build:
         clean, details["folds"] = _scores(release, material, method, len(sources), prompt_folds, folder)
         frames = attribution_frames(clean, sources, families, prompt_folds)
         if method.proxy:

@@ -32,6 +32,7 @@ from backend.evaluations.artifacts import (
     extraction,
     keep,
     report_accuracy,
+    weights_of,
     write_log_posteriors,
 )
 from backend.evaluations.attribution import attribution_frames
@@ -55,6 +56,45 @@ from backend.store.queries import selected_layers
 from backend.store.stage_rows import StageRows, stage_rows
 from backend.store.writers import write_reader
 from backend.traces import View
+
+Floats = npt.NDArray[np.float32]
+NAMES: Mapping[str, str] = {
+    "reader-dc": "READER, DC only",
+    "reader-ac": "READER, first AC only",
+    "temporal-mean": "All-token mean",
+    "temporal-final": "Final token",
+    "temporal-max": "Coordinate-wise maximum",
+    "temporal-mean-final": "Mean + final",
+    "temporal-mean-max": "Mean + maximum",
+    "temporal-final-max": "Final + maximum",
+    "dct-q2": "DCT, two modes",
+    "dct-q4": "DCT, four modes",
+    "dct-q8": "DCT, eight modes",
+    "mixture-1": "Learned one-head mixture",
+    "mixture-2": "Learned two-head mixture",
+    "positions-16": "16 uniform positions",
+    "positions-32": "32 uniform positions",
+    "positions-64": "64 uniform positions",
+    "positions-stride4": "Every fourth token from the end",
+    "positions-stride4-32": "Every fourth token, the last 32",
+    "positions-fisher": "16 positions, Fisher weights",
+    "positions-fisher25": "16 positions, 25% Fisher weights",
+    "pca-64": "PCA, 64 dimensions",
+    "pca-64-unscaled": "PCA, 64 dimensions as they are",
+    "centroid-svd": "Class-centroid SVD, 64 dimensions",
+    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
+}
+"""Controls for people."""
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "components": tuple(COMPONENTS),
+    "compression": tuple(compressions()),
+    "variance": (),
+    "temporal": (*REPRESENTATIONS, *MIXTURES),
+    "positions": tuple(poolings()),
+}
+"""What is computed together; ``--method`` takes these names or those of single controls."""
+AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})  # Controls that stand at one block in every fold
+TWO_MODES = "dct-q2"  # The paper's representation at one block: what temporal forms and poolings are compared with
 
 
 @dataclass(frozen=True)
@@ -124,46 +164,6 @@ class Bench:
         return AtlasError(problem, f"Run: {command}{other}")
 
 
-Floats = npt.NDArray[np.float32]
-NAMES: Mapping[str, str] = {
-    "reader-dc": "READER, DC only",
-    "reader-ac": "READER, first AC only",
-    "temporal-mean": "All-token mean",
-    "temporal-final": "Final token",
-    "temporal-max": "Coordinate-wise maximum",
-    "temporal-mean-final": "Mean + final",
-    "temporal-mean-max": "Mean + maximum",
-    "temporal-final-max": "Final + maximum",
-    "dct-q2": "DCT, two modes",
-    "dct-q4": "DCT, four modes",
-    "dct-q8": "DCT, eight modes",
-    "mixture-1": "Learned one-head mixture",
-    "mixture-2": "Learned two-head mixture",
-    "positions-16": "16 uniform positions",
-    "positions-32": "32 uniform positions",
-    "positions-64": "64 uniform positions",
-    "positions-stride4": "Every fourth token from the end",
-    "positions-stride4-32": "Every fourth token, the last 32",
-    "positions-fisher": "16 positions, Fisher weights",
-    "positions-fisher25": "16 positions, 25% Fisher weights",
-    "pca-64": "PCA, 64 dimensions",
-    "pca-64-unscaled": "PCA, 64 dimensions as they are",
-    "centroid-svd": "Class-centroid SVD, 64 dimensions",
-    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
-}
-"""Controls for people."""
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "components": tuple(COMPONENTS),
-    "compression": tuple(compressions()),
-    "variance": (),
-    "temporal": (*REPRESENTATIONS, *MIXTURES),
-    "positions": tuple(poolings()),
-}
-"""What is computed together; ``--method`` takes these names or those of single controls."""
-AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})  # Controls that stand at one block in every fold
-TWO_MODES = "dct-q2"  # The paper's representation at one block: what temporal forms and poolings are compared with
-
-
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate the asked controls; without ``--method`` a group whose arrays are missing is named and left out."""
     needed = wanted_groups(options.methods)
@@ -208,17 +208,9 @@ def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 @contextmanager
 def _built(connection: duckdb.DuckDBPyConnection, bench: Bench, details: dict[str, Any]) -> Iterator[StageRows]:
     """A build of this stage; what the block adds to ``details`` is kept with it."""
-    identity = bench.rows.store.identity()
     details |= {"prompts": len(bench.rows.prompt_ids), "sources": len(bench.rows.sources)}
-    with stage_rows(
-        connection,
-        "controls",
-        details,
-        data_hash=bench.release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        roster=bench.roster,
-    ) as build:
+    data, weights = bench.release.manifest_hash, weights_of(bench.rows)
+    with stage_rows(connection, "controls", details, data, weights, SPLIT_SEED, key={"roster": bench.roster}) as build:
         started = time.perf_counter()
         yield build
         details["seconds"] = round(time.perf_counter() - started, 1)

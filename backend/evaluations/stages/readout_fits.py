@@ -23,6 +23,8 @@ from backend.protocol import FOLDS
 
 Ints = npt.NDArray[np.intp]
 CHUNK = 2500
+TUNED = replace(ENCODER, epochs=2, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=128, bucket=16, dropout=0.0)
+"""An epoch takes every response once, in one of its three lengths. Two short epochs are what two cores do in hours."""
 
 
 def complete_fits(
@@ -103,10 +105,6 @@ def load_model_of(path: Path, identity: str, conditions: Iterable[str]) -> dict[
         return {name: held[name] for name in held.files if name != "identity"}
 
 
-TUNED = replace(ENCODER, epochs=2, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=128, bucket=16, dropout=0.0)
-"""An epoch takes every response once, in one of its three lengths. Two short epochs are what two cores do in hours."""
-
-
 def tuned_settings() -> FinetuneSettings:
     """How an encoder is tuned on this machine."""
     return affordable(TUNED)
@@ -127,7 +125,10 @@ def complete_tuned(
 ) -> float:
     """Tune the inner models and fill in their scores; a model whose scores are kept is not tuned again.
 
-    Scores may be there without their models, from a time when only scores were kept: they serve stacks all the same.
+    Training takes hours, so there are no outer models: an inner one misses two neighbouring folds, serves one of them
+    and validates for it on the other. It is kept in half precision and only then scored, so that what is measured is
+    what an enrolment serves. It goes on from its checkpoint. Scores that are there without their models
+    serve stacks all the same.
 
     encoder : Registered name, hub id or folder.
     texts : condition to sequence of str, length n; rows of Agent500 as they look under every condition.

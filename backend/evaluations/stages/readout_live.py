@@ -21,7 +21,7 @@ from tqdm import tqdm
 from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep_arrays
+from backend.evaluations.artifacts import artifact_folder, keep_arrays, weights_of
 from backend.evaluations.readout_bank import (
     SETTINGS,
     ServedBanks,
@@ -45,6 +45,9 @@ from backend.proxies.registry import describe, registered
 from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import View
+
+NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
+DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,6 @@ def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
         return CodedGrams(**{name: held[name] for name in WORD_PARTS})
 
 
-NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
-DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
-
-
 def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
     """Blocks of a proxy that live attribution reads.
 
@@ -131,18 +130,10 @@ def evaluate_live(
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     loads = {c: loader([rows.load(block, "full" if c == CLEAN else c) for block in blocks]) for c in LENGTHS}
-    identity = rows.store.identity()
     details: dict[str, Any] = {"blocks": list(blocks)}
-    with stage_rows(
-        connection,
-        "readouts",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        reader=reader,
-        roster=roster,
-    ) as build:
+    key = {"reader": reader, "roster": roster}
+    data, weights = release.manifest_hash, weights_of(rows)
+    with stage_rows(connection, "readouts", details, data, weights, SPLIT_SEED, key=key) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         words = words_of(scorer, folder) if method == FUSED_LIVE else None
         found = serve_banks(

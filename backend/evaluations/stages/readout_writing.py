@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.evaluations.artifacts import keep, report_accuracy, write_attribution, write_log_posteriors
-from backend.evaluations.attribution import attribution_frames, reduce_metrics, summaries
+from backend.evaluations.attribution import Scored, attribution_frames, reduced_metrics, summaries, together
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import Scorer
@@ -34,7 +34,10 @@ FEWEST_GROUPS = 100  # A class of length with fewer groups takes what all length
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Confidence of every outer fold, budget and length class.
+    """Confidence of every outer fold, budget and length class, fitted on the validation rows of the fold.
+
+    A group of traces belongs to the length that the median of its response tokens lies next to, which an auditor sees
+    too, so that no condition has to be known.
 
     fitted : (fold, budget) to list of Confidence, of every length class.
     """
@@ -71,23 +74,23 @@ class Calibrator:
         """Calibration error and negative log-likelihood of calibrated scores, as rows of attribution_metrics."""
         rows: list[dict[str, object]] = []
         for k in self.budgets:
-            pooled: dict[int, dict[str, float]] = {}
-            folded: dict[tuple[int, int], dict[str, float]] = {}
-            sizes: dict[int, int] = {}
-            for seed in GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]:  # single traces are grouped alike
-                parts = []
-                for fold in range(FOLDS):
-                    scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)
-                    calibrated = np.empty_like(scores)
-                    for place in np.unique(length):
-                        calibrated[length == place] = self.fitted[fold, k][place].log_posterior(scores[length == place])
-                    parts.append((calibrated, truth))
-                    folded[seed, fold] = _measures(calibrated, truth)
-                    sizes[fold] = len(truth)
-                calibrated, truth = (np.concatenate(part) for part in zip(*parts, strict=True))
-                pooled[seed] = _measures(calibrated, truth)
-            rows += reduce_metrics(k, pooled, folded, len(truth), sizes)
+            seeds = GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]  # single traces are grouped alike
+            rows += reduced_metrics(k, self._by_seed(condition, log_posteriors, k, seeds), _measures)
         return pd.DataFrame(rows).astype({"seed": "Int64", "fold": "Int64"})
+
+    def _by_seed(
+        self, condition: str, log_posteriors: Floats, k: int, seeds: Sequence[int]
+    ) -> Iterator[tuple[int, Scored, dict[int, Scored]]]:
+        for seed in seeds:
+            folds = {fold: self._calibrated(condition, log_posteriors, k, seed, fold) for fold in range(FOLDS)}
+            yield seed, together(folds), folds
+
+    def _calibrated(self, condition: str, log_posteriors: Floats, k: int, seed: int, fold: int) -> Scored:
+        scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)
+        calibrated = np.empty_like(scores)
+        for place in np.unique(length):
+            calibrated[length == place] = self.fitted[fold, k][place].log_posterior(scores[length == place])
+        return calibrated, truth
 
     def _scored(
         self, log_posteriors: Floats, condition: str, k: int, seed: int, fold: int

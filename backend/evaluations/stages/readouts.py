@@ -196,9 +196,8 @@ def _stack(
     """Fuse, keep, measure and write one reader."""
     rows = scorer.any_rows
     details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
-    with stage_rows(
-        connection, "readouts", details, data_hash=release.manifest_hash, seed=SPLIT_SEED, reader=reader, roster=roster
-    ) as build:
+    key = {"reader": reader, "roster": roster}
+    with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SPLIT_SEED, key=key) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
@@ -239,9 +238,8 @@ def compare(
             for reader, path in compared.items()
         }
         details = {"readers": sorted(compared)}
-        with stage_rows(
-            connection, "readouts", details, data_hash=release.manifest_hash, seed=SEED, hypotheses=hypotheses
-        ) as build:
+        key = {"hypotheses": hypotheses}
+        with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SEED, key=key) as build:
             build.replace("comparisons", compare_endpoints(hits, pairs))
 
 

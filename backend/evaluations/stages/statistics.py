@@ -37,10 +37,16 @@ from backend.store.stage_rows import stage_rows
 BENCHMARKS = {"mmlu_pro": "MMLU-Pro", "gpqa_diamond": "GPQA-Diamond"}  # Columns of the table and names for people
 STATISTICS: Mapping[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}
 SMALLEST = 3  # Proxies below which a correlation says nothing
+PUBLISHED_ROSTER = "100-way"
+SIMPLE = "ngram-word"  # The method without a model that other readouts have to beat as well
+Pairs = list[tuple[str, str]]
 
 
 def published_scores() -> pd.DataFrame:
-    """Capability scores of the published proxies.
+    """Capability scores of the published proxies, as the paper gives them (Capability Correlations).
+
+    MMLU-Pro is by the paper's authors (5-shot chain of thought, temperature zero, thinking off), GPQA-Diamond by
+    Artificial Analysis (https://artificialanalysis.ai/evaluations/gpqa-diamond, non-reasoning setting).
 
     Returns columns proxy, benchmark, score (percent); one row a proxy and benchmark.
     """
@@ -80,11 +86,6 @@ def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> p
                 }
             )
     return pd.DataFrame(rows, columns=["subject", "reference", "statistic", "value", "p_value", "n"])
-
-
-PUBLISHED_ROSTER = "100-way"
-SIMPLE = "ngram-word"  # The method without a model that other readouts have to beat as well
-Pairs = list[tuple[str, str]]
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:

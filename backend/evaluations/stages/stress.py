@@ -61,7 +61,7 @@ CHECKED = 64  # Clean rows a fold that are scored again, to see that probes and 
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Score the asked proxy's shortened and Math100 responses, then measure every reader that has kept some."""
+    """Score a proxy's shortened and Math100 responses, then measure every reader that has kept some."""
     for roster in options.rosters:
         if READER_PAPER in (options.methods or (READER_PAPER,)):
             for view in options.views:
@@ -96,10 +96,8 @@ def score(
     other = slice_of(release, "math100", proxy, view, roster, limit)
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
-    probes, folds = load_probes(folder, rerun_command), np.tile(rows.prompt_folds, len(rows.sources))
-    form = FORMS[STATES[READER_PAPER]]
-    _check_probes(rows, form, layers, probes, load_log_posteriors(folder, rerun_command), folds, rerun_command)
-    found = _scored(rows, other, form, layers, probes, folder)
+    probes = load_probes(folder, rerun_command)
+    found = _scored(rows, other, FORMS[STATES[READER_PAPER]], layers, probes, folder, rerun_command)
     if found < len(LENGTHS) + 1:
         blocks = sorted(set(layers.values()))
         extract = [
@@ -131,31 +129,47 @@ def score_control(
     if not (reader.folder / "log_posteriors.npy").exists():
         print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
         return
-    heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
+    heads = control_heads(reader.method, rows, layers)
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
-    folds = np.tile(rows.prompt_folds, len(rows.sources))
-    _check_probes(rows, form, layers, probes, load_log_posteriors(reader.folder, rerun_command), folds, rerun_command)
-    _scored(rows, other, form, layers, probes, reader.folder)
+    _scored(rows, other, FORMS[STATES[reader.method]], layers, probes, reader.folder, rerun_command)
 
 
 def _scored(
-    rows: Slice, other: Slice, form: Form, layers: Mapping[int, int], probes: Mapping[int, LinearProbe], folder: Path
+    rows: Slice,
+    other: Slice,
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
+    folder: Path,
+    rerun_command: str,
 ) -> int:
-    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were."""
-    folds, found = np.tile(rows.prompt_folds, len(rows.sources)), 0
-    for length in LENGTHS:
-        if set(layers.values()) <= set(rows.layers(length)):
+    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were.
 
-            def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
-                return form.columns(rows.load(layer, variant))
+    Raises AtlasError if the probes do not give the kept log-posteriors of clean rows.
+    """
+    folds, clean = np.tile(rows.prompt_folds, len(rows.sources)), load_log_posteriors(folder, rerun_command)
+    for fold, probe in probes.items():
+        some = np.flatnonzero(folds == fold)[:CHECKED]
+        features = form.columns(rows.load(layers[fold])[some])
+        if features.shape[1] != len(probe.mean) or not np.allclose(
+            probe.log_posterior(features), clean[some], atol=0.01
+        ):
+            raise AtlasError(
+                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
+                f"Evaluate again: {rerun_command}",
+            )
+    needed = set(layers.values())
+    lengths = [length for length in LENGTHS if needed <= set(rows.layers(length))]
+    for length in lengths:
 
-            keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
-            found += 1
-    if set(layers.values()) <= set(other.layers()):
-        elsewhere = transferred_posteriors(lambda layer: form.columns(other.load(layer)), layers, probes)
-        keep(folder / TRANSFER_FILE, elsewhere)
-        found += 1
-    return found
+        def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
+            return form.columns(rows.load(layer, variant))
+
+        keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
+    if not needed <= set(other.layers()):
+        return len(lengths)
+    keep(folder / TRANSFER_FILE, transferred_posteriors(lambda n: form.columns(other.load(n)), layers, probes))
+    return len(lengths) + 1
 
 
 def evaluate(
@@ -176,25 +190,18 @@ def evaluate(
     )
     conditions: list[str] = []
     details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
-    with stage_rows(
-        connection,
-        "stress",
-        details,
-        data_hash=release.manifest_hash,
-        proxy_hash=reader.proxy_hash(connection, roster),
-        seed=SPLIT_SEED,
-        reader=reader.reader,
-        roster=roster,
-    ) as build:
+    key = {"reader": reader.reader, "roster": roster}
+    weights = reader.proxy_hash(connection, roster)
+    with stage_rows(connection, "stress", details, release.manifest_hash, weights, SPLIT_SEED, key=key) as build:
         for benchmark, condition, frames in _conditions(reader, rows, release, limit):
             frames = with_retained(frames, clean)
-            key = {**build.key, "benchmark": benchmark, "condition": condition}
+            about = {**build.key, "benchmark": benchmark, "condition": condition}
             if reader.method == READER_PAPER and not condition.endswith("-global"):
-                write_attribution(connection, key, frames, build.build_id)
+                write_attribution(connection, about, frames, build.build_id)
             else:  # only the paper's readout needs its confusions, which take most of the room
                 build.replace("attribution_metrics", frames.metrics, benchmark=benchmark, condition=condition)
             conditions.append(f"{benchmark}/{condition}")
-            _report(frames.metrics, key)
+            _report(frames.metrics, about)
 
 
 def _conditions(
@@ -212,25 +219,6 @@ def _conditions(
         others = len(release.prompts("math100")["sample_id"].iloc[:limit])
         shape = (FOLDS, len(sources) * others, len(sources))
         yield "math100", "clean", transfer_frames(reader.array(TRANSFER_FILE, shape), sources, families)
-
-
-def _check_probes(
-    rows: Slice,
-    form: Form,
-    layers: Mapping[int, int],
-    probes: Mapping[int, LinearProbe],
-    kept: npt.NDArray[np.float32],
-    folds: npt.NDArray[np.intp],
-    rerun_command: str,
-) -> None:
-    for fold, probe in probes.items():
-        some = np.flatnonzero(folds == fold)[:CHECKED]
-        clean = form.columns(rows.load(layers[fold])[some])
-        if clean.shape[1] != len(probe.mean) or not np.allclose(probe.log_posterior(clean), kept[some], atol=0.01):
-            raise AtlasError(
-                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
-                f"Evaluate again: {rerun_command}",
-            )
 
 
 def _report(metrics: pd.DataFrame, key: dict[str, object]) -> None:
