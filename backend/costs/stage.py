@@ -87,8 +87,8 @@ def path_of(
     if reader.method in METHODS:
         plan = plan_of(options)
         if reader.method in (LDA_LIVE, FUSED_LIVE):
-            held = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
-            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, held)}) if held else None
+            known = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
+            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, known)}) if known else None
         stack = stacks_of(plan).get((reader.method, reader.proxy))
         if stack is None or reader.view != view_of(plan, reader.method, reader.proxy):
             return None
@@ -143,7 +143,10 @@ def profile(
         "noted": None if layer else dict(noted),
     }
     if layer is None and (path.blocks or path.members):
-        settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
+        settings |= {
+            "blocks": {name: list(numbers) for name, numbers in path.blocks.items()},
+            "members": list(path.members),
+        }
     if layer:
         fits = layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
     else:
@@ -199,18 +202,18 @@ def _measured(
     """Whether a build with the same settings made a reader's costs: its latency, and its fit where it ``fits`` here."""
     builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
     for build in builds.to_dict("records"):
-        held = json.loads(str(build["details"]))
+        noted = json.loads(str(build["details"]))
         hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}
-        whole = "latency" not in held and not (fits and "fit" in held)
+        whole = "latency" not in noted and not (fits and "fit" in noted)
         same = whole and hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
-        if same and all(held.get(name) == value for name, value in settings.items()):
+        if same and all(noted.get(name) == value for name, value in settings.items()):
             return True
     return False
 
 
 def _fit_known(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> bool:
-    held = costs(connection, roster)
-    return bool(((held["reader"] == reader) & (held["measure"] == "fit_seconds")).any())
+    known = costs(connection, roster)
+    return bool(((known["reader"] == reader) & (known["measure"] == "fit_seconds")).any())
 
 
 def in_fresh_process(path: AuditPath, records: Sequence[Trace]) -> dict[str, float]:

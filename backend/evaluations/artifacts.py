@@ -166,8 +166,8 @@ def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
         path = folder / f"probe.{fold}.npz"
         if not path.exists():
             raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as held:
-            probes[fold] = LinearProbe(held["mean"], held["scale"], held["weight"], held["bias"])
+        with np.load(path, allow_pickle=False) as arrays:
+            probes[fold] = LinearProbe(arrays["mean"], arrays["scale"], arrays["weight"], arrays["bias"])
     return probes
 
 
@@ -230,9 +230,9 @@ def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
         path = folder / model_file(fold)
         if not path.exists():
             raise AtlasError(f"The model of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files if name != "kind"}
-            models[fold] = model_of(str(held["kind"]), arrays)
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files if name != "kind"}
+            models[fold] = model_of(str(stored["kind"]), arrays)
     return models
 
 
@@ -264,10 +264,10 @@ def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dic
     """
     if not (folder / STACKS).exists():
         raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")
-    with np.load(folder / STACKS, allow_pickle=False) as held:
-        paths = json.loads(str(held["members"]))
+    with np.load(folder / STACKS, allow_pickle=False) as arrays:
+        paths = json.loads(str(arrays["members"]))
         members = [KeptMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in paths]
-        return members, {fold: held[f"fold{fold}"] for fold in range(FOLDS)}
+        return members, {fold: arrays[f"fold{fold}"] for fold in range(FOLDS)}
 
 
 def report_accuracy(key: Mapping[str, object], metrics: pd.DataFrame, note: str = "") -> None:

@@ -352,8 +352,8 @@ def variance_ratios(
         test = folds == fold
         _, scale = standardiser(fingerprints[~test])
         # Centring cancels in the effects, so only the scale of the standardiser matters.
-        held = fingerprints[test].astype(np.float64) / scale
-        source, prompt, _ = effects(held.reshape(sources, int(test.sum()) // sources, width))
+        scaled = fingerprints[test].astype(np.float64) / scale
+        source, prompt, _ = effects(scaled.reshape(sources, int(test.sum()) // sources, width))
         for block in BLOCKS:
             columns = block_columns(block, width)
             by_source, by_prompt = float(source[columns].mean()), float(prompt[columns].mean())

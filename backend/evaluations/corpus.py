@@ -104,4 +104,4 @@ def cut_texts(traces: Sequence[Trace], reader: Reader, cuts: Sequence[str]) -> d
     """Responses as they are and as every cut leaves them."""
     short = cut_responses(reader.tokenizer, traces, [LENGTHS[cut] for cut in cuts]) if cuts else {}
     texts = {CLEAN: traces, **{cut: short[LENGTHS[cut]] for cut in cuts}}
-    return {condition: [whole(trace.response) for trace in held] for condition, held in texts.items()}
+    return {condition: [whole(trace.response) for trace in responses] for condition, responses in texts.items()}

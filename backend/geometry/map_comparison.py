@@ -57,8 +57,8 @@ def compare(
     cosines = stored_cosines(connection, roster, domain, names)
     if not cosines:
         raise AtlasError(f"There is no map of {domain} on {roster}", f"Run: python -m jobs map --roster {roster}")
-    asked = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
-    asked += [pair for pair in pairs if pair not in asked and pair[::-1] not in asked]
+    requested = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
+    requested += [pair for pair in pairs if pair not in requested and pair[::-1] not in requested]
     details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
     print(f"{len(cosines)} measured readers on {domain}, {roster}")
     key = {"roster": roster, "domain": domain}
@@ -70,9 +70,9 @@ def compare(
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
         roles = roles_of(connection)
-        ranks = candidate_ranks(cosines, roles, names, asked)
+        ranks = candidate_ranks(cosines, roles, names, requested)
         if (roster, domain) == PUBLISHED_FOR:
-            ranks = pd.concat([ranks, published_ranks(release.root, asked)], ignore_index=True)
+            ranks = pd.concat([ranks, published_ranks(release.root, requested)], ignore_index=True)
         rules = candidate_rules(ranks)
         _report_rules(purity, rules)
         details["candidates"] = {"ranks": ranks.to_dict("records"), "rules": rules.to_dict("records")}

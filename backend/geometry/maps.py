@@ -129,9 +129,9 @@ class Texts:
         return space.fitted if benchmark == TEXT_BENCHMARK else space.features(self._responses(benchmark))
 
     def _responses(self, benchmark: Benchmark) -> list[str]:
-        held = self.release.records(benchmark)
-        width = len(held.prompt_ids)
-        return [t.response for row, t in enumerate(held.traces) if self.limit is None or row % width < self.limit]
+        found = self.release.records(benchmark)
+        width = len(found.prompt_ids)
+        return [t.response for row, t in enumerate(found.traces) if self.limit is None or row % width < self.limit]
 
 
 def chart_of(
@@ -158,8 +158,8 @@ def chart_of(
         raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
     if method in TEXT_METHODS:
         rows = slice_of(release, benchmark, DEFAULT_PROXY, view, roster, limit)
-        seen = functools.partial(_text_rows, texts, method, benchmark, rows)
-        return Chart(method, None, None, roster, benchmark, 0, "none", rows, seen, 1, None)
+        read_text = functools.partial(_text_rows, texts, method, benchmark, rows)
+        return Chart(method, None, None, roster, benchmark, 0, "none", rows, read_text, 1, None)
     key = proxy_key(proxy or (ENCODER if method == DNA else DEFAULT_PROXY))
     rows = slice_of(release, benchmark, key, view, roster, limit)
     if method == DNA:
@@ -181,27 +181,27 @@ def chart_of(
 
 def _embeddings(rows: Slice, block: int) -> npt.NDArray[np.float32]:
     """The DC half of every fingerprint, which is the mean state over the response, scaled to length one."""
-    held = rows.load(block)
-    means: npt.NDArray[np.float32] = held[:, : held.shape[1] // 2].astype(np.float32)
+    prints = rows.load(block)
+    means: npt.NDArray[np.float32] = prints[:, : prints.shape[1] // 2].astype(np.float32)
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     means /= np.where(norms > 0, norms, 1.0)
     return means
 
 
 def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: Slice) -> npt.NDArray[np.float32]:
-    seen = texts.features(method, benchmark)
-    return seen[: len(rows.sources) * len(rows.prompt_ids)]
+    vectors = texts.features(method, benchmark)
+    return vectors[: len(rows.sources) * len(rows.prompt_ids)]
 
 
 def _last_block(proxy: str, rows: Slice) -> int:
     known = registered().get(proxy)
-    held = rows.layers()
-    if known is None and not held:
+    stored = rows.layers()
+    if known is None and not stored:
         raise AtlasError(
             f"There are no fingerprints of {rows.store.key.benchmark} by {proxy}",
             f"Run: python -m jobs extract --proxy {proxy} --benchmark {rows.store.key.benchmark} with its last block",
         )
-    return known.depth if known else max(held)
+    return known.depth if known else max(stored)
 
 
 def make(

@@ -19,7 +19,7 @@ from backend.geometry.projections import AXES
 from backend.geometry.purity import MIN_MEMBERS
 from backend.geometry.signatures import Float
 
-NEAR = 3  # A point is dense as far as its third nearest reaches, itself counted
+NEAR = 3  # Third nearest: how far a point is dense, itself counted, and, itself apart, how wide a kernel is
 MASSES = (0.5, 0.8)
 CELLS = 128
 REACH = 4.0
@@ -59,13 +59,10 @@ def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
     for _, part in points.groupby(["method", "dimensions"], sort=False):
         axes = list(AXES[: int(part["dimensions"].iloc[0])])
         cluster, strength = density_clusters(part[axes].to_numpy(dtype=np.float64))
-        held = part[["method", "dimensions", "source"]].reset_index(drop=True)
+        labelled = part[["method", "dimensions", "source"]].reset_index(drop=True)
         numbers = pd.Series(cluster, dtype="Int64")
-        frames.append(held.assign(cluster=numbers.mask(numbers < 0), strength=np.round(strength, 4)))
+        frames.append(labelled.assign(cluster=numbers.mask(numbers < 0), strength=np.round(strength, 4)))
     return pd.concat(frames, ignore_index=True)
-
-
-"""A kernel is as wide as a typical member's distance to its third nearest relative."""
 
 
 def family_regions(
@@ -141,5 +138,5 @@ def level_of_mass(density: Float, mass: float) -> float:
     if not 0 < mass < 1:
         raise ValueError(f"mass must lie between 0 and 1, got {mass}")
     falling = np.sort(density, axis=None)[::-1]
-    held = falling.cumsum() / falling.sum()
-    return float(falling[int(np.searchsorted(held, mass))])
+    shares = falling.cumsum() / falling.sum()
+    return float(falling[int(np.searchsorted(shares, mass))])

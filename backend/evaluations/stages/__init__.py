@@ -1,4 +1,4 @@
-"""Stages of ``python -m jobs evaluate``, one a module; each has ``run(connection, release, asked)``."""
+"""Stages of ``python -m jobs evaluate``, one a module; each has ``run(connection, release, options)``."""
 
 from __future__ import annotations
 

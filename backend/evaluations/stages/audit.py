@@ -89,13 +89,13 @@ class Rediscriminated:
     def __call__(self, out: Ints) -> LeftOut:
         """Log-posteriors of the held-out folds by discriminants that never met the sources ``out``."""
         label, fold = np.repeat(np.arange(self.sources), len(self.folds)), np.tile(self.folds, self.sources)
-        held = np.isin(fold, HELD_OUT)
-        gone = np.flatnonzero(~held & np.isin(label, out))
+        tested = np.isin(fold, HELD_OUT)
+        gone = np.flatnonzero(~tested & np.isin(label, out))
         left = merged([self.moments, _moments(self.load, gone, label, self.sources, self.width)], [1.0, -1.0])
-        kept, rows = np.setdiff1d(np.arange(self.sources), out), np.flatnonzero(held)
-        scores = self.scale * _scored(self.load, rows, fit_discriminant(left, Plan.shrinkage))[:, kept]
+        remaining, rows = np.setdiff1d(np.arange(self.sources), out), np.flatnonzero(tested)
+        scores = self.scale * _scored(self.load, rows, fit_discriminant(left, Plan.shrinkage))[:, remaining]
         prompt = np.tile(np.arange(len(self.folds)), self.sources)
-        return LeftOut(log_softmax(scores, axis=1).astype(np.float32), label[rows], prompt[rows], kept)
+        return LeftOut(log_softmax(scores, axis=1).astype(np.float32), label[rows], prompt[rows], remaining)
 
 
 def _moments(load: Load, rows: Ints, labels: Ints, classes: int, width: int) -> Moments:
@@ -196,9 +196,9 @@ def validate(
     if {"calibration", "stop"} & set(parts):
         calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS, family)
     if "calibration" in parts:
-        for condition, held in log_posteriors.items():
+        for condition, scores in log_posteriors.items():
             known = calibrations if condition == CLEAN else None
-            frame = calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known, family=family)
+            frame = calibration_frame(scores, folds, with_bias=WITH_BIAS, fitted=known, family=family)
             write(frame, "calibration", condition)
     if "unknown" in parts:
         write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
@@ -262,11 +262,11 @@ def writer(build: StageRows) -> Write:
 
 def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:
     """Kept log-posteriors of whole responses, and of the cuts that were scored."""
-    held = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
+    scores = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
     for length in LENGTHS:
         if (path := folder / length_file(length)).exists():
-            held[length] = np.load(path, allow_pickle=False)
-    return held
+            scores[length] = np.load(path, allow_pickle=False)
+    return scores
 
 
 def _fingerprints(connection: duckdb.DuckDBPyConnection, rows: Slice, reader: str, roster: str) -> Floats | None:
@@ -307,19 +307,19 @@ def _excluded_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
 
 def _columns_removed(log_posteriors: Floats, prompts: int, out: Ints) -> LeftOut:
     sources = log_posteriors.shape[1]
-    kept = np.setdiff1d(np.arange(sources), out)
+    remaining = np.setdiff1d(np.arange(sources), out)
     source, prompt = np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
-    return LeftOut(without_columns(log_posteriors, kept), source, prompt, kept)
+    return LeftOut(without_columns(log_posteriors, remaining), source, prompt, remaining)
 
 
 def _refitted(fingerprints: Floats, folds: Ints, out: Ints) -> LeftOut:
     """Log-posteriors of the held-out folds by a probe that never met some sources, nor those folds."""
     sources = len(fingerprints) // len(folds)
     source, prompt = np.repeat(np.arange(sources), len(folds)), np.tile(np.arange(len(folds)), sources)
-    kept = np.setdiff1d(np.arange(sources), out)
+    remaining = np.setdiff1d(np.arange(sources), out)
     column = np.full(sources, -1, dtype=np.intp)
-    column[kept] = np.arange(len(kept))
-    held = np.isin(folds[prompt], HELD_OUT)
-    train = ~held & (column[source] >= 0)
-    probe = fit_probe(fingerprints[train], column[source[train]], len(kept))
-    return LeftOut(probe.log_posterior(fingerprints[held]), source[held], prompt[held], kept)
+    column[remaining] = np.arange(len(remaining))
+    tested = np.isin(folds[prompt], HELD_OUT)
+    train = ~tested & (column[source] >= 0)
+    probe = fit_probe(fingerprints[train], column[source[train]], len(remaining))
+    return LeftOut(probe.log_posterior(fingerprints[tested]), source[tested], prompt[tested], remaining)

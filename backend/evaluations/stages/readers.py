@@ -32,13 +32,13 @@ class KeptReader:
 
     def array(self, name: str, shape: tuple[int, ...]) -> Floats:
         """A kept array, mapped into memory. Raises AtlasError if it has another shape: it was made for other rows."""
-        held: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
-        if held.shape != shape:
+        found: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
+        if found.shape != shape:
             raise AtlasError(
-                f"{self.folder / name} has the shape {held.shape}, and {shape} is needed",
+                f"{self.folder / name} has the shape {found.shape}, and {shape} is needed",
                 f"Evaluate {self.reader} again, so that everything it keeps is about the same records",
             )
-        return held
+        return found
 
     def proxy_hash(self, connection: duckdb.DuckDBPyConnection, roster: str) -> str | None:
         """Hash of the proxy behind its clean evaluation, None for a method without one."""

@@ -99,10 +99,12 @@ def load_model_of(path: Path, identity: str, conditions: Iterable[str]) -> dict[
     """A model's scores of all conditions, None where something is not there."""
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as held:
-        if str(held["identity"]) != identity or not set(conditions) <= {name.partition("/")[0] for name in held.files}:
+    with np.load(path, allow_pickle=False) as arrays:
+        if str(arrays["identity"]) != identity or not set(conditions) <= {
+            name.partition("/")[0] for name in arrays.files
+        }:
             return None
-        return {name: held[name] for name in held.files if name != "identity"}
+        return {name: arrays[name] for name in arrays.files if name != "identity"}
 
 
 def tuned_settings() -> FinetuneSettings:

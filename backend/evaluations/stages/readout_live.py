@@ -65,14 +65,14 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
     elsewhere = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
     identity = json.dumps([scorer.identity, SETTINGS.as_text()])
     kept = {model: _kept(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
-    missing = [model for model, held in kept.items() if held is None]
+    missing = [model for model, readout in kept.items() if readout is None]
     read = {condition: counts[condition] for condition in LENGTHS}
     fits = fit_words(read, scorer.labels, scorer.folds, scorer.classes, missing)
     for model, fitted in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
         kept[model] = fitted
         parts = {name: getattr(fitted, name) for name in WORD_PARTS}
         keep_arrays(folder / f"words.{model}.npz", identity=np.array(identity), **parts)
-    models = {model: held for model, held in kept.items() if held is not None}
+    models = {model: readout for model, readout in kept.items() if readout is not None}
     scores = score_words(read, scorer.folds, scorer.classes, models)
     for fold in range(FOLDS):
         elsewhere[fold] = models[fold].log_posterior(counts[MATH])
@@ -82,7 +82,7 @@ def words_of(scorer: Scorer, folder: Path) -> Words:
 def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
     """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
     found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
-    models = {fold: held for fold, held in found.items() if held is not None}
+    models = {fold: readout for fold, readout in found.items() if readout is not None}
     if len(models) < FOLDS:
         raise AtlasError(f"The n-grams of a fold are missing in {folder}", f"Run: {rerun_command}")
     return models
@@ -91,10 +91,10 @@ def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
 def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as held:
-        if identity is not None and held["identity"].item() != identity:
+    with np.load(path, allow_pickle=False) as arrays:
+        if identity is not None and arrays["identity"].item() != identity:
             return None
-        return CodedGrams(**{name: held[name] for name in WORD_PARTS})
+        return CodedGrams(**{name: arrays[name] for name in WORD_PARTS})
 
 
 def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
@@ -148,8 +148,8 @@ def evaluate_live(
         )
         keep_banks(folder, found, blocks)
         right = {
-            kind: round(float((held[CLEAN].argmax(1) == scorer.labels).mean()), 4)
-            for kind, held in (("exact", found.exact), ("served", found.served))
+            kind: round(float((posteriors[CLEAN].argmax(1) == scorer.labels).mean()), 4)
+            for kind, posteriors in (("exact", found.exact), ("served", found.served))
         }
         details |= {"accuracy_of_one": right, "shares": np.mean([b.shares for b in found.banks.values()], 0).tolist()}
         if words is not None:
@@ -193,9 +193,9 @@ def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, Discriminant
         path = folder / f"bank.{fold}.npz"
         if not path.exists():
             raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as held:
-            blocks.add(tuple(int(block) for block in held["blocks"]))
-            banks[fold] = DiscriminantBank(**{name: held[name] for name in BANK_PARTS})
+        with np.load(path, allow_pickle=False) as arrays:
+            blocks.add(tuple(int(block) for block in arrays["blocks"]))
+            banks[fold] = DiscriminantBank(**{name: arrays[name] for name in BANK_PARTS})
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {rerun_command}")
     return banks, blocks.pop()
@@ -210,6 +210,6 @@ def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramB
     words = load_words(folder, rerun_command)
     found = {}
     for fold, bank in banks.items():
-        with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as held:
-            found[fold] = NgramBank(bank, words[fold], held["word_shares"])
+        with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as arrays:
+            found[fold] = NgramBank(bank, words[fold], arrays["word_shares"])
     return found, blocks

@@ -453,8 +453,8 @@ def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None
         note = member_folder(members, plan, name) / "models" / TIMING_FILE
         if not note.exists():
             return None
-        held = json.loads(note.read_text("utf-8"))
-        total += held["seconds"] * held["a_fold"] / held["models"]
+        noted = json.loads(note.read_text("utf-8"))
+        total += noted["seconds"] * noted["a_fold"] / noted["models"]
     return total
 
 

@@ -270,27 +270,27 @@ def plan_pairs(
     """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
     measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
     live = [(method, proxy) for proxy in plan.blocks for method in (LDA_LIVE, FUSED_LIVE)]
-    held: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     papers: dict[str, tuple[str, Path]] = {}
     for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
         parts = method, proxy, view_of(plan, method, proxy)
         reader = "/".join(part for part in parts if part)
         folder = artifact_folder(*parts, roster, prompts)
         if reader in measured and (folder / "log_posteriors.npy").exists():
-            held.pop(reader, None)  # one of the plan's own stands in its order
-            held[reader] = folder
+            folders.pop(reader, None)  # one of the plan's own stands in its order
+            folders[reader] = folder
             papers |= {reader: paper} if (paper := paper_of(plan, method, proxy, roster, prompts)) else {}
-    for reader in [reader for reader in held if reader not in papers]:
+    for reader in [reader for reader in folders if reader not in papers]:
         print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
-    pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
-    stacks = [reader for reader in held if reader.partition("/")[0] not in ALONE]
+    pairs = [(reader, papers[reader][0]) for reader in folders if reader in papers]
+    stacks = [reader for reader in folders if reader.partition("/")[0] not in ALONE]
     fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
-    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in held):
-        if method in SOLVED and (plain := f"lda-full/{rest}") in held:
+    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in folders):
+        if method in SOLVED and (plain := f"lda-full/{rest}") in folders:
             pairs.append((f"{method}/{rest}", plain))
-    return pairs, held | dict(papers.values())
+    return pairs, folders | dict(papers.values())
 
 
 def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: int) -> tuple[str, Path] | None:

@@ -100,23 +100,23 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: Ev
     rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
     shape = (len(rows.sources) * len(rows.prompt_ids), len(rows.sources))
     known = measured_readers(connection, roster, len(rows.prompt_ids))
-    held = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]
-    if len(held) < len(known):
-        absent = ", ".join(reader.reader for reader in known if reader not in held)
+    available = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]
+    if len(available) < len(known):
+        absent = ", ".join(reader.reader for reader in known if reader not in available)
         print(f"{roster}: no log-posteriors are kept here of {absent}; they are left out of the comparisons")
-    if not held:
+    if not available:
         print(f"{roster}: no reader has kept its log-posteriors, there is nothing to compare")
         return
-    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in held}
-    tables = comparison_tables(held, roster, blocks)
-    stale = stale_tables(comparison_sets(connection), tables, held, roster)
+    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in available}
+    tables = comparison_tables(available, roster, blocks)
+    stale = stale_tables(comparison_sets(connection), tables, available, roster)
     prompts = len(rows.prompt_ids)
     written = {name for name in (*tables, *stale) if comparable(connection, name, roster, prompts)}
-    for reader in unmatched(held, blocks):
+    for reader in unmatched(available, blocks):
         print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
-    details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
+    details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in available]}
     with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash, seed=SEED) as build:
-        hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
+        hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in available}
         for hypotheses in written.intersection(stale):
             build.replace("comparisons", compare_endpoints(hits, []), hypotheses=hypotheses)
         for hypotheses, pairs in tables.items():
@@ -133,18 +133,20 @@ def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -
     return tuple(int(layer) for layer in chosen["layer"])
 
 
-def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]) -> dict[str, Pairs]:
+def comparison_tables(
+    available: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]
+) -> dict[str, Pairs]:
     """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
 
     blocks : Block of every outer fold (see :func:`blocks_of`).
     """
-    known = {reader.reader for reader in held}
-    endpoints = [r for r in held if r.method in (READER_PAPER, *BASELINES)]
+    known = {reader.reader for reader in available}
+    endpoints = [r for r in available if r.method in (READER_PAPER, *BASELINES)]
     endpoints.sort(key=lambda r: (r.method != READER_PAPER, r.reader))
     pairs = [(second.reader, first.reader) for first, second in combinations(endpoints, 2)]
     tables: dict[str, Pairs] = {f"endpoints/{roster}": pairs} if pairs else {}
     grams = next((r.reader for r in endpoints if r.method == SIMPLE), None)
-    for reader in held:
+    for reader in available:
         if reader.method in NAMES:
             reference = matched(reader, known, blocks)
             kind = "temporal" if reader.method in AT_ONE_BLOCK else "controls"
@@ -168,10 +170,10 @@ def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int,
     return None
 
 
-def unmatched(held: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
+def unmatched(available: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
     """Controls that nothing is held for at their blocks."""
-    known = {reader.reader for reader in held}
-    return [r for r in held if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
+    known = {reader.reader for reader in available}
+    return [r for r in available if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
 
 
 def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) -> str:
@@ -188,9 +190,9 @@ def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) 
     )
 
 
-def stale_tables(stored: list[str], tables: Mapping[str, Pairs], held: list[KeptReader], roster: str) -> list[str]:
+def stale_tables(stored: list[str], tables: Mapping[str, Pairs], available: list[KeptReader], roster: str) -> list[str]:
     """Tables of an earlier run about the readers at hand that this run does not write again."""
-    about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in held}
+    about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in available}
     return [name for name in stored if name in about and name not in tables]
 
 

@@ -124,7 +124,7 @@ def score_control(
     layers = fold_layers(connection, reader.reader, roster, rerun_command)
     needed = set(layers.values())
     altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
-    if not needed <= set(rows.layers()) or not any(needed <= set(held) for held in altered):
+    if not needed <= set(rows.layers()) or not any(needed <= set(available) for available in altered):
         return
     if not (reader.folder / "log_posteriors.npy").exists():
         print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
