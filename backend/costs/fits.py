@@ -46,7 +46,7 @@ from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, describe
 
 Half = npt.NDArray[np.float16]
-RANDOM = "random numbers, as many as fingerprints, which are not here"  # What was fitted to, where that is said
+RANDOM = "random numbers, as many as fingerprints, which are not here"  # What was fitted to
 DRAWN = 5_000  # Rows of random numbers that are drawn at a time
 FOLD = 0
 NEEDED = models_of(FOLD)  # Models that an outer fold needs: its own, and two that validate for it

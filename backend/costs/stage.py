@@ -1,12 +1,12 @@
 """Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
 
 Probes at one block are fitted and run here: to their fingerprints, or where those are not on the machine to as many
-random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` beside its
+random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` next to its
 log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each), and so has every member of a
 stack, whose fit is that of its members; their latency is measured here. Where nothing was noted, as of the readouts of
 live attribution, which are fitted and scored in one, what a fold needs is fitted here. Every path runs in a process of
 its own, so that its memory is not that of earlier work. What was measured on this machine with the same weights, data
-and settings is not measured again, unless a method is asked for by name.
+and settings is not measured again, unless a method is named.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,16 +159,25 @@ def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     )
 
 
+def load_folds(
+    folder: Path, stem: str, subject: str, rerun_command: str
+) -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
+    """Arrays of the file ``STEM.FOLD.npz`` of every outer fold.
+
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
+    """
+    for fold in range(FOLDS):
+        path = folder / f"{stem}.{fold}.npz"
+        if not path.exists():
+            raise AtlasError(f"{subject.format(fold)} missing in {folder}", f"Run: {rerun_command}")
+        with np.load(path, allow_pickle=False) as stored:
+            yield fold, {name: stored[name] for name in stored.files}
+
+
 def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
     """Probes of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
-    probes = {}
-    for fold in range(FOLDS):
-        path = folder / f"probe.{fold}.npz"
-        if not path.exists():
-            raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as arrays:
-            probes[fold] = LinearProbe(arrays["mean"], arrays["scale"], arrays["weight"], arrays["bias"])
-    return probes
+    folds = load_folds(folder, "probe", "The probe of fold {} is", rerun_command)
+    return {fold: LinearProbe(**{part: arrays[part] for part in PROBE_PARTS}) for fold, arrays in folds}
 
 
 def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
@@ -225,15 +234,8 @@ def keep_model(path: Path, model: Model) -> None:
 
 def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
     """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
-    models = {}
-    for fold in range(FOLDS):
-        path = folder / model_file(fold)
-        if not path.exists():
-            raise AtlasError(f"The model of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files if name != "kind"}
-            models[fold] = model_of(str(stored["kind"]), arrays)
-    return models
+    folds = load_folds(folder, "model", "The model of fold {} is", rerun_command)
+    return {fold: model_of(str(arrays.pop("kind")), arrays) for fold, arrays in folds}
 
 
 def holds_models(folder: Path) -> bool:

@@ -148,7 +148,7 @@ class Projection:
 def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
     """The leading principal components.
 
-    rows : (n, D), training rows, not standardised; dimensions : Axes wanted, at most D are given.
+    rows : (n, D), training rows, not standardised; dimensions : Number of axes, at most D.
     Returns axes in descending order of variance.
     """
     mean, scale = standardiser(rows)
@@ -161,7 +161,7 @@ def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int =
     """The leading right singular vectors of the centred class centroids.
 
     rows : (n, D), training rows, not standardised; labels : (n,).
-    dimensions : Axes wanted; centroids of C sources span C - 1 at most, and no more are given.
+    dimensions : Number of axes; centroids of C sources span C - 1 at most.
     """
     mean, scale = standardiser(rows)
     present = np.unique(labels)
@@ -340,7 +340,7 @@ def variance_ratios(
     With one response in every cell the grid is balanced: effects are differences of means, and their mean squares add
     up to the variance. A block's variances are averages over its coordinates; a ratio of averages is that of the sums.
 
-    fingerprints : (S * P, 2 * d), row = source * P + prompt; DC, then first AC; sources : Number of sources ``S``.
+    fingerprints : (S * P, 2 * d), row = source * P + prompt, DC, then first AC; sources : Number of sources ``S``.
     prompt_folds : (P,), outer fold of every prompt.
     Returns columns block (dc, ac, dc-ac), fold, source_variance, prompt_variance, ratio. Rows without a fold are means
     over the folds, the ratio included (the paper's bars).

@@ -28,7 +28,7 @@ def cluster_hits(
 ) -> dict[int, tuple[Counts, Counts]]:
     """Right answers and groups of every cluster, summed over the grouping seeds.
 
-    log_posteriors : (S * P, S), out of fold; row = source * P + prompt; prompt_folds : (P,).
+    log_posteriors : (S * P, S), out of fold, row = source * P + prompt; prompt_folds : (P,).
     Returns (hits, groups), each (FOLDS * S,), by budget that fits into every fold; cluster = fold * S + source.
     """
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)

@@ -62,7 +62,7 @@ def fit_words(
 ) -> Iterator[tuple[int, CodedGrams]]:
     """Fit some of the models on responses of all lengths, one after the other.
 
-    counts : condition to sparse (n, buckets); 'clean' at least; labels, folds : (n,).
+    counts : condition to sparse (n, buckets), 'clean' at least; labels, folds : (n,).
     """
     copies = [counts[length] for length in TRAINED if length in counts]
     for model, readout in fit_gram_models(copies, labels, folds, classes, settings, list(models)):
@@ -86,7 +86,7 @@ class ServedBanks:
 
     exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and of what
         is served.
-    shares : (cells,), what the n-grams count beside the bank of every fold; empty without them.
+    shares : (cells,), weights of the n-grams next to the bank of every fold; empty without them.
     """
 
     banks: dict[int, DiscriminantBank]  # By the fold that each has not seen
@@ -125,7 +125,7 @@ def serve_banks(
         out.
     width : Coordinates, ``D``; labels, folds : (n,); cells : condition to (n,).
     validated : See :func:`backend.evaluations.readouts.fuse`.
-    words : condition to (SLOTS, n, C); log-posteriors of n-grams, as they are served, to be weighed beside the
+    words : condition to (SLOTS, n, C); log-posteriors of n-grams, as they are served, to be weighed with the
         discriminants.
     bank_members : Of these rows, in place of fitting them; the shrinkage is theirs then.
     """
@@ -146,7 +146,7 @@ def serve_banks(
     shares = {} if words is None else {fold: weights[fold][:, len(fits)] for fold in range(FOLDS)}
     served = {condition: bank_posteriors(load, banks, folds, cells[condition]) for condition, load in loads.items()}
     for condition, part in (words or {}).items():
-        served[condition] = beside(served[condition], part[0], shares, folds, cells[condition])
+        served[condition] = add_ngrams(served[condition], part[0], shares, folds, cells[condition])
     return ServedBanks(banks, fused.posteriors, served, shares)
 
 
@@ -188,7 +188,7 @@ def fit_bank_members(
     return BankMembers(moments, fits, scores)
 
 
-def beside(
+def add_ngrams(
     states: Floats, words: npt.NDArray[np.floating], shares: Mapping[int, Doubles], folds: Ints, cells: Ints
 ) -> Floats:
     """Log-posteriors (n, C) of banks and of n-grams together, each row with the shares of its fold and cell."""

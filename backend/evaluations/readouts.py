@@ -2,7 +2,7 @@
 
 The paper selects a block on four inner folds (paper, Proxy Readers and Layer Selection). Here the inner folds weigh the
 members of a stack. A model that saw neither of two folds validates each of them for the other one; each outer fold
-takes the fold before and the fold after it for this, so that five such models stand beside the five outer ones and
+takes the fold before and the fold after it for this, so that there are five such models next to the five outer ones and
 every row is scored three times. Nothing that is fitted for an outer fold has seen a row of it.
 """
 
@@ -67,7 +67,7 @@ def validation(outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Fused:
-    """What a stack of members says."""
+    """Log-posteriors of a stack of members."""
 
     posteriors: dict[str, Floats]  # (n, C), float32; out-of-fold log-posteriors under every condition
     stacks: dict[int, Stack]  # Of every outer fold
@@ -85,7 +85,7 @@ def fuse(
     """Weigh members on validation rows, and fuse them on the rows of every outer fold.
 
     scores : condition to mapping of member to (SLOTS, n, C); labels, folds : (n,).
-    cells : condition to (n,); cell of every row as it looks under that condition; members : Those that are used.
+    cells : condition to (n,), cell of every row as it looks under that condition; members : Those that are used.
     validated : Called for every outer fold with the fused scores of its validation rows under every condition, (n, C)
         and NaN elsewhere; what is calibrated for that fold is calibrated on them.
     """
@@ -128,7 +128,7 @@ def transfer(
 ) -> Floats:
     """Fused log-posteriors of another domain, by every fold model.
 
-    scores : member to (FOLDS, n, C); by the outer models; cells : (n,). Returns (FOLDS, n, C), float32.
+    scores : member to (FOLDS, n, C), by the outer models; cells : (n,). Returns (FOLDS, n, C), float32.
     """
     fused = [
         stacks[fold].log_posterior([_part(scores[member], fold, slice(None)) for member in members], cells)
@@ -142,7 +142,7 @@ def _part(array: npt.NDArray[np.floating], slot: int, rows: Ints | slice) -> Flo
 
 
 def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Load, int]:
-    """Rows of several arrays side by side, read when they are asked for, and their width."""
+    """Rows of several arrays side by side, read when they are needed, and their width."""
     edges = np.cumsum([0] + [array.shape[1] for array in arrays])
 
     def load(some: Ints) -> Floats:
@@ -177,7 +177,7 @@ def score_discriminants(
 ) -> None:
     """Score every row by the three models that have not seen its prompt.
 
-    load : Rows as they look under the condition that is scored; folds : (n,); out : name to (SLOTS, n, C); filled in.
+    load : Rows as they look under the condition that is scored; folds : (n,); out : name to (SLOTS, n, C), filled in.
     """
     for fold in range(FOLDS):
         heads = [(name, slot, bank[name][model]) for name in bank for slot, model in enumerate(models_of(fold))]
@@ -251,7 +251,7 @@ def _all_scores(rows: Floats, heads: Sequence[LinearReadout]) -> Iterator[Floats
 def aligned_load(trained: Sequence[Block], elsewhere: Sequence[Block], folds: Ints, parts: Ints) -> Load:
     """Rows of another domain where the trained ones lie.
 
-    trained, elsewhere : the same blocks of the domain that readouts were fitted on, and of the other one.
+    trained, elsewhere : The same blocks of the domain that readouts were fitted on, and of the other one.
     folds : (n,), prompt fold of every trained row.
     parts : (m,), the same of the other domain: rows of a fold are moved by what the other folds' rows show.
     Returns rows of the other domain to coordinates, all blocks side by side.

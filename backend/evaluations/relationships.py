@@ -121,7 +121,7 @@ def read_pairs(
 ) -> Reading:
     """Fit the linear readout in every split and measure it on the split's test pairs.
 
-    features : (n, f), one or more scores a pair; standardised with each split's training pairs; related : (n,), bool.
+    features : (n, f), one or more scores a pair, standardised with each split's training pairs; related : (n,), bool.
     Raises ValueError if there is no split, or features and truth disagree in length.
     """
     if features.ndim != 2 or features.shape[:1] != related.shape or not splits:

@@ -6,7 +6,7 @@ Every Math100 response is scored by all five fold models; the table is the mean 
 the ensemble of their mean log-posterior.
 
 The functions take log-posteriors, so that any method can be stressed. A method that is not a probe on stored
-fingerprints keeps, beside its ``log_posteriors.npy`` (jobs' ``artifact_folder``), float32 arrays with the names of
+fingerprints keeps, next to its ``log_posteriors.npy`` (``artifact_folder``), float32 arrays with the names of
 :func:`length_file` and :data:`TRANSFER_FILE`:
 
 * ``log_posteriors.t128.npy``, ``log_posteriors.t64.npy``, ``log_posteriors.t32.npy`` of shape (S * P, S): every
@@ -95,7 +95,7 @@ def transfer_frames(
 ) -> AttributionFrames:
     """Evaluate fold models on another domain.
 
-    log_posteriors : (F, S * P, S), by every fold model; row = source * P + prompt; sources, families : length S.
+    log_posteriors : (F, S * P, S), by every fold model, row = source * P + prompt; sources, families : length S.
     Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
     standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
     """

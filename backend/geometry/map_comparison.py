@@ -41,7 +41,7 @@ JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
 def compare(
     connection: duckdb.DuckDBPyConnection, release: Release, roster: str, domain: Benchmark, pairs: Sequence[Pair] = ()
 ) -> None:
-    """Write what can be said about all measured readers of a roster and domain.
+    """Compare all measured readers of a roster and domain, and write the results.
 
     release : Its published ranks of the paper's candidates are added to ours.
     pairs : Compared in addition to the paper's.

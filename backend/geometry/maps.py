@@ -111,7 +111,7 @@ class Chart:
 
 
 class Texts:
-    """Responses to the leading prompts, and the axes fitted to them; made when the first n-gram map asks, and once."""
+    """Responses to the leading prompts, and the axes fitted to them; made for the first n-gram map, once."""
 
     def __init__(self, release: Release, limit: int | None = None) -> None:
         self.release, self.limit = release, limit
@@ -150,7 +150,7 @@ def chart_of(
     texts : Of the release; method : One of :data:`METHODS`.
     proxy : Name, hub id or folder; by default the method's own.
     view : Without meaning for methods that read text: those see responses.
-    layer : Block number or 'modal'; an encoder is always read at its last block; limit : Leading prompts.
+    layer : Block number or 'modal' (an encoder is always read at its last block); limit : Leading prompts.
     Raises AtlasError if no block was selected, or fingerprints are missing; names the command that makes them.
     """
     release = texts.release

@@ -113,7 +113,7 @@ def distance_spearman(left: Float, right: Float) -> float:
 def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
     """Agreement of every two readers on the same sources.
 
-    cosines : reader to (n, n); k : Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
+    cosines : reader to (n, n); k : Neighbourhood size (n - 1 on a smaller roster, where the metric keeps its name).
     Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
     over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k nearest),
     value.
@@ -139,7 +139,7 @@ def prompt_stability(
 ) -> pd.DataFrame:
     """How far disjoint panels of prompts reproduce the geometry of all prompts.
 
-    cosine : (n, n), geometry of all prompts; panels : sequence of (n, n); geometry of every panel (the five folds).
+    cosine : (n, n), geometry of all prompts; panels : sequence of (n, n), geometry of every panel (the five folds).
     families : length n.
     k, purity_k : Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the

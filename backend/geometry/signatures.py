@@ -34,11 +34,11 @@ def source_means(
     One source is in memory at a time, so a memory-mapped array of any length may be given.
 
     features : (at least sources * prompts, 2 * d), row = source * prompts + prompt.
-    sources : Leading sources wanted; rosters are prefixes of one another.
+    sources : Number of leading sources; rosters are prefixes of one another.
     prompts : Prompts a source has in ``features``.
     panels : Prompt positions of every panel, by default one panel of all prompts.
     Returns (len(panels), sources, 2 * d), float64.
-    Raises ValueError if ``features`` has fewer rows than asked for, or a panel is empty or reaches past the prompts.
+    Raises ValueError if ``features`` has too few rows, or a panel is empty or reaches past the prompts.
     Raises AtlasError if a mean is not finite.
     """
     panels = [np.arange(prompts)] if panels is None else list(panels)

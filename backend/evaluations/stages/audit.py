@@ -2,7 +2,7 @@
 
 Needs the kept out-of-fold log-posteriors of a readout that can be enrolled; sources left out by refitting (of probes on
 spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
-``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts and
+``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` next to the log-posteriors. Parts and
 readouts can be asked for by name (``--method lda-live,calibration,refit``); the rows of the others stay.
 """
 
@@ -121,14 +121,13 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 
 def _methods(release: Release, options: EvaluateOptions, view: View, roster: str) -> list[str]:
-    """The readouts that were asked for; else the paper's, and those of live attribution that are kept."""
+    """The readouts that the options name; else the paper's, and those of live attribution that are kept."""
     named = [method for method in ENROLLABLE if method in options.methods]
     prompts = len(slice_of(release, "agent500", options.proxy, view, roster, options.limit).prompt_ids)
-    live = [
-        method
-        for method in (LDA_LIVE, FUSED_LIVE)
-        if (artifact_folder(method, options.proxy, view, roster, prompts) / "log_posteriors.npy").exists()
-    ]
+    folders = {
+        method: artifact_folder(method, options.proxy, view, roster, prompts) for method in (LDA_LIVE, FUSED_LIVE)
+    }
+    live = [method for method, folder in folders.items() if (folder / "log_posteriors.npy").exists()]
     return named or [READER_PAPER, *live]
 
 
@@ -187,8 +186,7 @@ def validate(
     log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
     folds : (P,); families : length C.
     fingerprints : (C * P, 2 d), without them there is no 'refit', and no drift between fingerprints.
-    refit : Sources that are left out, to what a readout says that never met them; the paper's probe on the fingerprints
-        when absent.
+    refit : Sources that are left out, to the scores of a readout fitted without them; by default the paper's probe.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)

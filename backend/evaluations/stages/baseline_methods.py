@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from backend.evaluations.stages.baselines import Material
 
 METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
-QUICK = METHODS[:5]  # What runs without being asked for: everything but fine-tuning
+QUICK = METHODS[:5]  # What runs by default: everything but fine-tuning
 MODELS = tuple(model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"  # Subfolder that goes when a fold is done
 Predict = Callable[[str, Ints], Floats]  # Name of a panel and rows of it to log-posteriors of shape (rows, C)
@@ -243,7 +243,7 @@ def _llmmap(name: str, texts: Material, labels: Ints, classes: int, folder: Path
 def _embedded(
     encoder: SentenceEncoder, texts: Material, kind: str, text_of: Callable[[Trace], str]
 ) -> Callable[[str, Ints], Floats]:
-    """Rows of a panel to their embeddings; what is not on disk is embedded when a row of its panel is first wanted."""
+    """Rows of a panel to their embeddings; what is not on disk is embedded when a row of its panel is first needed."""
     caches: dict[str, EmbeddingCache] = {}
 
     def take(panel: str, rows: Ints) -> Floats:
@@ -318,7 +318,7 @@ def _finetuned(
 
 @contextlib.contextmanager
 def step_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of training steps, told the steps done and their total."""
+    """A progress bar of training steps; it takes the steps done and their total."""
     with tqdm(desc=description, unit="step") as bar:
 
         def progress(done: int, steps: int) -> None:

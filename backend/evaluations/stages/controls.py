@@ -1,4 +1,4 @@
-"""Controls beside the paper's readout: components, temporal representations, position pooling, compression, variance.
+"""Controls next to the paper's readout: components, temporal representations, position pooling, compression, variance.
 
 Components and compressions use each fold's selected block, as ``reader-paper`` does, which is their reference. Temporal
 representations and position poolings need arrays of their own and stand at one block, the modal one unless ``--layers``
@@ -165,7 +165,7 @@ class Bench:
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate the asked controls; without ``--method`` a group whose arrays are missing is named and left out."""
+    """Evaluate controls; without ``--method`` a group whose arrays are missing is named and left out."""
     needed = wanted_groups(options.methods)
     for view in options.views:
         for roster in options.rosters:

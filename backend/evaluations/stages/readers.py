@@ -79,13 +79,13 @@ def with_stored(
     the others keep their log-posteriors.
     """
     measured = {reader.reader: reader.folder for reader in measured_readers(connection, roster, prompts)}
-    kept = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}
+    folders = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}
     named = {pair for subject, reference in pairs for pair in ((subject, reference), (reference, subject))}
     stored = sorted(compared_pairs(connection, hypotheses) - named)
-    beside = [pair for pair in stored if kept.keys() >= set(pair)]
-    if len(beside) < len(stored):
-        print(f"{hypotheses}: {len(stored) - len(beside)} comparisons go; their readers are not measured on {roster}")
-    return [*pairs, *beside], {reader: kept[reader] for pair in beside for reader in pair}
+    others = [pair for pair in stored if folders.keys() >= set(pair)]
+    if len(others) < len(stored):
+        print(f"{hypotheses}: {len(stored) - len(others)} comparisons go; their readers are not measured on {roster}")
+    return [*pairs, *others], {reader: folders[reader] for pair in others for reader in pair}
 
 
 def comparable(connection: duckdb.DuckDBPyConnection, hypotheses: str, roster: str, prompts: int) -> bool:

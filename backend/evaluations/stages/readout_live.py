@@ -1,7 +1,7 @@
 """The readouts of live attribution: discriminants over few blocks, as they are served (stage readouts).
 
 They read three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
-for short responses; word n-grams of the response may stand beside them. What is measured, kept and enrolled is the
+for short responses; word n-grams of the response may be added. What is measured, kept and enrolled is the
 same: banks and n-grams in few bits, a fold each.
 """
 
@@ -21,12 +21,12 @@ from tqdm import tqdm
 from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep_arrays, weights_of
+from backend.evaluations.artifacts import artifact_folder, keep_arrays, load_folds, weights_of
 from backend.evaluations.readout_bank import (
     SETTINGS,
     ServedBanks,
+    add_ngrams,
     bank_posteriors,
-    beside,
     fit_words,
     score_words,
     serve_banks,
@@ -52,7 +52,7 @@ DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
 
 @dataclass(frozen=True)
 class Words:
-    """What n-grams say."""
+    """Word n-grams and their scores."""
 
     models: dict[int, CodedGrams]  # By the fold that each has not seen
     scores: Mapping[str, npt.NDArray[np.float16]]  # condition to (SLOTS, n, C), float16
@@ -121,7 +121,7 @@ def evaluate_live(
     limit: int | None = None,
     method: str = LDA_LIVE,
 ) -> None:
-    """Fit, keep, measure and write the banks of one roster, with n-grams beside them or without."""
+    """Fit, keep, measure and write the banks of one roster, with n-grams or without."""
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     describe_proxy(connection, proxy)
@@ -170,13 +170,14 @@ def _elsewhere(
     parts = [bank_posteriors(load, {0: found.banks[fold]}, same, cells) for fold in range(FOLDS)]
     if words is not None:
         parts = [
-            beside(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells) for fold, part in enumerate(parts)
+            add_ngrams(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells)
+            for fold, part in enumerate(parts)
         ]
     return np.stack(parts)
 
 
 def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> None:
-    """Keep the bank of every outer fold, and what n-grams count beside it."""
+    """Keep the bank of every outer fold, and the weights of its n-grams."""
     for fold, bank in found.banks.items():
         parts = {name: getattr(bank, name) for name in BANK_PARTS}
         shares = {"word_shares": found.shares[fold]} if fold in found.shares else {}
@@ -188,16 +189,11 @@ def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, Discriminant
 
     Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
     """
-    banks, blocks = {}, set()
-    for fold in range(FOLDS):
-        path = folder / f"bank.{fold}.npz"
-        if not path.exists():
-            raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as arrays:
-            blocks.add(tuple(int(block) for block in arrays["blocks"]))
-            banks[fold] = DiscriminantBank(**{name: arrays[name] for name in BANK_PARTS})
+    folds = dict(load_folds(folder, "bank", "The discriminants of fold {} are", rerun_command))
+    blocks = {tuple(int(block) for block in arrays["blocks"]) for arrays in folds.values()}
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {rerun_command}")
+    banks = {fold: DiscriminantBank(**{name: arrays[name] for name in BANK_PARTS}) for fold, arrays in folds.items()}
     return banks, blocks.pop()
 
 
@@ -208,8 +204,5 @@ def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramB
     """
     banks, blocks = load_banks(folder, rerun_command)
     words = load_words(folder, rerun_command)
-    found = {}
-    for fold, bank in banks.items():
-        with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as arrays:
-            found[fold] = NgramBank(bank, words[fold], arrays["word_shares"])
-    return found, blocks
+    folds = load_folds(folder, "bank", "The discriminants of fold {} are", rerun_command)
+    return {fold: NgramBank(banks[fold], words[fold], arrays["word_shares"]) for fold, arrays in folds}, blocks

@@ -1,7 +1,7 @@
 """What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
 
-A member is fitted once a response length; what it says of every row under every condition is kept as float16 arrays of
-shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds beside
+A member is fitted once a response length; its scores of every row under every condition are kept as float16 arrays of
+shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds with
 them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there.
 """
 
@@ -123,7 +123,7 @@ class Scorer:
     material: Material  # Texts of all conditions
     plan: Plan
     folder: Path
-    identity: str  # Everything that the scores depend on, beside the plan's part for a member
+    identity: str  # Everything that the scores depend on, apart from the plan's part for a member
     costs: dict[str, float] = field(default_factory=dict)
     _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
 

@@ -9,7 +9,7 @@ of the new domain show: a bias a source (condition background), or fingerprints 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 
 def plan_of(options: EvaluateOptions) -> Plan:
-    """The members that a person asked for, or the default ones.
-
-    Raises AtlasError if the list of members cannot be read.
-    """
+    """The members that the options name, or the default ones. Raises AtlasError if these cannot be read."""
     if not options.members:
         blocks = {options.proxy: blocks_at(describe(options.proxy).depth)}
         return Plan(blocks, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
@@ -118,10 +115,14 @@ def plan_of(options: EvaluateOptions) -> Plan:
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
     """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
 
-    Stacks with a tuned encoder have names of their own: they stand beside those without.
+    Stacks with a tuned encoder have names of their own: those without stay.
     """
     out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
     together = "+".join(plan.blocks)
+
+    def members(banks: Iterable[str]) -> list[str]:
+        return [member for bank in banks for member in plan.members(bank)]
+
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
@@ -139,12 +140,10 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         name = f"Fine-tuned encoder, every length · {plan.tuned}"
         out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
     if len(plan.blocks) > 1:
-        states = [member for proxy in plan.blocks for member in plan.members(proxy)]
-        out["fused-states", together] = (f"Fused states · {together}", states)
+        out["fused-states", together] = (f"Fused states · {together}", members(plan.blocks))
     if plan.network and plan.grams:
-        linear = [member for bank in (*plan.blocks, *plan.grams) for member in plan.members(bank)]
-        name = f"Fused without networks · {together}"
-        out[LINEAR, together] = (name, [member for member in linear if not member.endswith(f"@{NETWORK}")])
+        linear = [one for one in members((*plan.blocks, *plan.grams)) if not one.endswith(f"@{NETWORK}")]
+        out[LINEAR, together] = (f"Fused without networks · {together}", linear)
     encoder = f"{TUNED}-{plan.tuned}"
     for banks, method, proxy, name in (
         (plan.texts, "fused-text", None, "Fused texts"),
@@ -152,10 +151,9 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     ):
         plain = [bank for bank in banks if bank != encoder]
         if plan.grams and len(plain) > 1:
-            out[method, proxy] = (name, [member for bank in plain for member in plan.members(bank)])
+            out[method, proxy] = (name, members(plain))
         if plan.tuned and len(banks) > 1:
-            members = [member for bank in banks for member in plan.members(bank)]
-            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members)
+            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members(banks))
     return out
 
 

@@ -159,7 +159,7 @@ def comparison_tables(
 
 
 def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What a control is compared with: the paper's representation of the same states at the same blocks, if held.
+    """What a control is compared with: the paper's representation of the same states at the same blocks, if available.
 
     Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
     """
@@ -171,7 +171,7 @@ def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int,
 
 
 def unmatched(available: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
-    """Controls that nothing is held for at their blocks."""
+    """Controls without a reference at their blocks."""
     known = {reader.reader for reader in available}
     return [r for r in available if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
 

@@ -87,7 +87,7 @@ def score(
 ) -> None:
     """Keep the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
 
-    What is kept of the others stays: it is of these probes, as others would have taken it away (``keep_probes``).
+    What is kept of the others stays: it is of these probes, since ``keep_probes`` deletes that of others.
 
     Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
