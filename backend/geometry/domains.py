@@ -102,17 +102,8 @@ def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families:
             for metric, values in of_source.items()
         ]
         summary = retrieval_summary(similarity, families)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "variant": space,
-                    "source": None,
-                    "metric": list(summary),
-                    "value": list(summary.values()),
-                    "best_other": None,
-                }
-            )
-        )
+        columns = {"metric": list(summary), "value": list(summary.values())}
+        frames.append(pd.DataFrame({"variant": space, "source": None, **columns, "best_other": None}))
     return pd.concat(frames, ignore_index=True).astype({"source": object, "best_other": object, "value": float})
 
 

@@ -312,15 +312,8 @@ def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]
 
 
 def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "method": projection.method,
-                "dimensions": projection.dimensions,
-                "metric": metric,
-                "value": value,
-                "settings": json.dumps({**projection.settings, "k": k}, sort_keys=True),
-            }
-            for metric, value, k in rows
-        ]
-    )
+    kind = projection.method, projection.dimensions
+    frame = [
+        (*kind, name, value, json.dumps({**projection.settings, "k": k}, sort_keys=True)) for name, value, k in rows
+    ]
+    return pd.DataFrame(frame, columns=["method", "dimensions", "metric", "value", "settings"])

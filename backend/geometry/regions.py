@@ -94,15 +94,7 @@ def family_regions(
         for mass in masses:
             for ring, line in enumerate(traced.lines(level_of_mass(density, mass))):
                 outline = np.asarray(line, dtype=np.float64).round(DECIMALS)
-                rows.append(
-                    {
-                        "family": family,
-                        "mass": mass,
-                        "ring": ring,
-                        "x": outline[:, 0].tolist(),
-                        "y": outline[:, 1].tolist(),
-                    }
-                )
+                rows.append((family, mass, ring, *outline.T.tolist()))
     return pd.DataFrame(rows, columns=["family", "mass", "ring", "x", "y"])
 
 
