@@ -20,6 +20,7 @@ from backend.evaluations.readouts import (
     MODELS,
     TRAINED,
     Load,
+    chunks,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
@@ -38,14 +39,11 @@ from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 
 Ints = npt.NDArray[np.intp]
-
-
-# Chosen on rows of fold 1 by models that saw folds 2 to 4, beside the discriminants, 100 sources: 60,000, 20,000 and
-# 10,000 buckets give .487, .486 and .486 at K = 1, .851, .839 and .843 at K = 10; one byte a weight changes none of it.
-SETTINGS = SoftmaxSettings(features=10_000)
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-CHUNK = 2500
+# Chosen on rows of fold 1 by models that saw folds 2 to 4, next to the discriminants, 100 sources: 60,000, 20,000 and
+# 10,000 buckets give .487, .486 and .486 at K = 1, .851, .839 and .843 at K = 10; one byte a weight changes none of it.
+SETTINGS = SoftmaxSettings(features=10_000)
 SHRINKAGE = 0.1  # Share of the diagonal in the covariance of discriminants
 WORDS = "words"
 MEMBERS: Mapping[str, tuple[str, ...]] = {"whole": ("clean",), "short": ("t64", "t32")}
@@ -82,7 +80,7 @@ def score_words(
 
 @dataclass(frozen=True)
 class ServedBanks:
-    """Banks of all folds, and what they say.
+    """Banks of all folds, and their scores.
 
     exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and of what
         is served.
@@ -201,8 +199,6 @@ def bank_posteriors(load: Load, banks: Mapping[int, DiscriminantBank], folds: In
     """Log-posteriors (n, C) of rows, each by the bank that has not seen its fold."""
     out = np.empty((len(folds), banks[0].bias.shape[1]), dtype=np.float32)
     for fold, bank in banks.items():
-        inside = np.flatnonzero(folds == fold)
-        for low in range(0, len(inside), CHUNK):
-            rows = inside[low : low + CHUNK]
+        for rows in chunks(np.flatnonzero(folds == fold)):
             out[rows] = bank.log_posterior(load(rows), cells[rows])
     return out

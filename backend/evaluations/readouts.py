@@ -158,7 +158,7 @@ def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int
     """Moments of every fold, in one pass. width : Coordinates, ``D``. labels, folds : (n,)."""
 
     def blocks(fold: int) -> Iterator[tuple[Floats, Ints]]:
-        for rows in _chunks(np.flatnonzero(folds == fold)):
+        for rows in chunks(np.flatnonzero(folds == fold)):
             yield load(rows), labels[rows]
 
     return [moments_of(blocks(fold), classes, width) for fold in range(FOLDS)]
@@ -181,7 +181,7 @@ def score_discriminants(
     """
     for fold in range(FOLDS):
         heads = [(name, slot, bank[name][model]) for name in bank for slot, model in enumerate(models_of(fold))]
-        for rows in _chunks(np.flatnonzero(folds == fold)):
+        for rows in chunks(np.flatnonzero(folds == fold)):
             for (name, slot, _), values in zip(heads, _all_scores(load(rows), [h for *_, h in heads]), strict=True):
                 out[name][slot, rows] = values
 
@@ -191,7 +191,7 @@ def score_transfer(
 ) -> None:
     """Score rows of another domain by all outer models, into arrays of shape (FOLDS, n, C)."""
     heads = [(name, fold, bank[name][fold]) for name in bank for fold in range(FOLDS)]
-    for some in _chunks(np.arange(rows)):
+    for some in chunks(np.arange(rows)):
         for (name, fold, _), values in zip(heads, _all_scores(load(some), [h for *_, h in heads]), strict=True):
             out[name][fold, some] = values
 
@@ -222,9 +222,7 @@ def score_alone(load: Load, folds: Ints, model: int, readout: Fitted) -> dict[in
     out = {}
     for fold in sorted(MODELS[model]):
         rows = np.flatnonzero(folds == fold)
-        out[models_of(fold).index(model)] = np.concatenate(
-            [readout.log_posterior(load(some)) for some in _chunks(rows)]
-        )
+        out[models_of(fold).index(model)] = np.concatenate([readout.log_posterior(load(some)) for some in chunks(rows)])
     return out
 
 
@@ -233,7 +231,8 @@ def scores_shape(rows: int, classes: int) -> tuple[int, int, int]:
     return SLOTS, rows, classes
 
 
-def _chunks(rows: Ints) -> Iterator[Ints]:
+def chunks(rows: Ints) -> Iterator[Ints]:
+    """Rows, a few at a time."""
     for low in range(0, len(rows), CHUNK):
         yield rows[low : low + CHUNK]
 

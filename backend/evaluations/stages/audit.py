@@ -24,7 +24,7 @@ from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors, weights_of
 from backend.evaluations.controls import block_columns
-from backend.evaluations.readouts import CHUNK, Load, loader
+from backend.evaluations.readouts import Load, chunks, loader
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readout_live import load_banks
 from backend.evaluations.stages.readout_members import Plan
@@ -99,12 +99,11 @@ class Rediscriminated:
 
 
 def _moments(load: Load, rows: Ints, labels: Ints, classes: int, width: int) -> Moments:
-    chunks = (rows[low : low + CHUNK] for low in range(0, len(rows), CHUNK))
-    return moments_of(((load(some), labels[some]) for some in chunks), classes, width)
+    return moments_of(((load(some), labels[some]) for some in chunks(rows)), classes, width)
 
 
 def _scored(load: Load, rows: Ints, readout: LinearReadout) -> Floats:
-    return np.concatenate([readout.scores(load(rows[low : low + CHUNK])) for low in range(0, len(rows), CHUNK)])
+    return np.concatenate([readout.scores(load(some)) for some in chunks(rows)])
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:

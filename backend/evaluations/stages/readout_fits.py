@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from backend.evaluations.artifacts import keep_arrays, keep_model, model_file
-from backend.evaluations.readouts import LEAST, MODELS, Fitted, Load, models_of, score_alone, training_folds
+from backend.evaluations.readouts import LEAST, MODELS, Fitted, Load, chunks, models_of, score_alone, training_folds
 from backend.evaluations.stages.baseline_methods import step_bar
 from backend.methods.fine_tuning import ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.sentence_encoder import SentenceEncoder
@@ -22,7 +22,6 @@ from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.protocol import FOLDS
 
 Ints = npt.NDArray[np.intp]
-CHUNK = 2500
 TUNED = replace(ENCODER, epochs=2, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=128, bucket=16, dropout=0.0)
 """An epoch takes every response once, in one of its three lengths. Two short epochs are what two cores do in hours."""
 
@@ -90,8 +89,8 @@ def _score(
         scored = score_alone(load, folds, model, fitted)
         parts |= {f"{condition}/{slot}": half(values) for slot, values in scored.items()}
     for condition, (load, rows) in transfer.items():
-        chunks = np.split(np.arange(rows), range(CHUNK, rows, CHUNK))
-        parts[f"{condition}/0"] = half(np.concatenate([fitted.log_posterior(load(some)) for some in chunks]))
+        scored_rows = [fitted.log_posterior(load(some)) for some in chunks(np.arange(rows))]
+        parts[f"{condition}/0"] = half(np.concatenate(scored_rows))
     return parts
 
 
