@@ -26,8 +26,8 @@ from backend.corpus.release import Release, default_release
 from backend.enrolment.choice import choose, fit_chosen
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
 from backend.errors import AtlasError
+from backend.evaluations.attribution import scan_layers, select_layers
 from backend.evaluations.corpus import cuts_of
-from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.calibration import WITH_BIAS
 from backend.inference.open_set import LeftOut, unknown_frame

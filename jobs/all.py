@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.geometry.layers import modal_block
+from backend.geometry.maps import modal_block
 from backend.methods.discriminant_bank import blocks_at
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, blocks_of, describe, installed, proxy_key

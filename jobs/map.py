@@ -12,11 +12,8 @@ import contextlib
 
 from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
-from backend.geometry.layers import MODAL
-from backend.geometry.map_across import relate_domains
-from backend.geometry.map_comparison import Pair, compare
-from backend.geometry.map_views import METHODS, TEXT_METHODS, Texts, chart_of
-from backend.geometry.maps import make
+from backend.geometry.map_comparison import Pair, compare, relate_domains
+from backend.geometry.maps import METHODS, MODAL, TEXT_METHODS, Texts, chart_of, make
 from backend.geometry.purity import PuritySettings
 from backend.protocol import READER_PAPER
 from jobs import options

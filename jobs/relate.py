@@ -21,20 +21,25 @@ import pandas as pd
 from backend.corpus.release import SPLIT_PAIRS, PairSet, Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.bench_protocol import SPLITS, Task, embeddings_of, fingerprints_of, task_of, write_task
 from backend.evaluations.relationships import (
     PROJECTED,
     PROJECTION_SEED,
     PROTOCOLS,
     READER_READOUTS,
+    SPLITS,
     Protocol,
+    Task,
     aligned_cosines,
     baseline_contrasts,
     compare,
     component_contrasts,
+    embeddings_of,
+    fingerprints_of,
     read_pairs,
+    task_of,
+    write_task,
 )
-from backend.geometry.layers import MODAL, block_of
+from backend.geometry.maps import MODAL, block_of
 from backend.methods.dna import COMPONENTS, distances, dna_vectors
 from backend.methods.dna import SEED as DNA_SEED
 from backend.methods.matching import MATCHERS, match_rates

@@ -33,7 +33,7 @@ from backend.enrolment.statistics import measured_attachments, prompt_attachment
 from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
 from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
-from backend.evaluations.readout_members import LENGTHS
+from backend.evaluations.readouts import LENGTHS
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.validation import validation_arrays
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, reader_id

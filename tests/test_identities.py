@@ -16,9 +16,9 @@ from backend.corpus.collection import Collected
 from backend.enrolment.fit import _selected
 from backend.errors import AtlasError
 from backend.evaluations.stages.baseline_methods import method_of
+from backend.evaluations.stages.readout_fits import TUNED
+from backend.evaluations.stages.readout_live import SETTINGS as SERVED
 from backend.evaluations.stages.readout_members import Plan, Scorer
-from backend.evaluations.stages.readout_tuned import TUNED
-from backend.evaluations.stages.readout_words import SETTINGS as SERVED
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
 from backend.methods.discriminant import LinearReadout
 from backend.methods.discriminant_bank import DiscriminantBank

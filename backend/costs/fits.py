@@ -19,10 +19,9 @@ from backend.corpus.roster_rows import Slice, slice_of
 from backend.costs.paths import AuditPath
 from backend.errors import AtlasError
 from backend.evaluations.cost import timed
+from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.readout_bank import fit_banks, member_moments
-from backend.evaluations.readout_members import TRAINED, fit_gram_models
-from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
-from backend.evaluations.readouts import MODELS, models_of, training_folds
+from backend.evaluations.readouts import MODELS, TRAINED, fit_gram_models, models_of, training_folds
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baselines import Material
 from backend.evaluations.stages.readout_members import (
@@ -47,13 +46,10 @@ from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, describe
 
 Half = npt.NDArray[np.float16]
-RANDOM = "random numbers, as many as fingerprints, which are not here"
-"""What was fitted to, where that is said."""
-DRAWN = 5_000
-"""Rows of random numbers that are drawn at a time."""
+RANDOM = "random numbers, as many as fingerprints, which are not here"  # What was fitted to
+DRAWN = 5_000  # Rows of random numbers that are drawn at a time
 FOLD = 0
-NEEDED = models_of(FOLD)
-"""Models that an outer fold needs: its own, and two that validate for it."""
+NEEDED = models_of(FOLD)  # Models that an outer fold needs: its own, and two that validate for it
 
 
 def random_rows(rows: int, width: int) -> Half:
@@ -78,14 +74,7 @@ class RandomSlice(Slice):
 
 @dataclass(frozen=True)
 class FitClock:
-    """Times the fits of one roster; a member of several stacks is fitted once.
-
-    Attributes
-    ----------
-    release : Release
-    options : EvaluateOptions
-    roster : str
-    """
+    """Times the fits of one roster; a member of several stacks is fitted once."""
 
     release: Release
     options: EvaluateOptions
@@ -101,16 +90,13 @@ class FitClock:
     def reads(self, path: AuditPath) -> bool:
         """Whether all that a fit needs is on the machine: of every member its note, its text or its fingerprints."""
         if path.method in (LDA_LIVE, FUSED_LIVE):
-            return all(self._held(self._rows(proxy), blocks) for proxy, blocks in path.blocks.items())
+            return all(self._on_disk(self._rows(proxy), blocks) for proxy, blocks in path.blocks.items())
         return all(self._noted(name) is not None or self._fits(name) for name in path.members)
 
     def seconds(self, path: AuditPath) -> dict[str, float]:
         """Seconds that one outer fold takes, by member; of a readout of live attribution, by what is fitted.
 
-        Raises
-        ------
-        AtlasError
-            If a member can be timed only where it was fitted.
+        Raises AtlasError if a member can be timed only where it was fitted.
         """
         if path.method in (LDA_LIVE, FUSED_LIVE):
             ((proxy, blocks),) = path.blocks.items()
@@ -147,14 +133,14 @@ class FitClock:
         scorer = self._scorer(proxy, tuple(blocks))
         loads = {length: scorer.load(proxy, length)[0] for length in TRAINED}
         width = scorer.load(proxy, CLEAN)[1]
-        held = []
+        fitted = []
 
         def fit() -> None:
             moments = member_moments(loads, width, scorer.labels, scorer.folds, scorer.classes)
-            held.append((moments, fit_banks(moments)))
+            fitted.append((moments, fit_banks(moments)))
 
         fitting = _seconds(fit)
-        ((moments, fits),) = held
+        ((moments, fits),) = fitted
         seen = [merged([parts[fold] for fold in training_folds(FOLD)]) for parts in moments.values()]
         equal = Stack(np.ones((CELLS, len(fits))))
         own = [parts[FOLD] for parts in fits.values()]
@@ -174,20 +160,20 @@ class FitClock:
         """Whether what a member reads is here; a tuned encoder takes hours, and is fitted where it is evaluated."""
         bank = name.rpartition("@")[0]
         blocks = self.plan.blocks.get(bank, ())
-        return bank in self.plan.grams or (bool(blocks) and self._held(self._rows(bank), blocks))
+        return bank in self.plan.grams or (bool(blocks) and self._on_disk(self._rows(bank), blocks))
 
     def _rows(self, bank: str) -> Slice:
         proxy = bank if bank in self.plan.blocks else DEFAULT_PROXY
         return slice_of(self.release, "agent500", proxy, self.plan.view, self.roster, self.options.limit)
 
-    def _held(self, rows: Slice, blocks: Sequence[int]) -> bool:
+    def _on_disk(self, rows: Slice, blocks: Sequence[int]) -> bool:
         return all(set(blocks) <= set(rows.layers("full" if c == CLEAN else c)) for c in TRAINED)
 
     def _scorer(self, proxy: str, blocks: tuple[int, ...]) -> Scorer:
         """What a proxy's members are fitted with; fingerprints that are not here stand as random numbers."""
         if (proxy, blocks) not in self._scorers:
             rows = self._rows(proxy)
-            if not self._held(rows, blocks):
+            if not self._on_disk(rows, blocks):
                 width = STORED["full"] * describe(proxy).hidden_size
                 rows = RandomSlice(**vars(rows), drawn=random_rows(len(rows.labels), width))
             self._scorers[proxy, blocks] = Scorer(

@@ -7,16 +7,15 @@ same reader does live.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.enrolment.enrolment import Enrolment
-from backend.evaluations.compression import DIMENSIONS
+from backend.evaluations.controls import DIMENSIONS
 from backend.evaluations.cost import linear_parameters
-from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
+from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
 from backend.methods.discriminant import LinearReadout
@@ -37,10 +36,13 @@ from backend.methods.temporal import MIXTURES, MODES
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View
 
-LIVE_MEMBERS = 2
-"""One for whole and one for short responses."""
+LIVE_MEMBERS = 2  # One for whole and one for short responses
 _COMPRESSED = ("pca-", "centroid-svd")
 _POOLED = "positions-"
+EXTRA_PARTS: Mapping[type, tuple[str, ...]] = {
+    NetworkReadout: ("hidden_weight", "hidden_bias"),
+    FamilyReadout: ("expert_weight", "expert_bias"),
+}
 
 
 def blank_enrolment(
@@ -54,31 +56,17 @@ def blank_enrolment(
 ) -> Enrolment:
     """What scores traces as an enrolment of the method does, with zeros for weights.
 
-    Parameters
-    ----------
-    method : str
-        Of :data:`backend.methods.registry.STATES`, or a stack.
-    blocks : mapping of str to tuple of int
-        Blocks of every proxy that is read, the enrolment's own first.
-    members : sequence of str
-        Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
-    widths : mapping of str to int
-        Dimension d of every proxy.
-    view : {'ur', 'r'}
-    classes : int
-    traces : sequence of Trace
-        Their n-grams are those in use, so that as many are looked up as in a fitted model.
-
-    Returns
-    -------
-    Enrolment
+    method : Of :data:`backend.methods.registry.STATES`, or a stack.
+    blocks : Blocks of every proxy that is read, the enrolment's own first.
+    members : Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
+    widths : Dimension d of every proxy.
+    traces : Their n-grams are those in use, so that as many are looked up as in a fitted model.
     """
     proxy, layers = next(iter(blocks.items()))
     probe: Any
     if members:
-        probe = Ensemble(
-            tuple(_member(name, blocks, widths, classes, traces) for name in members), np.zeros((CELLS, len(members)))
-        )
+        models = tuple(_member(name, blocks, widths, classes, traces) for name in members)
+        probe = Ensemble(models, np.zeros((CELLS, len(members))))
     elif method in (LDA_LIVE, FUSED_LIVE):
         bank = _bank(len(layers) * FINGERPRINT_MODES * widths[proxy], classes)
         probe = NgramBank(bank, _words(classes, traces), np.zeros(CELLS)) if method == FUSED_LIVE else bank
@@ -103,16 +91,24 @@ def blank_enrolment(
 
 def blank_probe(width: int, classes: int) -> LinearProbe:
     """A probe of zeros on ``width`` coordinates."""
-    zeros, ones = np.zeros(width, dtype=np.float32), np.ones(width, dtype=np.float32)
-    return LinearProbe(zeros, ones, np.zeros((width, classes), dtype=np.float32), np.zeros(classes, dtype=np.float32))
+    return LinearProbe(zeros(width), ones(width), zeros(width, classes), zeros(classes))
 
 
 def blank_grams(kind: str, classes: int, traces: Sequence[Trace]) -> GramReadout:
     """A classifier of n-grams with weights of zero for those of the traces that are most frequent."""
-    held = GRAMS[kind]
-    columns = in_use(held.counts([whole(trace.response) for trace in traces]), held.settings.features)
-    blank = np.zeros((len(columns), classes), dtype=np.float32)
-    return GramReadout(columns, np.ones(len(columns), dtype=np.float32), blank, np.zeros(classes, dtype=np.float32))
+    grams = GRAMS[kind]
+    columns = in_use(grams.counts([whole(trace.response) for trace in traces]), grams.settings.features)
+    return GramReadout(columns, ones(len(columns)), zeros(len(columns), classes), zeros(classes))
+
+
+def zeros(*shape: int) -> npt.NDArray[np.float32]:
+    """Zeros in single precision."""
+    return np.zeros(shape, dtype=np.float32)
+
+
+def ones(*shape: int) -> npt.NDArray[np.float32]:
+    """Ones in single precision."""
+    return np.ones(shape, dtype=np.float32)
 
 
 def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
@@ -124,14 +120,7 @@ def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
 def trained_numbers(method: str, probe: Any, width: int, classes: int) -> int:
     """Numbers that fitting a method adjusts: those of its head, or fewer where the head was made from them.
 
-    Parameters
-    ----------
-    method : str
-    probe : LinearProbe, DiscriminantBank, WordedBank or Ensemble
-        What scores.
-    width : int
-        Dimension d of the proxy.
-    classes : int
+    probe : What scores; width : Dimension d of the proxy.
     """
     if method in MIXTURES:
         return linear_parameters(MIXTURES[method] * width, classes) + MIXTURES[method] * MODES
@@ -140,35 +129,16 @@ def trained_numbers(method: str, probe: Any, width: int, classes: int) -> int:
     return linear_parameters(width, classes) if method.startswith(_POOLED) else numbers(probe)
 
 
-@singledispatch
 def numbers(model: Any) -> int:
     """Numbers that a response is multiplied with or shifted by; the standardiser is not counted, it is not trained."""
-    return int(model.weight.size + model.bias.size)
-
-
-@numbers.register
-def _(model: NetworkReadout) -> int:
-    return int(model.hidden_weight.size + model.hidden_bias.size + model.weight.size + model.bias.size)
-
-
-@numbers.register
-def _(model: FamilyReadout) -> int:
-    return int(model.weight.size + model.bias.size + model.expert_weight.size + model.expert_bias.size)
-
-
-@numbers.register
-def _(model: DiscriminantBank) -> int:
-    return sum(head.size for head in model.heads) + model.bias.size + model.shares.size
-
-
-@numbers.register
-def _(model: NgramBank) -> int:
-    return numbers(model.bank) + numbers(model.words) + model.word_shares.size
-
-
-@numbers.register
-def _(model: Ensemble) -> int:
-    return sum(numbers(member.model) for member in model.members) + model.shares.size
+    if isinstance(model, Ensemble):
+        return sum(numbers(member.model) for member in model.members) + model.shares.size
+    if isinstance(model, NgramBank):
+        return numbers(model.bank) + numbers(model.words) + model.word_shares.size
+    if isinstance(model, DiscriminantBank):
+        return sum(head.size for head in model.heads) + model.bias.size + model.shares.size
+    parts = ("weight", "bias", *EXTRA_PARTS.get(type(model), ()))
+    return sum(int(getattr(model, part).size) for part in parts)
 
 
 def _member(
@@ -178,34 +148,32 @@ def _member(
     if reads in GRAMS:
         return Member(reads, (), blank_grams(reads, classes, traces))
     width = len(blocks[reads]) * FINGERPRINT_MODES * widths[reads]
-    zeros, bias = np.zeros(width, dtype=np.float32), np.zeros(classes, dtype=np.float32)
-    if part != NETWORK:
-        weight = np.zeros((width, classes), dtype=np.float32)
-        if part == EXPERTS:
-            model = FamilyReadout(zeros, weight, bias, weight, bias, np.arange(classes, dtype=np.intp))
-            return Member(reads, blocks[reads], model)
-        return Member(reads, blocks[reads], LinearReadout(zeros, weight, bias))
-    units = NetworkSettings().hidden
-    inner, outer = (np.zeros(shape, dtype=np.float32) for shape in ((units, width), (classes, units)))
-    network = NetworkReadout(zeros, np.ones_like(zeros), inner, np.zeros(units, dtype=np.float32), outer, bias)
-    return Member(reads, blocks[reads], network)
+    mean, weight, bias = zeros(width), zeros(width, classes), zeros(classes)
+    model: LinearReadout | FamilyReadout | NetworkReadout
+    if part == NETWORK:
+        units = NetworkSettings().hidden
+        model = NetworkReadout(mean, ones(width), zeros(units, width), zeros(units), zeros(classes, units), bias)
+    elif part == EXPERTS:
+        model = FamilyReadout(mean, weight, bias, weight, bias, np.arange(classes, dtype=np.intp))
+    else:
+        model = LinearReadout(mean, weight, bias)
+    return Member(reads, blocks[reads], model)
 
 
 def _bank(width: int, classes: int) -> DiscriminantBank:
     rank = min(classes - 1, width)
     return DiscriminantBank(
-        mean=np.zeros(width, dtype=np.float32),
-        scale=np.ones(width, dtype=np.float32),
+        mean=zeros(width),
+        scale=ones(width),
         codes=np.zeros((LIVE_MEMBERS, width, rank), dtype=np.int8),
-        steps=np.ones((LIVE_MEMBERS, rank), dtype=np.float32),
+        steps=ones(LIVE_MEMBERS, rank),
         weight=np.zeros((LIVE_MEMBERS, rank, classes), dtype=np.float16),
-        bias=np.zeros((LIVE_MEMBERS, classes), dtype=np.float32),
+        bias=zeros(LIVE_MEMBERS, classes),
         shares=np.zeros((CELLS, LIVE_MEMBERS)),
     )
 
 
 def _words(classes: int, traces: Sequence[Trace]) -> CodedGrams:
     columns = in_use(counts_of([whole(trace.response) for trace in traces]), LIVE_WORDS.features)
-    ones = np.ones(len(columns), dtype=np.float32)
-    codes = np.zeros((len(columns), classes), dtype=np.int8)
-    return CodedGrams(columns.astype(np.int32), ones, codes, ones, np.zeros(classes, dtype=np.float32))
+    scale, codes = ones(len(columns)), np.zeros((len(columns), classes), dtype=np.int8)
+    return CodedGrams(columns.astype(np.int32), scale, codes, scale, zeros(classes))

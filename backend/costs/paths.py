@@ -14,11 +14,11 @@ import numpy.typing as npt
 import torch
 
 from backend.attribution.scoring import Attributor
-from backend.costs.heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, trained_numbers
+from backend.costs.heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, ones, trained_numbers, zeros
 from backend.errors import AtlasError
 from backend.evaluations.cost import audit_parameters, timed
+from backend.evaluations.stages.readout_fits import TUNED as TRAINED
 from backend.evaluations.stages.readout_members import TUNED
-from backend.evaluations.stages.readout_tuned import TUNED as TRAINED
 from backend.intake.traces import whole
 from backend.methods.fine_tuning import (
     CLASSIFIER,
@@ -46,22 +46,14 @@ SERVED = replace(TRAINED, autocast=False)
 class AuditPath:
     """What has to be computed for a response.
 
-    Attributes
-    ----------
-    method : str
-    proxy, view : str or None
-    classes : int
-    blocks : mapping of str to tuple of int
-        Blocks of every proxy whose states are read.
-    members : tuple of str
-        Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
+    members : Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
     """
 
     method: str
     proxy: str | None
     view: str | None
     classes: int
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Blocks of every proxy whose states are read
     members: tuple[str, ...] = ()
 
     @property
@@ -73,20 +65,8 @@ class AuditPath:
 def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     """Latency, peak memory and, where they follow from the shape, parameters of an audit path.
 
-    Parameters
-    ----------
-    path : AuditPath
-    traces : sequence of Trace
-
-    Returns
-    -------
-    dict of str to float
-        latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
-
-    Raises
-    ------
-    AtlasError
-        If the method is unknown or its model is not here.
+    Returns latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
+    Raises AtlasError if the method is unknown or its model is not here.
     """
     parts = _parts(path, traces)
 
@@ -108,10 +88,10 @@ def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     if path.blocks:
         widths = {}
         for proxy, layers in path.blocks.items():
-            held = describe(proxy)
-            model, _ = load_model(held)
-            run += audit_parameters(model, held.depth, max(layers))
-            widths[proxy] = held.hidden_size
+            known = describe(proxy)
+            model, _ = load_model(known)
+            run += audit_parameters(model, known.depth, max(layers))
+            widths[proxy] = known.hidden_size
             del model
         probe = blank_enrolment(path.method, path.blocks, plain, widths, path.input_view, path.classes, traces)
         head = probe.heads[0].probe
@@ -153,21 +133,23 @@ def _states(path: AuditPath, members: Sequence[str], traces: Sequence[Trace]) ->
     widths = {proxy: reader.hidden_size for proxy, reader in readers.items()}
     enrolment = blank_enrolment(path.method, path.blocks, members, widths, path.input_view, path.classes, traces)
     attributor = Attributor(readers.pop(enrolment.proxy), enrolment, others=readers)
-    return lambda asked: attributor.score(asked, sizes=(len(asked),)).log_posteriors
+    return lambda some: attributor.score(some, sizes=(len(some),)).log_posteriors
 
 
 def _grams(kind: str, classes: int, traces: Sequence[Trace]) -> Scores:
     model = blank_grams(kind, classes, traces)
-    return lambda asked: model.log_posterior(GRAMS[kind].counts([whole(trace.response) for trace in asked]))
+    return lambda some: model.log_posterior(GRAMS[kind].counts([whole(trace.response) for trace in some]))
 
 
 def _baseline(path: AuditPath, traces: Sequence[Trace]) -> Scores:
     if path.method == "random":
-        return lambda asked: random_guess(np.arange(len(asked)), path.classes, "cost", 0)
+        return lambda some: random_guess(np.arange(len(some)), path.classes, "cost", 0)
     if path.method in SETTINGS:
         return _ngrams(SETTINGS[path.method], path.classes, traces)
     if path.method == "dna":
-        return _dna(str(path.proxy), path.input_view, path.classes)
+        encoder = SentenceEncoder(str(path.proxy))
+        probe = blank_probe(encoder.width, path.classes)
+        return lambda some: probe.log_posterior(encoder.embed(_texts(some, path.input_view)))
     if path.method == "llmmap":
         return _llmmap(str(path.proxy), path.classes)
     if path.method in ("deberta", "encoder"):
@@ -183,24 +165,21 @@ def _classifier(name: str, classes: int, settings: FinetuneSettings) -> TrainedC
 
 
 def _tuned(model: TrainedClassifier, view: View) -> Scores:
-    return lambda asked: model.log_posterior([view_text(trace, view)[1] for trace in asked])
+    return lambda some: model.log_posterior(_texts(some, view))
 
 
-def _dna(encoder_name: str, view: View, classes: int) -> Scores:
-    encoder = SentenceEncoder(encoder_name)
-    probe = blank_probe(encoder.width, classes)
-    return lambda asked: probe.log_posterior(encoder.embed([view_text(trace, view)[1] for trace in asked]))
+def _texts(traces: Sequence[Trace], view: View) -> list[str]:
+    return [view_text(trace, view)[1] for trace in traces]
 
 
 def _llmmap(encoder_name: str, classes: int) -> Scores:
     encoder = SentenceEncoder(encoder_name)
     width = 2 * encoder.width
-    head = LLMmapHead(width, classes).eval().to(encoder.device)
-    model = LLMmapModel(head, np.zeros(width, dtype=np.float32), np.ones(width, dtype=np.float32))
+    model = LLMmapModel(LLMmapHead(width, classes).eval().to(encoder.device), zeros(width), ones(width))
 
-    def scores(asked: Sequence[Trace]) -> Floats:
-        prompts = encoder.embed([trace.prompt for trace in asked])
-        responses = encoder.embed([trace.response[:RESPONSE_CHARACTERS] for trace in asked])
+    def scores(some: Sequence[Trace]) -> Floats:
+        prompts = encoder.embed([trace.prompt for trace in some])
+        responses = encoder.embed([trace.response[:RESPONSE_CHARACTERS] for trace in some])
         return model.log_posterior(np.concatenate([prompts, responses], 1))
 
     return scores
@@ -208,10 +187,8 @@ def _llmmap(encoder_name: str, classes: int) -> Scores:
 
 def _ngrams(settings: NgramSettings, classes: int, traces: Sequence[Trace]) -> Scores:
     columns = in_use(count([trace.response for trace in traces], settings), settings.features)
-    ones = np.ones(len(columns), dtype=np.float32)
-    blank = np.zeros((len(columns), classes), dtype=np.float32)
-    model = NgramModel(columns, ones, blank, np.zeros(classes, dtype=np.float32), 0)
-    return lambda asked: model.log_posterior(count([trace.response for trace in asked], settings))
+    model = NgramModel(columns, ones(len(columns)), zeros(len(columns), classes), zeros(classes), 0)
+    return lambda some: model.log_posterior(count([trace.response for trace in some], settings))
 
 
 def _device() -> str:

@@ -1,12 +1,12 @@
 """Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
 
 Probes at one block are fitted and run here: to their fingerprints, or where those are not on the machine to as many
-random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` beside its
+random numbers, which take as long. A baseline has noted what its fits cost in ``finished.json`` next to its
 log-posteriors (keys fit_seconds, trainable_parameters and audit_parameters, a fold each), and so has every member of a
 stack, whose fit is that of its members; their latency is measured here. Where nothing was noted, as of the readouts of
 live attribution, which are fitted and scored in one, what a fold needs is fitted here. Every path runs in a process of
 its own, so that its memory is not that of earlier work. What was measured on this machine with the same weights, data
-and settings is not measured again, unless a method is asked for by name.
+and settings is not measured again, unless a method is named.
 """
 
 from __future__ import annotations
@@ -29,38 +29,35 @@ from backend.corpus.roster_rows import Slice, slice_of
 from backend.costs.fits import RANDOM, FitClock, random_rows
 from backend.costs.paths import AuditPath, measure
 from backend.errors import AtlasError
-from backend.evaluations.control_heads import fit_control
+from backend.evaluations.attribution import inner_accuracies
+from backend.evaluations.controls import fit_control
 from backend.evaluations.cost import RECORDS, RUNS, cost_frame, linear_parameters, timed
-from backend.evaluations.selection import inner_accuracies
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readout_members import fit_seconds, members_folder
 from backend.evaluations.stages.readouts import METHODS, plan_of, stacks_of, view_of
-from backend.geometry.layers import modal_block
+from backend.geometry.maps import modal_block
 from backend.methods.probe import fit_probe
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, STORED
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe
-from backend.store.builds import command_line, host, recorded
+from backend.store.builds import host
 from backend.store.comparison_queries import costs
 from backend.store.queries import layer_curve, made_by
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import stage_rows
 from backend.traces import Trace, View
 
 NOTES = "finished.json"
-PROBES = tuple(method for method in STATES if method not in (LDA_LIVE, FUSED_LIVE))
-"""What one block is enough for."""
-LOOKED_AT = 8
-"""Records that are timed when only some prompts are looked at."""
-THREADS = torch.get_num_threads()
-"""Of a process of its own; umap's maps change what torch tells of this one."""
+PROBES = tuple(method for method in STATES if method not in (LDA_LIVE, FUSED_LIVE))  # What one block is enough for
+LOOKED_AT = 8  # Records that are timed when only some prompts are looked at
+THREADS = torch.get_num_threads()  # Of a process of its own; umap's maps change what torch tells of this one
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Measure readers of the asked proxy and views, stacks of the asked members, baselines that noted their fits."""
+    """Measure readers of a proxy and its views, stacks of the members, baselines that noted their fits."""
     records: list[Trace] = []
     for roster in options.rosters:
         clock = FitClock(release, options, roster)
@@ -82,19 +79,16 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def path_of(
     connection: duckdb.DuckDBPyConnection, reader: KeptReader, roster: str, classes: int, options: EvaluateOptions
 ) -> AuditPath | None:
-    """What a reader has to compute for a response; None for one that was not asked for.
+    """What a reader has to compute for a response; None for one outside the options.
 
-    Raises
-    ------
-    AtlasError
-        If no block is selected for a reader of one.
+    Raises AtlasError if no block is selected for a reader of one.
     """
     own = AuditPath(reader.method, reader.proxy, reader.view, classes)
     if reader.method in METHODS:
         plan = plan_of(options)
         if reader.method in (LDA_LIVE, FUSED_LIVE):
-            held = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
-            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, held)}) if held else None
+            known = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
+            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, known)}) if known else None
         stack = stacks_of(plan).get((reader.method, reader.proxy))
         if stack is None or reader.view != view_of(plan, reader.method, reader.proxy):
             return None
@@ -132,7 +126,7 @@ def profile(
     *,
     again: bool = False,
 ) -> None:
-    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not asked.
+    """Measure one reader and write its rows, unless the same measurement is there, or ``again`` is set.
 
     Where the fingerprints are not here and nothing was noted, what was measured with its fit stays.
     """
@@ -149,7 +143,10 @@ def profile(
         "noted": None if layer else dict(noted),
     }
     if layer is None and (path.blocks or path.members):
-        settings |= {"blocks": {name: list(held) for name, held in path.blocks.items()}, "members": list(path.members)}
+        settings |= {
+            "blocks": {name: list(numbers) for name, numbers in path.blocks.items()},
+            "members": list(path.members),
+        }
     if layer:
         fits = layer in _rows(release, reader, roster, limit).layers(_variant(reader.method))
     else:
@@ -163,14 +160,8 @@ def profile(
         print(f"{reader.reader} on {roster}: stays as it was measured; what it is fitted to is not here")
         return
     details: dict[str, object] = {**settings, "load_before": round(os.getloadavg()[0], 2)}
-    with recorded(
-        connection,
-        stage="cost",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=weights,
-        details=details,
-    ) as build:
+    where = {"reader": reader.reader, "roster": roster}
+    with stage_rows(connection, "cost", details, release.manifest_hash, weights, key=where) as build:
         measures = {} if layer else dict(noted)
         if not fits:
             details["fit"] = RANDOM
@@ -191,9 +182,9 @@ def profile(
             except AtlasError as error:
                 details["latency"] = error.problem
                 print(f"{reader.reader}: latency is left out. {error}")
-        key = {"reader": reader.reader, "roster": roster} | ({"measure": "fit_seconds"} if stands else {})
+        key = {"measure": "fit_seconds"} if stands else {}
         frame = cost_frame({name: measures[name] for name in measures if key.get("measure", name) == name}, hardware)
-        replace_rows(connection, "costs", frame, key, build)
+        build.replace("costs", frame, **key)
     shown = ", ".join(f"{row.measure} {row.value:,.4g}" for row in frame.itertuples())
     print(f"{reader.reader} on {roster}: {shown}")
 
@@ -211,18 +202,18 @@ def _measured(
     """Whether a build with the same settings made a reader's costs: its latency, and its fit where it ``fits`` here."""
     builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
     for build in builds.to_dict("records"):
-        held = json.loads(str(build["details"]))
+        noted = json.loads(str(build["details"]))
         hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}
-        whole = "latency" not in held and not (fits and "fit" in held)
+        whole = "latency" not in noted and not (fits and "fit" in noted)
         same = whole and hashes == {"data_hash": release.manifest_hash, "proxy_hash": weights}
-        if same and all(held.get(name) == value for name, value in settings.items()):
+        if same and all(noted.get(name) == value for name, value in settings.items()):
             return True
     return False
 
 
 def _fit_known(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> bool:
-    held = costs(connection, roster)
-    return bool(((held["reader"] == reader) & (held["measure"] == "fit_seconds")).any())
+    known = costs(connection, roster)
+    return bool(((known["reader"] == reader) & (known["measure"] == "fit_seconds")).any())
 
 
 def in_fresh_process(path: AuditPath, records: Sequence[Trace]) -> dict[str, float]:

@@ -16,9 +16,16 @@ import numpy.typing as npt
 
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, Tuning, heads_of
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_members import TRAINED, fit_discriminants, score_alone, scores_shape
-from backend.evaluations.readout_words import SETTINGS
-from backend.evaluations.readouts import MODELS, models_of, validation
+from backend.evaluations.readout_bank import SETTINGS
+from backend.evaluations.readouts import (
+    MODELS,
+    TRAINED,
+    fit_discriminants,
+    models_of,
+    score_alone,
+    scores_shape,
+    validation,
+)
 from backend.methods.stack import CELLS, fit_stack
 from backend.protocol import CLEAN, FOLDS
 

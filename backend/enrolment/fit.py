@@ -29,11 +29,10 @@ from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_probes
-from backend.evaluations.control_heads import control_heads
+from backend.evaluations.attribution import select_layers
+from backend.evaluations.controls import control_heads
 from backend.evaluations.corpus import Corpus, read_corpus
-from backend.evaluations.refits import Rediscriminated
-from backend.evaluations.selection import select_layers
-from backend.evaluations.stages.audit import PARTS, VALIDATION, load_conditions, validation_rows
+from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated, load_conditions, validation_rows
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays

@@ -14,11 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_bank import SHRINKAGE, BankMembers, fit_bank_members, member_moments, serve_banks
+from backend.evaluations.readout_bank import (
+    SETTINGS,
+    SHRINKAGE,
+    BankMembers,
+    fit_bank_members,
+    fit_words,
+    member_moments,
+    score_words,
+    serve_banks,
+)
 from backend.evaluations.readout_bank import WORDS as MEMBER
-from backend.evaluations.readout_members import Load, scores_shape
-from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
-from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
+from backend.evaluations.readouts import MODELS, Fused, Load, fuse, models_of, scores_shape
 from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.head import Head

@@ -16,7 +16,7 @@ from backend.corpus.roster_rows import Slice
 from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.evaluations.model_artifacts import holds_models, load_models, load_stacks
+from backend.evaluations.artifacts import holds_models, load_models, load_stacks
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.intake.traces import whole
 from backend.methods.ensemble import Ensemble, Member

@@ -31,16 +31,14 @@ from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import write_attribution
-from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.attribution import attribution_frames, scan_layers, select_layers
 from backend.evaluations.corpus import Corpus, cut_texts, cuts_of
-from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stages.audit import validate
 from backend.evaluations.stages.readout_live import NAMES as LIVE_NAMES
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
-from backend.geometry.map_views import Chart
-from backend.geometry.maps import make
+from backend.geometry.maps import Chart, make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
 from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id

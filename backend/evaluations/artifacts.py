@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.evaluations.attribution import AttributionFrames
+from backend.evaluations.attribution import AttributionFrames, summaries
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.embedded import reads_of
+from backend.methods.ensemble import KINDS, Model, model_arrays, model_of
 from backend.methods.probe import LinearProbe
 from backend.methods.registry import (
     EMBEDDED,
@@ -31,12 +35,15 @@ from backend.methods.registry import (
     reads_text,
 )
 from backend.methods.sentence_encoder import DEFAULT_ENCODER
+from backend.methods.stack import Stack
 from backend.methods.tuned_encoder import TUNED
-from backend.protocol import FOLDS, READER_PAPER
+from backend.protocol import CLEAN, FOLDS, READER_PAPER
 from backend.proxies.registry import describe
+from backend.store.stage_rows import StageRows
 from backend.store.writers import replace_rows
 
 Floats = npt.NDArray[np.float32]
+STACKS = "stacks.npz"  # What the members of a stacked reader count, fold by fold
 PROBE_PARTS: Mapping[str, float] = {"mean": 1e-6, "scale": 1e-6, "weight": 1e-3, "bias": 1e-3}
 """Parts of a probe, and by which share of its length each may differ when the same probe is fitted again."""
 
@@ -79,6 +86,31 @@ def members_of(method: str, proxy: str) -> str:
     return ",".join([*states, "network", "word", *([tuned] if method == FUSED_TUNED else [])])
 
 
+def extraction(
+    benchmark: str,
+    roster: str,
+    proxy: str,
+    view: str,
+    layers: Iterable[int] = (),
+    options: str = "",
+    limit: int | None = None,
+) -> str:
+    """The command that reads the responses of a roster."""
+    blocks = ",".join(str(layer) for layer in layers)
+    return (
+        f"python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {proxy} --view {view}"
+        + (f" --layers {blocks}" if blocks else "")
+        + options
+        + (f" --limit {limit}" if limit else "")
+    )
+
+
+def weights_of(rows: Slice) -> str | None:
+    """Hash of the proxy that read these rows, None where none are here."""
+    identity = rows.store.identity()
+    return identity.proxy_hash if identity else None
+
+
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
     """Write an array in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,70 +119,71 @@ def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
     scratch.replace(path)
 
 
+def keep_arrays(path: Path, **arrays: Any) -> None:
+    """Write named arrays into one file, in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.stem}.partial.npz")
+    np.savez(scratch, **arrays)
+    scratch.replace(path)
+
+
 def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Keep the probe of every outer fold, standardiser included.
 
-    What other probes said of shortened responses and of Math100 goes before they do.
-
-    Returns
-    -------
-    bool
-        Whether there were other probes, so that what is stored of them under other conditions is out of date.
+    Scores that other probes gave shortened responses and Math100 are deleted before they are replaced.
+    Returns whether there were other probes, so that what is stored of them under other conditions is out of date.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
     if others:
         for name in (*map(length_file, LENGTHS), TRANSFER_FILE):
             (folder / name).unlink(missing_ok=True)
     for fold, probe in probes.items():
-        scratch = folder / f"probe.{fold}.partial.npz"
-        np.savez(scratch, mean=probe.mean, scale=probe.scale, weight=probe.weight, bias=probe.bias)
-        scratch.replace(folder / f"probe.{fold}.npz")
+        keep_arrays(folder / f"probe.{fold}.npz", **{part: getattr(probe, part) for part in PROBE_PARTS})
     return others
 
 
 def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Whether these probes are the kept ones: standardisers of the same rows, weights but for the order of sums."""
+
+    def close(left: Floats, right: Floats, share: float) -> bool:
+        return left.shape == right.shape and bool(np.linalg.norm(left - right) <= share * np.linalg.norm(right))
+
     try:
-        held = load_probes(folder, "")
+        known = load_probes(folder, "")
     except AtlasError:
         return False
     return all(
-        _close(getattr(held[fold], part), getattr(probe, part), share)
+        close(getattr(known[fold], part), getattr(probe, part), share)
         for fold, probe in probes.items()
         for part, share in PROBE_PARTS.items()
     )
 
 
-def _close(left: Floats, right: Floats, share: float) -> bool:
-    return left.shape == right.shape and bool(np.linalg.norm(left - right) <= share * np.linalg.norm(right))
+def load_folds(
+    folder: Path, stem: str, subject: str, rerun_command: str
+) -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
+    """Arrays of the file ``STEM.FOLD.npz`` of every outer fold.
+
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
+    """
+    for fold in range(FOLDS):
+        path = folder / f"{stem}.{fold}.npz"
+        if not path.exists():
+            raise AtlasError(f"{subject.format(fold)} missing in {folder}", f"Run: {rerun_command}")
+        with np.load(path, allow_pickle=False) as stored:
+            yield fold, {name: stored[name] for name in stored.files}
 
 
 def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
-    """Probes of all outer folds.
-
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
-    """
-    probes = {}
-    for fold in range(FOLDS):
-        path = folder / f"probe.{fold}.npz"
-        if not path.exists():
-            raise AtlasError(f"The probe of fold {fold} is missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as held:
-            probes[fold] = LinearProbe(held["mean"], held["scale"], held["weight"], held["bias"])
-    return probes
+    """Probes of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
+    folds = load_folds(folder, "probe", "The probe of fold {} is", rerun_command)
+    return {fold: LinearProbe(**{part: arrays[part] for part in PROBE_PARTS}) for fold, arrays in folds}
 
 
 def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
     """Out-of-fold log-posteriors of shape (S * P, S), mapped into memory.
 
-    Raises
-    ------
-    AtlasError
-        If they are missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
     """
     path = folder / "log_posteriors.npy"
     if not path.exists():
@@ -160,15 +193,15 @@ def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
 
 
 def write_log_posteriors(
-    connection: duckdb.DuckDBPyConnection,
-    key: Mapping[str, object],
+    build: StageRows,
     log_posteriors: Floats,
     frames: AttributionFrames,
     prompt_folds: npt.NDArray[np.intp],
-    build_id: str,
+    condition: str = CLEAN,
 ) -> None:
     """Write the attribution of responses grouped inside their folds, whole or cut, with the accuracies' intervals."""
-    write_attribution(connection, key, with_intervals(frames, log_posteriors, prompt_folds), build_id)
+    key = {**build.key, "benchmark": "agent500", "condition": condition}
+    write_attribution(build.connection, key, with_intervals(frames, log_posteriors, prompt_folds), build.build_id)
 
 
 def with_intervals(
@@ -186,3 +219,65 @@ def write_attribution(
     replace_rows(connection, "attribution_metrics", frames.metrics, key, build_id)
     replace_rows(connection, "source_accuracy", frames.source_accuracy, key, build_id)
     replace_rows(connection, "confusion", frames.confusion, key, build_id)
+
+
+def model_file(fold: int) -> str:
+    """Name of the kept model of an outer fold."""
+    return f"model.{fold}.npz"
+
+
+def keep_model(path: Path, model: Model) -> None:
+    """Write a model in one step."""
+    kind = next(kind for kind, model_type in KINDS.items() if isinstance(model, model_type))
+    keep_arrays(path, kind=np.array(kind), **model_arrays(model))
+
+
+def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
+    """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
+    folds = load_folds(folder, "model", "The model of fold {} is", rerun_command)
+    return {fold: model_of(str(arrays.pop("kind")), arrays) for fold, arrays in folds}
+
+
+def holds_models(folder: Path) -> bool:
+    """Whether the models of all outer folds are there."""
+    return all((folder / model_file(fold)).exists() for fold in range(FOLDS))
+
+
+@dataclass(frozen=True)
+class KeptMember:
+    """A member of a stacked reader: what it reads, at which blocks, and where its models lie."""
+
+    reads: str
+    layers: tuple[int, ...]
+    folder: Path
+
+
+def keep_stacks(folder: Path, members: Sequence[KeptMember], stacks: Mapping[int, Stack]) -> None:
+    """Keep the weights of a stacked reader, and where the models of its members lie."""
+    paths = [{"reads": one.reads, "layers": list(one.layers), "folder": str(one.folder)} for one in members]
+    weights = {f"fold{fold}": stack.weights for fold, stack in stacks.items()}
+    keep_arrays(folder / STACKS, members=np.array(json.dumps(paths)), **weights)
+
+
+def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dict[int, npt.NDArray[np.float64]]]:
+    """Members of a stacked reader, and their weights (cells, M), fold by fold.
+
+    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
+    """
+    if not (folder / STACKS).exists():
+        raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")
+    with np.load(folder / STACKS, allow_pickle=False) as arrays:
+        paths = json.loads(str(arrays["members"]))
+        members = [KeptMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in paths]
+        return members, {fold: arrays[f"fold{fold}"] for fold in range(FOLDS)}
+
+
+def report_accuracy(key: Mapping[str, object], metrics: pd.DataFrame, note: str = "") -> None:
+    """Print the mean accuracy over the folds at every budget."""
+    part = summaries(metrics, "accuracy")
+    part = part[part["reduction"] == "fold"]
+    values = ", ".join(
+        f"K = {k} {value:.3f} ± {std:.3f}" for k, value, std in zip(part["k"], part["value"], part["std"], strict=True)
+    )
+    where = f", {key['benchmark']} {key['condition']}" if "condition" in key else ""
+    print(f"{key['reader']} on {key['roster']}{where}: accuracy {values}{note}", flush=True)

@@ -1,4 +1,6 @@
-"""Dynamic attribution: out-of-fold evidence and what it is worth at every budget (paper, Dynamic 100-Way Attribution).
+"""Dynamic attribution: nested layer selection, out-of-fold evidence, and its worth at every budget.
+
+Paper, Proxy Readers and Layer Selection, and Dynamic 100-Way Attribution.
 
 Two reductions are reported. *pooled* pools the folds, computes a metric and averages over the grouping seeds (the
 budget curves); *fold* averages over the seeds within a fold and gives mean and population standard deviation over
@@ -7,39 +9,131 @@ the folds (the end-point tables). Accuracy agrees between them, macro-F1 does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from backend.evidence import accumulate, posterior
-from backend.methods.probe import LinearProbe, ProbeSettings, fit_probe
+from backend.methods.probe import STD_FLOOR, LinearProbe, ProbeSettings, descend, fit_probe
 from backend.metrics import accuracy, confusion_counts, expected_calibration_error, macro_f1, negative_log_likelihood
-from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
+from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows, held_out_pairs
 
+Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
+Scored = tuple[npt.NDArray[np.float64], Ints]  # Scores of groups (G, C), and their sources (G,)
+
+
+def inner_accuracies(
+    fingerprints: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.integer],
+    folds: npt.NDArray[np.integer],
+    classes: int,
+    settings: ProbeSettings | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> npt.NDArray[np.float64]:
+    """Inner-validation accuracies of one block (paper, Proxy Readers and Layer Selection).
+
+    In every outer fold the four other folds are the inner ones. A probe trained without folds i and j serves outer i
+    with inner j and outer j with inner i, so ten fits are enough.
+
+    fingerprints : (n, D); labels : (n,), source numbers; folds : (n,), outer fold of every row.
+    dtype : Type of the products while training. bfloat16 is several times faster where the processor has it; scores are
+        always computed in float32.
+    Returns (FOLDS, FOLDS), float64, entry (i, j): accuracy on fold j of the probe that saw neither i nor j; the
+    diagonal is NaN.
+    """
+    settings = settings or ProbeSettings()
+    order = np.argsort(folds, kind="stable")
+    edges = np.searchsorted(folds[order], np.arange(FOLDS + 1))
+    x = torch.from_numpy(fingerprints[order].astype(np.float32))
+    y = torch.from_numpy(labels[order].astype(np.int64))
+    parts = [slice(edges[i], edges[i + 1]) for i in range(FOLDS)]
+    # Fold-wise moments around a common centre give the standardiser of any union of folds without another pass.
+    centre = x.mean(0)
+    x -= centre
+    sums = torch.stack([x[p].double().sum(0) for p in parts])
+    squares = torch.stack([x[p].double().square().sum(0) for p in parts])
+    counts = torch.tensor([p.stop - p.start for p in parts], dtype=torch.float64)
+    out = np.full((FOLDS, FOLDS), np.nan)
+    for i, j in held_out_pairs():
+        seen = [f for f in range(FOLDS) if f not in (i, j)]
+        n = counts[seen].sum()
+        mean = sums[seen].sum(0) / n
+        scale = (squares[seen].sum(0) / n - mean.square()).clamp_min(0).sqrt().clamp_min(STD_FLOOR)
+        mean32, scale32 = mean.float(), scale.float()
+        train = torch.cat([((x[parts[f]] - mean32) / scale32).to(dtype) for f in seen])
+        weight, bias = descend(train, torch.cat([y[parts[f]] for f in seen]), classes, settings)
+        for outer, inner in ((i, j), (j, i)):
+            logits = torch.addmm(bias, (x[parts[inner]] - mean32) / scale32, weight)
+            out[outer, inner] = float((logits.argmax(1) == y[parts[inner]]).double().mean())
+    return out
+
+
+def scan_layers(
+    load: Callable[[int], npt.NDArray[np.floating]],
+    layers: Sequence[int],
+    labels: npt.NDArray[np.integer],
+    folds: npt.NDArray[np.integer],
+    classes: int,
+    *,
+    settings: ProbeSettings | None = None,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int], None] | None = None,
+) -> pd.DataFrame:
+    """Inner-validation accuracies of every candidate block.
+
+    load : Layer number to fingerprints of shape (n, D).
+    labels, folds, classes, settings, dtype : See :func:`inner_accuracies`; progress : Called with each finished layer.
+    Returns columns outer_fold, inner_fold, layer, accuracy.
+    """
+    rows = []
+    for layer in layers:
+        scores = inner_accuracies(load(layer), labels, folds, classes, settings, dtype)
+        rows += [
+            {"outer_fold": i, "inner_fold": j, "layer": layer, "accuracy": float(scores[i, j])}
+            for i in range(FOLDS)
+            for j in range(FOLDS)
+            if i != j
+        ]
+        if progress:
+            progress(layer)
+    return pd.DataFrame(rows)
+
+
+def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
+    """Selected block of every outer fold, and the modal one: the highest mean inner accuracy at K = 1 wins.
+
+    scores : From :func:`scan_layers`.
+    Returns columns outer_fold (missing for the modal block) and layer. A tie of the mode is resolved by the mean inner
+    accuracy over all outer folds, then in favour of the shallower block.
+    """
+    inner = scores.groupby(["outer_fold", "layer"])["accuracy"].mean().unstack("layer").sort_index(axis=1)
+    chosen = inner.idxmax(axis=1)  # the first of equals is the shallower one
+    votes = chosen.value_counts()
+    tied = sorted(votes.index[votes == votes.max()])
+    modal = int(tied[int(inner.mean()[tied].to_numpy().argmax())])
+    frame = pd.DataFrame({"outer_fold": chosen.index.astype("Int64"), "layer": chosen.to_numpy(dtype=int)})
+    return pd.concat(
+        [frame, pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [modal]})], ignore_index=True
+    )
 
 
 @dataclass(frozen=True)
 class AttributionFrames:
     """Results of one reader on one roster, as tidy frames.
 
-    Attributes
-    ----------
-    metrics : DataFrame
-        Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
-    source_accuracy : DataFrame
-        Columns k, source, accuracy, n, confused_with, confused_count.
-    confusion : DataFrame
-        Columns k, truth, predicted, count (summed over seeds, cells without a count are absent).
+    metrics : Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
     """
 
     metrics: pd.DataFrame
-    source_accuracy: pd.DataFrame
-    confusion: pd.DataFrame
+    source_accuracy: pd.DataFrame  # Columns k, source, accuracy, n, confused_with, confused_count
+    confusion: pd.DataFrame  # Columns k, truth, predicted, count (summed over seeds, cells without a count are absent)
 
 
 def out_of_fold(
@@ -52,21 +146,8 @@ def out_of_fold(
 ) -> tuple[Floats, dict[int, LinearProbe]]:
     """Log-posteriors of every row by the probe that never saw its prompt.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints of shape (n, D).
-    layer_of_fold : mapping of int to int
-        Selected block of every outer fold.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    settings : ProbeSettings, optional
-
-    Returns
-    -------
-    log_posteriors : ndarray of shape (n, C), float32
-    probes : dict of int to LinearProbe
-        The refitted probe of every outer fold.
+    load : Layer number to fingerprints of shape (n, D); layer_of_fold : Selected block of every outer fold.
+    labels, folds : (n,). Returns log_posteriors (n, C), float32; and the refitted probe of every outer fold.
     """
     out = np.empty((len(labels), classes), dtype=np.float32)
     probes = {}
@@ -87,59 +168,82 @@ def attribution_frames(
 ) -> AttributionFrames:
     """Evaluate out-of-fold evidence at every budget that fits into a fold.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (S * P, S)
-        Row = source * P + prompt, column = source, both in roster order.
-    sources, families : sequence of str, length S
-    prompt_folds : ndarray of shape (P,)
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
+    log_posteriors : (S * P, S), row = source * P + prompt, column = source, both in roster order.
+    sources, families : length S; prompt_folds : (P,).
     """
     classes, prompts = len(sources), len(prompt_folds)
-    names = np.array(sources, dtype=object)
-    family = np.unique(np.array(families), return_inverse=True)[1]
     smallest = min(int((prompt_folds == f).sum()) for f in range(FOLDS))
+
+    def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
+        folds = {}
+        for fold in range(FOLDS):
+            groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
+            folds[fold] = accumulate(log_posteriors, groups), truth
+        return together(folds), folds
+
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= smallest], seeds)
+
+
+def together(parts: Mapping[int, Scored]) -> Scored:
+    """The groups of all folds in one array."""
+    scores, truth = (np.concatenate(part) for part in zip(*parts.values(), strict=True))
+    return scores, truth
+
+
+def grouped_frames(
+    grouped: Callable[[int, int], tuple[Scored, Mapping[int, Scored]]],
+    sources: Sequence[str],
+    families: Sequence[str],
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> AttributionFrames:
+    """Evaluate scored groups at every budget.
+
+    grouped : Budget and seed to all groups, and to those of every fold or fold model.
+    """
+    classes, names = len(sources), np.array(sources, dtype=object)
+    family = np.unique(np.array(families), return_inverse=True)[1]
     metrics: list[dict[str, object]] = []
     accuracies, cells = [], []
-    for k in [k for k in budgets if k <= smallest]:
-        total = np.zeros((classes, classes), dtype=np.int64)
-        pooled: dict[int, dict[str, float]] = {}
-        folded: dict[tuple[int, int], dict[str, float]] = {}
-        sizes: dict[int, int] = {}
+
+    def counted(k: int, total: npt.NDArray[np.int64]) -> Iterator[tuple[int, Scored, Mapping[int, Scored]]]:
         for seed in seeds:
-            scored = []
-            for fold in range(FOLDS):
-                groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
-                scores = accumulate(log_posteriors, groups)
-                scored.append((scores, truth))
-                folded[seed, fold] = measure(scores, truth, k, family)
-                sizes[fold] = len(truth)
-            scores, truth = (np.concatenate(part) for part in zip(*scored, strict=True))
-            pooled[seed] = measure(scores, truth, k, family)
+            (scores, truth), parts = grouped(k, seed)
             total += confusion_counts(truth, scores.argmax(1), classes)
-        metrics += reduce_metrics(k, pooled, folded, len(truth), sizes)
+            yield seed, (scores, truth), parts
+
+    for k in budgets:
+        total = np.zeros((classes, classes), dtype=np.int64)
+        metrics += reduced_metrics(k, counted(k, total), partial(measure, k=k, family=family))
         accuracies.append(source_accuracy(k, total, names, len(seeds)))
         cells.append(confusion_cells(k, total, names))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
     return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
 
 
+def reduced_metrics(
+    k: int,
+    scored: Iterable[tuple[int, Scored, Mapping[int, Scored]]],
+    measured: Callable[[npt.NDArray[np.float64], Ints], dict[str, float]],
+) -> list[dict[str, object]]:
+    """Rows of what is measured of scored groups, one seed in memory at a time.
+
+    scored : Seeds, each with all groups and with those of every fold; the result is that of :func:`reduce_metrics`.
+    """
+    pooled, folded, sizes = {}, {}, {}
+    for seed, (scores, truth), parts in scored:
+        pooled[seed] = measured(scores, truth)
+        for fold, (own_scores, own_truth) in parts.items():
+            folded[seed, fold] = measured(own_scores, own_truth)
+            sizes[fold] = len(own_truth)
+    return reduce_metrics(k, pooled, folded, len(truth), sizes)
+
+
 def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
     """Every metric of scored groups.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        From :func:`backend.evidence.accumulate`.
-    truth : ndarray of shape (G,)
-    k : int
-        Traces a group.
-    family : ndarray of shape (C,)
-        Family number of every source.
+    scores : (G, C), from :func:`backend.evidence.accumulate`; truth : (G,); k : Traces a group.
+    family : (C,), family number of every source.
     """
     predicted = scores.argmax(1)
     counts = confusion_counts(truth, predicted, scores.shape[1])
@@ -157,6 +261,12 @@ def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) 
     }
 
 
+def summaries(metrics: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
+    """Rows of means over seeds or folds, of one metric or of all."""
+    found = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
+    return found if metric is None else found[found["metric"] == metric]
+
+
 def reduce_metrics(
     k: int,
     pooled: Mapping[int, Mapping[str, float]],
@@ -166,16 +276,9 @@ def reduce_metrics(
 ) -> list[dict[str, object]]:
     """Rows for every seed, every fold and both summaries.
 
-    Parameters
-    ----------
-    k : int
-    pooled : dict of seed to metrics
-    folded : dict of (seed, fold) to metrics
-        Empty where groups are not tied to folds; there are no rows of the reduction 'fold' then.
-    n : int
-        Groups of a seed.
-    sizes : dict of fold to int
-        Groups of a seed in every fold.
+    folded : (seed, fold) to metrics, empty where groups are not tied to folds; there are no rows of the reduction
+        'fold' then.
+    n : Groups of a seed; sizes : Groups of a seed in every fold.
     """
     rows: list[dict[str, object]] = []
     seeds, folds = sorted(pooled), sorted({fold for _, fold in folded})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from backend.evaluations.readout_members import LENGTHS, Load, loader
+from backend.evaluations.readouts import LENGTHS, Load, loader
 from backend.intake.traces import whole
 from backend.methods.quantised_ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
@@ -19,32 +19,21 @@ from backend.traces import Trace, View
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-CUT_SHARE = 0.5
-"""Share of the responses that a cut must shorten to be a condition of its own."""
+CUT_SHARE = 0.5  # Share of the responses that a cut must shorten to be a condition of its own
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Labelled traces, in any order.
 
-    Attributes
-    ----------
-    fingerprints : callable
-        Block and condition to fingerprints of shape (n, 2 d).
-    texts : mapping of condition to sequence of str, length n
-        Responses without lone surrogates; 'clean' at least.
-    tokens : ndarray of shape (n,)
-        Response tokens of whole responses, as the proxy reads them.
-    labels, folds : ndarray of shape (n,)
-        Source number and prompt fold.
-    classes : int
+    texts : condition to sequence of str, length n; responses without lone surrogates; 'clean' at least.
     """
 
-    fingerprints: Callable[[int, str], Floating]
+    fingerprints: Callable[[int, str], Floating]  # Block and condition to fingerprints of shape (n, 2 d)
     texts: Mapping[str, Sequence[str]]
-    tokens: Ints
-    labels: Ints
-    folds: Ints
+    tokens: Ints  # (n,), response tokens of whole responses, as the proxy reads them
+    labels: Ints  # (n,), source number
+    folds: Ints  # (n,), prompt fold
     classes: int
     _counts: dict[str, Counts] = field(default_factory=dict, repr=False)
 
@@ -97,16 +86,7 @@ def read_corpus(
 ) -> Corpus:
     """Read traces whole and cut short; the fingerprints stay in memory.
 
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    reader : Reader
-    view : {'ur', 'r'}
-    blocks : sequence of int
-    labels, folds : ndarray of shape (n,)
-    classes : int
-    cuts : sequence of str, optional
-        By default those that shorten many of the responses.
+    traces : length n; labels, folds : (n,); cuts : By default those that shorten many of the responses.
     """
     encoded = reader.encode(traces, view)
     tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
@@ -124,4 +104,4 @@ def cut_texts(traces: Sequence[Trace], reader: Reader, cuts: Sequence[str]) -> d
     """Responses as they are and as every cut leaves them."""
     short = cut_responses(reader.tokenizer, traces, [LENGTHS[cut] for cut in cuts]) if cuts else {}
     texts = {CLEAN: traces, **{cut: short[LENGTHS[cut]] for cut in cuts}}
-    return {condition: [whole(trace.response) for trace in held] for condition, held in texts.items()}
+    return {condition: [whole(trace.response) for trace in responses] for condition, responses in texts.items()}

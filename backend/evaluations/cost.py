@@ -40,18 +40,10 @@ STATM = Path("/proc/self/statm")
 
 @dataclass(frozen=True)
 class Timing:
-    """Repeated runs of the same work.
+    """Repeated runs of the same work."""
 
-    Attributes
-    ----------
-    seconds : tuple of float
-        One a run, without the warming ones.
-    peak_bytes : int
-        Most memory in use during them: of the device where it has its own, else of the whole process.
-    """
-
-    seconds: tuple[float, ...]
-    peak_bytes: int
+    seconds: tuple[float, ...]  # One a run, without the warming ones
+    peak_bytes: int  # Most memory in use during them: of the device where it has its own, else of the whole process
 
     @property
     def median(self) -> float:
@@ -62,17 +54,7 @@ class Timing:
 def timed(work: Callable[[], object], runs: int = RUNS, warm: int = 1, device: str = "cpu") -> Timing:
     """Run work repeatedly, after warming up.
 
-    Parameters
-    ----------
-    work : callable
-    runs, warm : int
-        Measured runs, and runs before them.
-    device : str
-        'cpu' or 'cuda', whose memory is watched.
-
-    Returns
-    -------
-    Timing
+    runs, warm : Measured runs, and runs before them; device : 'cpu' or 'cuda', whose memory is watched.
     """
     for _ in range(warm):
         work()
@@ -95,23 +77,9 @@ def linear_parameters(width: int, classes: int) -> int:
 def audit_parameters(model: Any, depth: int, layer: int) -> int:
     """Parameters of the text embedding and of the blocks up to the one that is read.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        Base model or text decoder.
-    depth : int
-        Number of its Transformer blocks.
-    layer : int
-        Block that is read, 1 .. depth.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If the model has no list of as many blocks, or the layer lies outside.
+    model : Base model or text decoder; depth : Number of its Transformer blocks.
+    layer : Block that is read, 1 .. depth.
+    Raises ValueError if the model has no list of as many blocks, or the layer lies outside.
     """
     lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
     if not lists or not 1 <= layer <= depth:
@@ -125,16 +93,8 @@ def audit_parameters(model: Any, depth: int, layer: int) -> int:
 def cost_frame(measures: Mapping[str, float], hardware: str) -> pd.DataFrame:
     """Measures as rows.
 
-    Parameters
-    ----------
-    measures : mapping of str to float
-        Names of :data:`UNITS`; those that were not measured are absent.
-    hardware : str
-
-    Returns
-    -------
-    DataFrame
-        Columns measure, value, unit, hardware; in the order of :data:`UNITS`.
+    measures : Names of :data:`UNITS`; those that were not measured are absent.
+    Returns columns measure, value, unit, hardware; in the order of :data:`UNITS`.
     """
     unknown = sorted(set(measures) - set(UNITS))
     if unknown:

@@ -28,17 +28,8 @@ def cluster_hits(
 ) -> dict[int, tuple[Counts, Counts]]:
     """Right answers and groups of every cluster, summed over the grouping seeds.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (S * P, S)
-        Out of fold; row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    dict of int to (hits, groups)
-        By budget, those that fit into every fold; each ndarray of shape (FOLDS * S,), cluster = fold * S + source.
+    log_posteriors : (S * P, S), out of fold, row = source * P + prompt; prompt_folds : (P,).
+    Returns (hits, groups), each (FOLDS * S,), by budget that fits into every fold; cluster = fold * S + source.
     """
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
     smallest = min(int((prompt_folds == fold).sum()) for fold in range(FOLDS))
@@ -61,15 +52,7 @@ def accuracy_intervals(
 ) -> pd.DataFrame:
     """Intervals of a reader's accuracies when clusters are drawn.
 
-    Parameters
-    ----------
-    hits : from :func:`cluster_hits`
-    replicates, seed : int
-
-    Returns
-    -------
-    DataFrame
-        Columns k, reduction ('pooled'), metric ('accuracy_low' or 'accuracy_high', 95 %), value, n (clusters).
+    Returns columns k, reduction ('pooled'), metric ('accuracy_low' or 'accuracy_high', 95 %), value, n (clusters).
     """
     right, sizes = (np.column_stack([held[part] for held in hits.values()]) for part in (0, 1))
     bounds = cluster_bootstrap(right, sizes, replicates, seed)
@@ -90,19 +73,10 @@ def compare_endpoints(
 ) -> pd.DataFrame:
     """Compare pairs of readers at every budget.
 
-    Parameters
-    ----------
-    hits : mapping of reader to :func:`cluster_hits`
-        Of readers with the same sources, prompts and budgets.
-    pairs : sequence of (subject, reference)
-    replicates, flips, seed : int
-        Bootstrap replicates, sign flips, and the seed of both.
-
-    Returns
-    -------
-    DataFrame
-        Columns subject, reference, measure ('accuracy@K'), difference (subject minus reference), low and high (95 %),
-        p_value, p_holm (over all rows), n (clusters), method.
+    hits : Of readers with the same sources, prompts and budgets; pairs : (subject, reference).
+    replicates, flips, seed : Bootstrap replicates, sign flips, and the seed of both.
+    Returns columns subject, reference, measure ('accuracy@K'), difference (subject minus reference), low and high (95
+    %), p_value, p_holm (over all rows), n (clusters), method.
     """
     cells = [(subject, reference, k) for subject, reference in pairs for k in hits[reference]]
     if not cells:

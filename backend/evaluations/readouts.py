@@ -2,20 +2,30 @@
 
 The paper selects a block on four inner folds (paper, Proxy Readers and Layer Selection). Here the inner folds weigh the
 members of a stack. A model that saw neither of two folds validates each of them for the other one; each outer fold
-takes the fold before and the fold after it for this, so that five such models stand beside the five outer ones and
+takes the fold before and the fold after it for this, so that there are five such models next to the five outer ones and
 every row is scored three times. Nothing that is fitted for an outer fold has seen a row of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
+from backend.methods.alignment import fit_alignments
+from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.family_experts import FamilyReadout
+from backend.methods.moments import Moments, merged, moments_of
+from backend.methods.network import NetworkReadout
+from backend.methods.ngram_softmax import GramReadout, SoftmaxSettings, fit_grams
+from backend.methods.quantised_ngrams import CodedGrams
 from backend.methods.stack import Stack, fit_stack
-from backend.protocol import FOLDS
+from backend.protocol import CLEAN, FOLDS, balance_rows
+from backend.proxies.encoding import MAX_TOKENS
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
@@ -27,6 +37,17 @@ MODELS: tuple[frozenset[int], ...] = (
 """Folds that every model has not seen: the outer models, then the inner ones."""
 SLOTS = 3
 """Scores of a row: by its outer model, by the inner model shared with the fold before, and by that with the next."""
+Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
+"""Condition, then member: log-posteriors of shape (SLOTS, n, C)."""
+Load = Callable[[Ints], Floats]  # Rows to their coordinates, (m, D), float32
+Fitted = NetworkReadout | LinearReadout | FamilyReadout  # A model of fingerprints that is fitted and kept by itself
+LENGTHS: Mapping[str, int] = {CLEAN: MAX_TOKENS, "t128": 128, "t64": 64, "t32": 32}
+"""Conditions, and the response tokens that they leave."""
+TRAINED = (CLEAN, "t64", "t32")
+"""Lengths of training rows; 128 tokens are so near to a whole response that they would bring nothing."""
+CHUNK = 2500
+LEAST = -60_000.0  # Scores are kept in half precision; a discriminant of a handful of rows is surer than that can hold
+Block = tuple[Load, int]  # Rows of one block, and their width
 
 
 def models_of(fold: int) -> tuple[int, int, int]:
@@ -46,22 +67,10 @@ def validation(outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Fused:
-    """What a stack of members says.
+    """Log-posteriors of a stack of members."""
 
-    Attributes
-    ----------
-    posteriors : dict of str to ndarray of shape (n, C), float32
-        Out-of-fold log-posteriors under every condition.
-    stacks : dict of int to Stack
-        Of every outer fold.
-    """
-
-    posteriors: dict[str, Floats]
-    stacks: dict[int, Stack]
-
-
-Scores = Mapping[str, Mapping[str, npt.NDArray[np.floating]]]
-"""Condition, then member: log-posteriors of shape (SLOTS, n, C)."""
+    posteriors: dict[str, Floats]  # (n, C), float32; out-of-fold log-posteriors under every condition
+    stacks: dict[int, Stack]  # Of every outer fold
 
 
 def fuse(
@@ -75,22 +84,10 @@ def fuse(
 ) -> Fused:
     """Weigh members on validation rows, and fuse them on the rows of every outer fold.
 
-    Parameters
-    ----------
-    scores : mapping of condition to mapping of member to ndarray of shape (SLOTS, n, C)
-    labels, folds : ndarray of shape (n,)
-    cells : mapping of condition to ndarray of shape (n,)
-        Cell of every row as it looks under that condition.
-    cell_count : int
-    members : sequence of str
-        Those that are used.
-    validated : callable, optional
-        Called for every outer fold with the fused scores of its validation rows under every condition, (n, C) and NaN
-        elsewhere; what is calibrated for that fold is calibrated on them.
-
-    Returns
-    -------
-    Fused
+    scores : condition to mapping of member to (SLOTS, n, C); labels, folds : (n,).
+    cells : condition to (n,), cell of every row as it looks under that condition; members : Those that are used.
+    validated : Called for every outer fold with the fused scores of its validation rows under every condition, (n, C)
+        and NaN elsewhere; what is calibrated for that fold is calibrated on them.
     """
     conditions = list(scores)
     shape = scores[conditions[0]][members[0]].shape[1:]
@@ -131,17 +128,7 @@ def transfer(
 ) -> Floats:
     """Fused log-posteriors of another domain, by every fold model.
 
-    Parameters
-    ----------
-    scores : mapping of member to ndarray of shape (FOLDS, n, C)
-        By the outer models.
-    stacks : mapping of int to Stack
-    cells : ndarray of shape (n,)
-    members : sequence of str
-
-    Returns
-    -------
-    ndarray of shape (FOLDS, n, C), float32
+    scores : member to (FOLDS, n, C), by the outer models; cells : (n,). Returns (FOLDS, n, C), float32.
     """
     fused = [
         stacks[fold].log_posterior([_part(scores[member], fold, slice(None)) for member in members], cells)
@@ -152,3 +139,139 @@ def transfer(
 
 def _part(array: npt.NDArray[np.floating], slot: int, rows: Ints | slice) -> Floats:
     return np.asarray(array[slot, rows], dtype=np.float32)
+
+
+def loader(arrays: Sequence[npt.NDArray[np.floating]]) -> tuple[Load, int]:
+    """Rows of several arrays side by side, read when they are needed, and their width."""
+    edges = np.cumsum([0] + [array.shape[1] for array in arrays])
+
+    def load(some: Ints) -> Floats:
+        out = np.empty((len(some), edges[-1]), dtype=np.float32)
+        for array, low, high in zip(arrays, edges, edges[1:], strict=False):
+            out[:, low:high] = array[some]
+        return out
+
+    return load, int(edges[-1])
+
+
+def fold_moments(load: Load, width: int, labels: Ints, folds: Ints, classes: int) -> list[Moments]:
+    """Moments of every fold, in one pass. width : Coordinates, ``D``. labels, folds : (n,)."""
+
+    def blocks(fold: int) -> Iterator[tuple[Floats, Ints]]:
+        for rows in chunks(np.flatnonzero(folds == fold)):
+            yield load(rows), labels[rows]
+
+    return [moments_of(blocks(fold), classes, width) for fold in range(FOLDS)]
+
+
+def fit_discriminants(moments: Sequence[Moments], shrinkage: float, models: Sequence[int]) -> dict[int, LinearReadout]:
+    """Discriminants of some models, from the moments of every fold."""
+    return {
+        model: fit_discriminant(merged([moments[fold] for fold in training_folds(model)]), shrinkage)
+        for model in models
+    }
+
+
+def score_discriminants(
+    load: Load, folds: Ints, bank: Mapping[str, Mapping[int, LinearReadout]], out: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Score every row by the three models that have not seen its prompt.
+
+    load : Rows as they look under the condition that is scored; folds : (n,); out : name to (SLOTS, n, C), filled in.
+    """
+    for fold in range(FOLDS):
+        heads = [(name, slot, bank[name][model]) for name in bank for slot, model in enumerate(models_of(fold))]
+        for rows in chunks(np.flatnonzero(folds == fold)):
+            for (name, slot, _), values in zip(heads, _all_scores(load(rows), [h for *_, h in heads]), strict=True):
+                out[name][slot, rows] = values
+
+
+def score_transfer(
+    load: Load, rows: int, bank: Mapping[str, Mapping[int, LinearReadout]], out: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Score rows of another domain by all outer models, into arrays of shape (FOLDS, n, C)."""
+    heads = [(name, fold, bank[name][fold]) for name in bank for fold in range(FOLDS)]
+    for some in chunks(np.arange(rows)):
+        for (name, fold, _), values in zip(heads, _all_scores(load(some), [h for *_, h in heads]), strict=True):
+            out[name][fold, some] = values
+
+
+def fit_gram_models(
+    counts: Sequence[Any], labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
+) -> Iterator[tuple[int, GramReadout]]:
+    """Fit n-gram models on the rows of their training folds, as many of every source, one after the other.
+
+    counts : sparse (n, buckets), of whole responses, and of copies that are cut short; labels, folds : (n,).
+    """
+    for model in models:
+        rows = np.flatnonzero(np.isin(folds, training_folds(model)))
+        rows = rows[balance_rows(labels[rows])]
+        copies = sparse.vstack([part[rows] for part in counts], format="csr")
+        yield model, fit_grams(copies, np.tile(labels[rows], len(counts)), classes, settings, seed=model)
+
+
+def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout | CodedGrams, out: npt.NDArray[Any]) -> None:
+    """Score the rows that a model may score into an array of shape (SLOTS, n, C)."""
+    for fold in MODELS[model]:
+        rows = np.flatnonzero(folds == fold)
+        out[models_of(fold).index(model), rows] = readout.log_posterior(counts[rows])
+
+
+def score_alone(load: Load, folds: Ints, model: int, readout: Fitted) -> dict[int, Floats]:
+    """Score the rows that a model may score: slot to log-posteriors of the rows of its fold, in their order."""
+    out = {}
+    for fold in sorted(MODELS[model]):
+        rows = np.flatnonzero(folds == fold)
+        out[models_of(fold).index(model)] = np.concatenate([readout.log_posterior(load(some)) for some in chunks(rows)])
+    return out
+
+
+def scores_shape(rows: int, classes: int) -> tuple[int, int, int]:
+    """Shape of what a member keeps for one condition."""
+    return SLOTS, rows, classes
+
+
+def chunks(rows: Ints) -> Iterator[Ints]:
+    """Rows, a few at a time."""
+    for low in range(0, len(rows), CHUNK):
+        yield rows[low : low + CHUNK]
+
+
+def _all_scores(rows: Floats, heads: Sequence[LinearReadout]) -> Iterator[Floats]:
+    """Log-posteriors of every head; the rows, which take most of the room, are moved to each centre by a product."""
+    for head in heads:
+        values = rows @ head.weight
+        values += head.bias - head.centre @ head.weight
+        values -= values.max(1, keepdims=True)
+        values -= np.log(np.exp(values).sum(1, keepdims=True))
+        yield np.maximum(values, LEAST)
+
+
+def aligned_load(trained: Sequence[Block], elsewhere: Sequence[Block], folds: Ints, parts: Ints) -> Load:
+    """Rows of another domain where the trained ones lie.
+
+    trained, elsewhere : The same blocks of the domain that readouts were fitted on, and of the other one.
+    folds : (n,), prompt fold of every trained row.
+    parts : (m,), the same of the other domain: rows of a fold are moved by what the other folds' rows show.
+    Returns rows of the other domain to coordinates, all blocks side by side.
+    """
+    source = [merged(_moments(block, folds)) for block in trained]
+    pools = [_moments(block, parts) for block in elsewhere]
+    alignments = fit_alignments(
+        [[merged([part for i, part in enumerate(pool) if i != fold]) for pool in pools] for fold in range(FOLDS)],
+        source,
+    )
+
+    def load(rows: Ints) -> Floats:
+        out = np.concatenate([block(rows) for block, _ in elsewhere], axis=1)
+        for fold in np.unique(parts[rows]):
+            inside = parts[rows] == fold
+            out[inside] = alignments[fold].apply(out[inside])
+        return out
+
+    return load
+
+
+def _moments(block: Block, folds: Ints) -> list[Moments]:
+    load, width = block
+    return fold_moments(load, width, np.zeros(len(folds), dtype=np.intp), folds, 1)

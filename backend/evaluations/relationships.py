@@ -7,10 +7,12 @@ hold out pairs, endpoints (*model*) or whole parent families (*family*).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -18,8 +20,18 @@ from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from tqdm import tqdm
 
+from backend.corpus.release import SPLIT_PAIRS, PairSet, Records, Release, SplitSet
+from backend.corpus.roster_rows import release_records
+from backend.errors import AtlasError
+from backend.extraction import BENCH_A, bench_shards
+from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
+from backend.proxies.registry import proxy_hash
 from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
+from backend.store.stage_rows import stage_rows
+from backend.traces import View, view_text
 
 Protocol = Literal["pair", "model", "family"]
 PROTOCOLS: tuple[Protocol, ...] = ("pair", "model", "family")
@@ -45,21 +57,15 @@ READER_READOUTS: Mapping[str, tuple[str, ...]] = {
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
 
 
 @dataclass(frozen=True)
 class PairSplit:
-    """One division of pairs.
-
-    Attributes
-    ----------
-    number : int
-    train, test : ndarray of int
-        Row numbers of pairs.
-    """
+    """One division of pairs."""
 
     number: int
-    train: Ints
+    train: Ints  # Row numbers of pairs
     test: Ints
 
 
@@ -67,13 +73,9 @@ class PairSplit:
 class Reading:
     """What a readout makes of the pairs under one protocol.
 
-    Attributes
-    ----------
-    metrics : DataFrame
-        Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split that
-        holds mean, population standard deviation and percentile interval over splits (n: splits).
-    decision : ndarray of shape (n,)
-        Mean decision value over the splits that tested a pair, positive for related; nan where none did.
+    metrics : Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split
+        that holds mean, population standard deviation and percentile interval over splits (n: splits).
+    decision : (n,), mean decision value over the splits that tested a pair, positive for related; nan where none did.
     """
 
     metrics: pd.DataFrame
@@ -85,25 +87,13 @@ def aligned_cosines(
 ) -> dict[str, Doubles]:
     """Mean prompt-aligned cosine of every two models in each spectral block.
 
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (M, P, 2 * d)
-        DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array may be given.
-    components : int
-        Dimensions that the Gaussian projection leaves.
-    seed : int
-        Of that projection, which is one for all prompts and both blocks.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (M, M), float64
-        ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and ``grp128-ac`` (after the projection).
-        A cosine counts as 0 where the product of the norms is at most 1e-12.
-
-    Raises
-    ------
-    ValueError
-        If the fingerprints are not of that shape.
+    fingerprints : (M, P, 2 * d), DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array
+        may be given.
+    components : Dimensions that the Gaussian projection leaves.
+    seed : Of that projection, which is one for all prompts and both blocks.
+    Returns (M, M), float64, by name: ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and
+    ``grp128-ac`` (after the projection). A cosine counts as 0 where the product of the norms is at most 1e-12.
+    Raises ValueError if the fingerprints are not of that shape.
     """
     if fingerprints.ndim != 3 or not fingerprints.size or fingerprints.shape[2] % 2:
         raise ValueError(f"fingerprints must have the shape (models, prompts, 2 * d), got {fingerprints.shape}")
@@ -131,21 +121,8 @@ def read_pairs(
 ) -> Reading:
     """Fit the linear readout in every split and measure it on the split's test pairs.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, f)
-        One or more scores a pair; standardised with each split's training pairs.
-    related : ndarray of shape (n,), bool
-    splits : sequence of PairSplit
-
-    Returns
-    -------
-    Reading
-
-    Raises
-    ------
-    ValueError
-        If there is no split, or features and truth disagree in length.
+    features : (n, f), one or more scores a pair, standardised with each split's training pairs; related : (n,), bool.
+    Raises ValueError if there is no split, or features and truth disagree in length.
     """
     if features.ndim != 2 or features.shape[:1] != related.shape or not splits:
         raise ValueError(f"features {features.shape} and truth {related.shape} need one row a pair, and a split")
@@ -173,15 +150,8 @@ def _metrics(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], dec
 def summarise(per_split: pd.DataFrame) -> pd.DataFrame:
     """Mean, population standard deviation and 95 % percentile bootstrap over splits.
 
-    Parameters
-    ----------
-    per_split : DataFrame
-        Columns metric, split, value.
-
-    Returns
-    -------
-    DataFrame
-        Columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
+    per_split : Columns metric, split, value.
+    Returns columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
     """
     metrics = list(dict.fromkeys(per_split["metric"]))
     table = per_split.pivot(index="split", columns="metric", values="value")[metrics].to_numpy(dtype=np.float64)
@@ -212,23 +182,11 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
     The test sets of different splits share pairs, so intervals and p values say how sensitive a difference is to the
     splits of the protocol, not how it would come out on new families.
 
-    Parameters
-    ----------
-    read : DataFrame
-        Columns reader, protocol, readout, metric, split, value of single splits.
-    contrasts : sequence of (str, str)
-        Subject and reference, both ``reader:readout``.
-
-    Returns
-    -------
-    DataFrame
-        Columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty without
-        contrasts.
-
-    Raises
-    ------
-    ValueError
-        If the two sides of a contrast were not measured on the same splits.
+    read : Columns reader, protocol, readout, metric, split, value of single splits.
+    contrasts : subject and reference, both ``reader:readout``.
+    Returns columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty
+    without contrasts.
+    Raises ValueError if the two sides of a contrast were not measured on the same splits.
     """
     named = read.assign(name=read["reader"] + ":" + read["readout"])
     parts = []
@@ -250,3 +208,90 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
         return pd.DataFrame()
     out = pd.concat(parts, ignore_index=True)
     return out.assign(p_holm=holm(out["p_value"]), method=COMPARISON)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The pairs and splits of Bench-A, and its records where responses are read."""
+
+    records: Records
+    pairs: dict[PairSet, pd.DataFrame]  # As :meth:`Release.pairs` gives them
+    places: dict[PairSet, npt.NDArray[np.intp]]  # pair set to (n, 2); numbers of the two models of every pair
+    splits: dict[Protocol, list[PairSplit]]
+    prompts: int  # Leading prompts that are read
+    release: Release
+
+    @property
+    def models(self) -> int:
+        """Number of models."""
+        return len(self.records.sources)
+
+
+def task_of(release: Release, limit: int | None = None) -> Task:
+    """Read the pairs, splits and records of Bench-A."""
+    records = release.bench_records()
+    place = {model: number for number, model in enumerate(records.sources)}
+    pairs = {name: release.pairs(name) for name in dict.fromkeys(SPLIT_PAIRS.values())}
+    places = {
+        name: frame[["model_a", "model_b"]].map(place.__getitem__).to_numpy(np.intp) for name, frame in pairs.items()
+    }
+    splits = {}
+    for protocol, name in SPLITS.items():
+        row = {pair: number for number, pair in enumerate(pairs[SPLIT_PAIRS[name]]["pair_id"])}
+        splits[protocol] = [
+            PairSplit(s.number, np.array([row[p] for p in s.train]), np.array([row[p] for p in s.test]))
+            for s in release.splits(name)
+        ]
+    prompts = len(records.prompt_ids)
+    if limit is not None and limit < 1:
+        raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
+    return Task(records, pairs, places, splits, min(limit or prompts, prompts), release)
+
+
+def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt.NDArray[np.float16], str]:
+    """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
+
+    Raises AtlasError if they are missing, or were read from other records; names the command that makes them.
+    """
+    store = FingerprintStore(StoreKey(BENCH_A, proxy, view))
+    prompts = len(task.records.prompt_ids)
+    done = store.done()
+    shards = bench_shards(task.models, prompts, task.prompts)
+    if any("full" not in done.get(shard.name, {}).get(str(layer), []) for shard in shards):
+        raise AtlasError(
+            f"The fingerprints of Bench-A at block {layer} by {proxy} in view {view} are not complete",
+            f"Run: python -m jobs extract --benchmark {BENCH_A} --proxy {proxy} --view {view} "
+            f"--layers {layer}" + (f" --limit {task.prompts}" if task.prompts < prompts else ""),
+        )
+    identity = store.identity()
+    assert identity is not None, "a store with shards has an identity"
+    store.check_records(release_records(task.release, BENCH_A), task.release.root)
+    array = store.load(layer).reshape(task.models, prompts, -1)
+    return array[:, : task.prompts], identity.proxy_hash
+
+
+def embeddings_of(task: Task, encoder: str, view: View) -> tuple[npt.NDArray[np.float32], str]:
+    """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or kept.
+
+    Raises AtlasError if the encoder is unknown or not here.
+    """
+    texts = [view_text(trace, view)[1] for trace in task.records.traces]
+    read = np.arange(len(texts)).reshape(task.models, -1)[:, : task.prompts].ravel()
+    identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    embedder = SentenceEncoder(encoder)
+    cache = EmbeddingCache(embedder, EmbeddingKey(BENCH_A, f"{view}.clean", identity, len(texts)), cache_folder())
+    with tqdm(total=len(read), desc=f"{embedder.proxy.key} {BENCH_A} {view}", unit="text") as bar:
+        cache.complete([texts[row] for row in read], read, bar.update)
+    return cache.take(read).reshape(task.models, task.prompts, -1), proxy_hash(encoder)
+
+
+def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Task) -> None:
+    """Write the models and pairs of Bench-A."""
+    models = release.bench_models()[["model", "parent_family", "is_parent"]]
+    silent = np.array([not trace.response for trace in task.records.traces]).reshape(task.models, -1).sum(axis=1)
+    with stage_rows(connection, "relate", data_hash=release.manifest_hash) as build:
+        for family, rows in models.assign(empty_responses=silent).groupby("parent_family"):
+            build.replace("relationship_models", rows, parent_family=family)
+        for pair_set, pairs in task.pairs.items():
+            columns = pairs[["pair_id", "model_a", "model_b", "related"]]
+            build.replace("relationship_pairs", columns, pair_set=pair_set)

@@ -1,4 +1,4 @@
-"""Stress: enrolled on clean Agent500, asked about shortened responses and about Math100 (paper, Shifted Evaluation).
+"""Stress: fitted on clean Agent500, scored on shortened responses and on Math100 (paper, Shifted Evaluation).
 
 Nothing is trained again. A shortened response is scored by the fold model that excluded its prompt; groups lie within
 the folds as in the clean evaluation (the paper's tables), or are cut from all folds at once (the release's files).
@@ -6,7 +6,7 @@ Every Math100 response is scored by all five fold models; the table is the mean 
 the ensemble of their mean log-posterior.
 
 The functions take log-posteriors, so that any method can be stressed. A method that is not a probe on stored
-fingerprints keeps, beside its ``log_posteriors.npy`` (jobs' ``artifact_folder``), float32 arrays with the names of
+fingerprints keeps, next to its ``log_posteriors.npy`` (``artifact_folder``), float32 arrays with the names of
 :func:`length_file` and :data:`TRANSFER_FILE`:
 
 * ``log_posteriors.t128.npy``, ``log_posteriors.t64.npy``, ``log_posteriors.t32.npy`` of shape (S * P, S): every
@@ -20,21 +20,20 @@ one of them has no result under that condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.attribution import AttributionFrames, confusion_cells, measure, reduce_metrics, source_accuracy
+from backend.evaluations.attribution import AttributionFrames, Scored, grouped_frames, summaries
 from backend.evidence import accumulate
 from backend.methods.probe import LinearProbe
-from backend.metrics import confusion_counts
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
-LENGTHS = ("t128", "t64", "t32")
-"""Response lengths in proxy tokens, as the feature store names them."""
+LENGTHS = ("t128", "t64", "t32")  # Response lengths in proxy tokens, as the feature store names them
 TRANSFER_FILE = "math100.npy"
 
 
@@ -51,20 +50,8 @@ def excluded_posteriors(
 ) -> Floats:
     """Log-posteriors of altered Agent500 rows, each by the fold model that excluded its prompt.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints of the altered rows, (n, D).
-    layer_of_fold : mapping of int to int
-        Selected block of every outer fold.
-    probes : mapping of int to LinearProbe
-        The clean probe of every outer fold.
-    folds : ndarray of shape (n,)
-        Outer fold of every row.
-
-    Returns
-    -------
-    ndarray of shape (n, C), float32
+    load : Layer number to fingerprints of the altered rows, (n, D); layer_of_fold : Selected block of every outer fold.
+    probes : The clean probe of every outer fold; folds : (n,), outer fold of every row. Returns (n, C), float32.
     """
     out = np.empty((len(folds), len(probes[0].bias)), dtype=np.float32)
     for fold, probe in probes.items():
@@ -78,17 +65,8 @@ def transferred_posteriors(
 ) -> Floats:
     """Log-posteriors of rows of another domain, by every fold model.
 
-    Parameters
-    ----------
-    load : callable
-        Layer number to fingerprints, (n, D).
-    layer_of_fold, probes
-        See :func:`excluded_posteriors`.
-
-    Returns
-    -------
-    ndarray of shape (F, n, C), float32
-        In the order of the folds.
+    load : Layer number to fingerprints, (n, D); layer_of_fold, probes : See :func:`excluded_posteriors`.
+    Returns (F, n, C), float32, in the order of the folds.
     """
     return np.stack([probes[fold].log_posterior(load(layer_of_fold[fold])) for fold in sorted(probes)])
 
@@ -102,17 +80,8 @@ def global_frames(
 ) -> AttributionFrames:
     """Evaluate with groups that are cut from all folds at once, as the release does for shortened responses.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (S * P, S)
-        Row = source * P + prompt.
-    sources, families : sequence of str, length S
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
-        Metrics of the reduction 'pooled' only: a group may hold traces of several folds.
+    log_posteriors : (S * P, S), row = source * P + prompt; sources, families : length S.
+    Returns metrics of the reduction 'pooled' only: a group may hold traces of several folds.
     """
     return _evaluate(log_posteriors, [], sources, families, budgets, seeds)
 
@@ -126,18 +95,9 @@ def transfer_frames(
 ) -> AttributionFrames:
     """Evaluate fold models on another domain.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (F, S * P, S)
-        By every fold model; row = source * P + prompt.
-    sources, families : sequence of str, length S
-    budgets, seeds : sequence of int
-
-    Returns
-    -------
-    AttributionFrames
-        Reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population standard
-        deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
+    log_posteriors : (F, S * P, S), by every fold model, row = source * P + prompt; sources, families : length S.
+    Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
+    standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
     """
     ensemble = log_posteriors.mean(0, dtype=np.float64).astype(np.float32)
     return _evaluate(ensemble, list(log_posteriors), sources, families, budgets, seeds)
@@ -146,22 +106,21 @@ def transfer_frames(
 def retained_shares(metrics: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
     """What share of its clean accuracy a reader retains.
 
-    Parameters
-    ----------
-    metrics : DataFrame
-        Metrics under stress, as in :class:`AttributionFrames`.
-    clean : DataFrame
-        Clean accuracies of the same reader and roster; columns k, reduction, value.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the metric 'retained', one a budget and reduction that both have.
+    metrics : Metrics under stress, as in :class:`AttributionFrames`.
+    clean : Clean accuracies of the same reader and roster; columns k, reduction, value.
+    Returns rows of the metric 'retained', one a budget and reduction that both have.
     """
-    summary = metrics[(metrics["metric"] == "accuracy") & metrics["seed"].isna() & metrics["fold"].isna()]
-    both = summary.merge(clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean"))
+    both = summaries(metrics, "accuracy").merge(
+        clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean")
+    )
     both = both[both["value_clean"] > 0]
     return both.assign(metric="retained", value=both["value"] / both["value_clean"], std=np.nan)[metrics.columns]
+
+
+def with_retained(frames: AttributionFrames, clean: pd.DataFrame) -> AttributionFrames:
+    """The same results with the share of the clean accuracy that is retained."""
+    shares = retained_shares(frames.metrics, clean)
+    return replace(frames, metrics=pd.concat([frames.metrics, shares], ignore_index=True))
 
 
 def _evaluate(
@@ -175,24 +134,10 @@ def _evaluate(
     classes = len(sources)
     prompts = len(pooled_posteriors) // classes
     rows = grid_rows(classes, prompts, np.ones(prompts, dtype=np.bool_))
-    names = np.array(sources, dtype=object)
-    family = np.unique(np.array(families), return_inverse=True)[1]
-    metrics: list[dict[str, object]] = []
-    accuracies, cells = [], []
-    for k in [k for k in budgets if k <= prompts]:
-        total = np.zeros((classes, classes), dtype=np.int64)
-        pooled: dict[int, dict[str, float]] = {}
-        of_model: dict[tuple[int, int], dict[str, float]] = {}
-        for seed in seeds:
-            groups, truth = budget_groups(rows, k, seed, None)
-            scores = accumulate(pooled_posteriors, groups)
-            pooled[seed] = measure(scores, truth, k, family)
-            total += confusion_counts(truth, scores.argmax(1), classes)
-            for number, posteriors in enumerate(model_posteriors):
-                of_model[seed, number] = measure(accumulate(posteriors, groups), truth, k, family)
-        sizes = dict.fromkeys(range(len(model_posteriors)), len(truth))
-        metrics += reduce_metrics(k, pooled, of_model, len(truth), sizes)
-        accuracies.append(source_accuracy(k, total, names, len(seeds)))
-        cells.append(confusion_cells(k, total, names))
-    frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
-    return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
+
+    def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
+        groups, truth = budget_groups(rows, k, seed, None)
+        models = {n: (accumulate(posteriors, groups), truth) for n, posteriors in enumerate(model_posteriors)}
+        return (accumulate(pooled_posteriors, groups), truth), models
+
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= prompts], seeds)

@@ -23,14 +23,7 @@ SPACES: tuple[Space, ...] = ("raw", "centred")
 def centre(vectors: Float) -> Float:
     """Subtract a domain's mean signature and scale what remains to length one.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, w)
-        Signatures of all sources in one domain.
-
-    Returns
-    -------
-    ndarray of shape (n, w), float64
+    vectors : (n, w), signatures of all sources in one domain. Returns (n, w), float64.
     """
     return unit_rows(vectors - vectors.mean(axis=0))
 
@@ -43,15 +36,8 @@ def in_space(vectors: Float, space: Space) -> Float:
 def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
     """Rank of every query's own source in the gallery.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (n, n)
-        Query by gallery, both in the same order of sources.
-
-    Returns
-    -------
-    ndarray of shape (n,), int64
-        One plus the number of sources that are strictly more similar.
+    similarity : (n, n), query by gallery, both in the same order of sources.
+    Returns (n,), int64, one plus the number of sources that are strictly more similar.
     """
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
         raise ValueError(f"query and gallery must hold the same sources, got shape {similarity.shape}")
@@ -63,18 +49,10 @@ def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) -> dict[str, float]:
     """Retrieval of every source among the sources of another domain.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (n, n)
-        Query by gallery, at least two sources.
-    families : sequence of str, length n, optional
-
-    Returns
-    -------
-    dict
-        top1, top5, mrr, wins_other (chance that a source is more similar to itself than to a different one drawn at
-        random), cosine_same_median, cosine_same_mean, cosine_other_median, cosine_other_mean, and with families
-        nearest_family_match (the most similar source of the gallery, the own one included, is of the same family).
+    similarity : (n, n), query by gallery, at least two sources; families : length n.
+    Returns top1, top5, mrr, wins_other (chance that a source is more similar to itself than to a different one drawn at
+    random), cosine_same_median, cosine_same_mean, cosine_other_median, cosine_other_mean, and with families
+    nearest_family_match (the most similar source of the gallery, the own one included, is of the same family).
     """
     n = len(similarity)
     if n < 2:
@@ -101,18 +79,10 @@ def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) 
 def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families: Sequence[str]) -> pd.DataFrame:
     """Retrieval of every source among the signatures of another domain, raw and centred.
 
-    Parameters
-    ----------
-    query, gallery : ndarray of shape (n, w)
-        Signatures of the same sources in two domains, n >= 2.
-    sources, families : sequence of str, length n
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``cross_domain``: variant (raw, centred), source, metric, value, best_other. A source has
-        the metrics rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the
-        nearest of the others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.
+    query, gallery : (n, w), signatures of the same sources in two domains, n >= 2; sources, families : length n.
+    Returns rows of the table ``cross_domain``: variant (raw, centred), source, metric, value, best_other. A source has
+    the metrics rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the nearest
+    of the others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.
     """
     names = list(sources)
     frames = []
@@ -132,26 +102,14 @@ def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families:
             for metric, values in of_source.items()
         ]
         summary = retrieval_summary(similarity, families)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "variant": space,
-                    "source": None,
-                    "metric": list(summary),
-                    "value": list(summary.values()),
-                    "best_other": None,
-                }
-            )
-        )
+        columns = {"metric": list(summary), "value": list(summary.values())}
+        frames.append(pd.DataFrame({"variant": space, "source": None, **columns, "best_other": None}))
     return pd.concat(frames, ignore_index=True).astype({"source": object, "best_other": object, "value": float})
 
 
 def joint_signatures(first: Float, second: Float, space: Space) -> Float:
     """Signatures of two domains in one matrix, for a joint projection.
 
-    Returns
-    -------
-    ndarray of shape (2 * n, w)
-        All sources of the first domain, then all of the second.
+    Returns (2 * n, w), all sources of the first domain, then all of the second.
     """
     return np.concatenate([in_space(first, space), in_space(second, space)])

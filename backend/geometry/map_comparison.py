@@ -1,4 +1,4 @@
-"""Several readers on one roster: agreement, Holm's correction, and candidate pairs under everybody's ranks.
+"""Several readers or two domains on one roster: agreement, Holm's correction, candidate pairs, retrieval.
 
 Works on what the single maps have written, so it can be repeated without them.
 """
@@ -6,6 +6,7 @@ Works on what the single maps have written, so it can be repeated without them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import duckdb
@@ -14,46 +15,37 @@ import pandas as pd
 
 from backend.corpus.release import Benchmark, Release
 from backend.errors import AtlasError
-from backend.geometry.candidates import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
-from backend.geometry.clusters import cluster_frame
-from backend.geometry.neighborhoods import reader_agreement
+from backend.geometry.domains import cross_domain
+from backend.geometry.maps import Chart, timed
+from backend.geometry.neighborhoods import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule, reader_agreement
+from backend.geometry.projections import DIMENSIONS, Method, ProjectionSettings, joint_projection
 from backend.geometry.purity import HOLM_KS, holm_over_readers
+from backend.geometry.regions import cluster_frame
 from backend.geometry.signatures import Float
 from backend.protocol import READER_PAPER
 from backend.store import queries
-from backend.store.builds import command_line, recorded
+from backend.store.stage_rows import StageRows, stage_rows
 from backend.store.writers import replace_rows
 
 PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
-PUBLISHED_FOR = ("100-way", "agent500")
-"""Roster and domain that the paper ranked its candidates on."""
+PUBLISHED_FOR = ("100-way", "agent500")  # Roster and domain that the paper ranked its candidates on
 PURITY_COLUMNS = ["reader", "k", "purity", "expectation", "p_value", "low", "high", "sources", "families", "build_id"]
 RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
 ROLES = ("reader-r", "reader-ur")
 """Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
-KEPT = 50
-"""Passing pairs of different families that a build's details name."""
+KEPT = 50  # Passing pairs of different families that a build's details name
 Pair = tuple[str, str]
+JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
 
 
 def compare(
     connection: duckdb.DuckDBPyConnection, release: Release, roster: str, domain: Benchmark, pairs: Sequence[Pair] = ()
 ) -> None:
-    """Write what can be said about all measured readers of a roster and domain.
+    """Compare all measured readers of a roster and domain, and write the results.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    release : Release
-        Its published ranks of the paper's candidates stand beside ours.
-    roster, domain : str
-    pairs : sequence of (str, str)
-        Pairs asked for beside the paper's.
-
-    Raises
-    ------
-    AtlasError
-        If a pair names a source that the roster does not have, or there is no map to compare.
+    release : Its published ranks of the paper's candidates are added to ours.
+    pairs : Compared in addition to the paper's.
+    Raises AtlasError if a pair names a source that the roster does not have, or there is no map to compare.
     """
     members = queries.sources(connection, roster)
     names, families = members["source"].tolist(), members["family"].tolist()
@@ -65,24 +57,22 @@ def compare(
     cosines = stored_cosines(connection, roster, domain, names)
     if not cosines:
         raise AtlasError(f"There is no map of {domain} on {roster}", f"Run: python -m jobs map --roster {roster}")
-    asked = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
-    asked += [pair for pair in pairs if pair not in asked and pair[::-1] not in asked]
+    requested = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
+    requested += [pair for pair in pairs if pair not in requested and pair[::-1] not in requested]
     details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
     print(f"{len(cosines)} measured readers on {domain}, {roster}")
-    with recorded(
-        connection, stage="compare", command=command_line(), data_hash=release.manifest_hash, details=details
-    ) as build:
+    key = {"roster": roster, "domain": domain}
+    with stage_rows(connection, "compare", details, release.manifest_hash, key=key) as build:
         agreement = reader_agreement(cosines)
         for (reader, other), part in agreement.groupby(["reader", "other"]):
-            key = {"reader": reader, "other": other, "roster": roster, "domain": domain}
-            replace_rows(connection, "reader_agreement", part, key, build)
+            build.replace("reader_agreement", part, reader=reader, other=other)
         _report_agreement(agreement)
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
         roles = roles_of(connection)
-        ranks = candidate_ranks(cosines, roles, names, asked)
+        ranks = candidate_ranks(cosines, roles, names, requested)
         if (roster, domain) == PUBLISHED_FOR:
-            ranks = pd.concat([ranks, published_ranks(release.root, asked)], ignore_index=True)
+            ranks = pd.concat([ranks, published_ranks(release.root, requested)], ignore_index=True)
         rules = candidate_rules(ranks)
         _report_rules(purity, rules)
         details["candidates"] = {"ranks": ranks.to_dict("records"), "rules": rules.to_dict("records")}
@@ -94,12 +84,12 @@ def compare(
                 passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
                 print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
         details["passing_pairs"] = passing
-        details["clustered"] = _cluster(connection, roster, domain, build)
+        details["clustered"] = _cluster(build, roster, domain)
 
 
-def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, build: str) -> list[str]:
+def _cluster(build: StageRows, roster: str, domain: str) -> list[str]:
     """Write the clusters of maps that have none, which no job of ours made, and name their readers."""
-    points = connection.execute(
+    points = build.connection.execute(
         """
         SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
         ANTI JOIN clusters USING (reader, roster, domain, method, dimensions)
@@ -108,10 +98,9 @@ def _cluster(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, bu
         """,
         [roster, domain],
     ).df()
-    where = {"roster": roster, "domain": domain}
     for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
-        key = {"reader": reader, "method": method, "dimensions": int(dimensions), **where}
-        replace_rows(connection, "clusters", cluster_frame(part.drop(columns="reader")), key, build)
+        clusters = cluster_frame(part.drop(columns="reader"))
+        build.replace("clusters", clusters, reader=reader, method=method, dimensions=int(dimensions))
     return sorted(set(points["reader"]))
 
 
@@ -154,10 +143,7 @@ def candidate_ranks(
 def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
     """Ranks of the paper's pairs under its eight proxies; empty without result files.
 
-    Returns
-    -------
-    DataFrame
-        Columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
+    Returns columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
     """
     path = root / PUBLISHED_RANKS
     if not path.is_file():
@@ -182,17 +168,10 @@ def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
 def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
     """The rule over sets of proxies; baselines have ranks, but no vote.
 
-    Parameters
-    ----------
-    ranks : DataFrame
-        Columns of :func:`candidate_ranks`.
-
-    Returns
-    -------
-    DataFrame
-        Column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its eight),
-        'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
-        without a reader are absent.
+    ranks : Columns of :func:`candidate_ranks`.
+    Returns column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its
+    eight), 'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
+    without a reader are absent.
     """
     published, ours = ranks["role"].str.startswith("published"), ranks["role"] == ROLES[0]
     sets = {
@@ -239,3 +218,58 @@ def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
             f"  {row.left} / {row.right} over {row.over}: {row.within}/{row.readers} within ten, "
             f"median {row.median_rank:.1f}, {verdict}"
         )
+
+
+def relate_domains(
+    connection: duckdb.DuckDBPyConnection, release: Release, query: tuple[Chart, Float], gallery: tuple[Chart, Float]
+) -> None:
+    """Write retrieval from one domain to the other and the maps that show both.
+
+    query, gallery : maps of one reader and roster in two domains, with their signatures.
+    Raises AtlasError if the two were read at different blocks.
+    """
+    (first, vectors), (second, others) = query, gallery
+    if first.layer != second.layer:
+        raise AtlasError(
+            f"{first.reader} was read at block {first.layer} on {first.benchmark} and at block {second.layer} on "
+            f"{second.benchmark}",
+            "Name one block for both with --layer",
+        )
+    settings = ProjectionSettings()
+    seconds: dict[str, float] = {}
+    details: dict[str, object] = {"layer": first.layer, "sources": len(vectors), "projections": asdict(settings)}
+    names = first.rows.sources
+    domains = (str(first.benchmark), str(second.benchmark))
+    data, weights = release.manifest_hash, first.proxy_hash
+    key = {"reader": first.reader, "roster": first.roster}
+    with stage_rows(connection, "map", details, data, weights, settings.seed, key=key) as build:
+        with timed(seconds, "retrieval"):
+            found = cross_domain(vectors, others, names, first.rows.families)
+        with timed(seconds, "projections"):
+            points = pd.concat(
+                [
+                    joint_projection(
+                        vectors, others, names, domains, method=method, dimensions=dimensions, settings=settings
+                    )
+                    for method in JOINT_METHODS
+                    for dimensions in DIMENSIONS
+                ],
+                ignore_index=True,
+            )
+        build.replace("cross_domain", found, query_domain=domains[0], gallery_domain=domains[1])
+        build.replace("joint_projections", points)
+        details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}
+    _report(first, domains, found, seconds)
+
+
+def _report(chart: Chart, domains: tuple[str, str], found: pd.DataFrame, seconds: dict[str, float]) -> None:
+    print(f"{chart.reader}, {chart.roster}: {domains[0]} signatures among those of {domains[1]}")
+    summary = found[found["source"].isna()].pivot(index="variant", columns="metric", values="value")
+    for variant in ("raw", "centred"):
+        row = summary.loc[variant]
+        print(
+            f"  {variant}: Top-1 {row['top1']:.3f}, Top-5 {row['top5']:.3f}, MRR {row['mrr']:.3f}, "
+            f"wins other {row['wins_other']:.3f}, median cosine {row['cosine_same_median']:.3f} with itself, "
+            f"{row['cosine_other_median']:.3f} with others"
+        )
+    print("  seconds: " + ", ".join(f"{step} {value:.2f}" for step, value in seconds.items()))

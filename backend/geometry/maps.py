@@ -1,31 +1,207 @@
-"""One map: signatures, neighbours, stability, purity, projections, regions, clusters, tree of one reader and roster."""
+"""One map: the rows that a reader sees of a benchmark, and everything that is made of one reader and roster.
+
+READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a
+sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from backend.corpus.release import Release
+from backend.corpus.release import Benchmark, Release
+from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy, write_release_sources
-from backend.geometry.clusters import cluster_frame
-from backend.geometry.map_views import Chart
+from backend.errors import AtlasError
 from backend.geometry.neighborhoods import neighbor_frame, neighbor_order, prompt_stability
-from backend.geometry.projections import ProjectionSettings
+from backend.geometry.projections import ProjectionSettings, project_all, sweep
 from backend.geometry.purity import PuritySettings, family_purity
-from backend.geometry.quality import project_all, sweep
-from backend.geometry.regions import family_regions
-from backend.geometry.signatures import Float, cosine_similarity, signature_frame, signatures, source_means, unit_rows
-from backend.geometry.tree import dendrogram, dendrogram_frame
-from backend.protocol import FOLDS
+from backend.geometry.regions import cluster_frame, family_regions
+from backend.geometry.signatures import (
+    Float,
+    cosine_similarity,
+    dendrogram,
+    dendrogram_frame,
+    signature_frame,
+    signatures,
+    source_means,
+    unit_rows,
+)
+from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
+from backend.protocol import FOLDS, READER_PAPER
+from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.store import queries
-from backend.store.builds import command_line, recorded
-from backend.store.writers import replace_rows, write_reader
+from backend.store.queries import selected_layers
+from backend.store.stage_rows import stage_rows
+from backend.store.writers import write_reader
+from backend.traces import View
+
+MODAL = "modal"
+DNA = "dna"
+TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
+METHODS = (READER_PAPER, DNA, *TEXT_METHODS)
+ENCODER = "minilm-l6"
+TITLES = {READER_PAPER: "READER", DNA: "LLM-DNA", "ngram-word": "Word n-grams", "ngram-char": "Character n-grams"}
+TEXT_BENCHMARK: Benchmark = "agent500"
+"""The n-gram axes are fitted to this benchmark, whatever is seen in them, so that two domains can be compared."""
+
+
+def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> int | None:
+    """The block that the evaluation of a reader on a roster chose for everything without folds, if it did."""
+    chosen = selected_layers(connection, reader, roster)
+    modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
+    return int(modal.iloc[0]) if len(modal) else None
+
+
+def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
+    """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
+
+    proxy : Short key; view : Where it was never evaluated, view ur speaks for it; layer : Block number or 'modal'.
+    Raises AtlasError if no block was selected, or ``layer`` is neither 'modal' nor a number.
+    """
+    if layer != MODAL:
+        if not layer.isdecimal() or int(layer) < 1:
+            raise AtlasError(f"--layer {layer} is neither 'modal' nor a block number", "Give a number from 1 up")
+        return int(layer), "asked"
+    for candidate in dict.fromkeys((view, "ur")):
+        reader = f"{READER_PAPER}/{proxy}/{candidate}"
+        modal = modal_block(connection, reader, roster)
+        if modal is not None:
+            return modal, reader
+    raise AtlasError(
+        f"No block has been selected for {proxy} on {roster}",
+        f"Run: python -m jobs evaluate --proxy {proxy} --roster {roster}, or name a block with --layer",
+    )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One map to make."""
+
+    method: str
+    proxy: str | None  # None for a method that reads text
+    view: View | None
+    roster: str
+    benchmark: Benchmark  # Becomes the domain
+    layer: int  # 0 for a method without blocks
+    layer_from: str  # Where the block comes from: 'asked', the reader whose modal block it is, 'last' or 'none'
+    rows: Slice  # Sources and prompts, and the fingerprints to read
+    features: Callable[[], npt.NDArray[Any]]  # Gives the rows, of shape (S * P, w)
+    blocks: int  # Parts of a row that are scaled to length one each
+    proxy_hash: str | None
+
+    @property
+    def reader(self) -> str:
+        """The reader's id."""
+        return "/".join(part for part in (self.method, self.proxy, self.view) if part is not None)
+
+    @property
+    def title(self) -> str:
+        """The reader's name for people."""
+        return " · ".join(part for part in (TITLES[self.method], self.proxy, self.view) if part is not None)
+
+
+class Texts:
+    """Responses to the leading prompts, and the axes fitted to them; made for the first n-gram map, once."""
+
+    def __init__(self, release: Release, limit: int | None = None) -> None:
+        self.release, self.limit = release, limit
+        self._spaces: dict[str, TextSpace] = {}
+
+    def space(self, method: str) -> TextSpace:
+        """Axes of a method."""
+        if method not in self._spaces:
+            self._spaces[method] = TextSpace(self._responses(TEXT_BENCHMARK), TEXT_METHODS[method])
+        return self._spaces[method]
+
+    def features(self, method: str, benchmark: Benchmark) -> npt.NDArray[np.float32]:
+        """Responses of a benchmark in the axes of a method, row = source * prompts + prompt."""
+        space = self.space(method)
+        return space.fitted if benchmark == TEXT_BENCHMARK else space.features(self._responses(benchmark))
+
+    def _responses(self, benchmark: Benchmark) -> list[str]:
+        found = self.release.records(benchmark)
+        width = len(found.prompt_ids)
+        return [t.response for row, t in enumerate(found.traces) if self.limit is None or row % width < self.limit]
+
+
+def chart_of(
+    connection: duckdb.DuckDBPyConnection,
+    texts: Texts,
+    method: str,
+    proxy: str | None,
+    view: View,
+    roster: str,
+    benchmark: Benchmark,
+    layer: str = MODAL,
+    limit: int | None = None,
+) -> Chart:
+    """Decide what a map is made of and check that it is there.
+
+    texts : Of the release; method : One of :data:`METHODS`.
+    proxy : Name, hub id or folder; by default the method's own.
+    view : Without meaning for methods that read text: those see responses.
+    layer : Block number or 'modal' (an encoder is always read at its last block); limit : Leading prompts.
+    Raises AtlasError if no block was selected, or fingerprints are missing; names the command that makes them.
+    """
+    release = texts.release
+    if limit is not None and limit < 1:
+        raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
+    if method in TEXT_METHODS:
+        rows = slice_of(release, benchmark, DEFAULT_PROXY, view, roster, limit)
+        read_text = functools.partial(_text_rows, texts, method, benchmark, rows)
+        return Chart(method, None, None, roster, benchmark, 0, "none", rows, read_text, 1, None)
+    key = proxy_key(proxy or (ENCODER if method == DNA else DEFAULT_PROXY))
+    rows = slice_of(release, benchmark, key, view, roster, limit)
+    if method == DNA:
+        block, origin = _last_block(key, rows), "last"
+    else:
+        block, origin = block_of(connection, key, view, roster, layer)
+    identity = rows.store.identity()
+    if identity is None or block not in rows.layers():
+        raise AtlasError(
+            f"The fingerprints of {benchmark} at block {block} by {key} in view {view} are not complete for {roster}",
+            f"Run: python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {key} --view {view} "
+            f"--layers {block}" + (f" --limit {limit}" if limit else ""),
+        )
+    rows.check()
+    read = functools.partial(_embeddings, rows, block) if method == DNA else functools.partial(rows.load, block)
+    blocks = 1 if method == DNA else 2
+    return Chart(method, key, view, roster, benchmark, block, origin, rows, read, blocks, identity.proxy_hash)
+
+
+def _embeddings(rows: Slice, block: int) -> npt.NDArray[np.float32]:
+    """The DC half of every fingerprint, which is the mean state over the response, scaled to length one."""
+    prints = rows.load(block)
+    means: npt.NDArray[np.float32] = prints[:, : prints.shape[1] // 2].astype(np.float32)
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    means /= np.where(norms > 0, norms, 1.0)
+    return means
+
+
+def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: Slice) -> npt.NDArray[np.float32]:
+    vectors = texts.features(method, benchmark)
+    return vectors[: len(rows.sources) * len(rows.prompt_ids)]
+
+
+def _last_block(proxy: str, rows: Slice) -> int:
+    known = registered().get(proxy)
+    stored = rows.layers()
+    if known is None and not stored:
+        raise AtlasError(
+            f"There are no fingerprints of {rows.store.key.benchmark} by {proxy}",
+            f"Run: python -m jobs extract --proxy {proxy} --benchmark {rows.store.key.benchmark} with its last block",
+        )
+    return known.depth if known else max(stored)
 
 
 def make(
@@ -36,13 +212,7 @@ def make(
     with_sweep: bool = False,
     purity_settings: PuritySettings | None = None,
 ) -> Float:
-    """Make one map and write its rows.
-
-    Returns
-    -------
-    ndarray of shape (S, w)
-        Signatures, for comparisons between domains.
-    """
+    """Make one map and write its rows. Returns (S, w), signatures, for comparisons between domains."""
     rows = chart.rows
     if queries.sources(connection, chart.roster).empty:
         write_release_sources(connection, release)
@@ -56,15 +226,9 @@ def make(
         "projections": asdict(projection_settings),
     }
     seconds: dict[str, float] = {}
-    with recorded(
-        connection,
-        stage="map",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=chart.proxy_hash,
-        seed=projection_settings.seed,
-        details=details,
-    ) as build:
+    data, seed = release.manifest_hash, projection_settings.seed
+    key = {"roster": chart.roster, "domain": chart.benchmark}
+    with stage_rows(connection, "map", details, data, chart.proxy_hash, seed, key=key) as build:
         with timed(seconds, "signatures"):
             full, *panels = _signatures(chart)
             cosine = cosine_similarity(full)
@@ -85,7 +249,6 @@ def make(
             if chart.proxy is not None:
                 describe_proxy(connection, chart.proxy)
             reader = write_reader(connection, method=chart.method, name=chart.title, proxy=chart.proxy, view=chart.view)
-            key = {"reader": reader, "roster": chart.roster, "domain": chart.benchmark}
             tables = {
                 "signatures": signature_frame(full, rows.sources, chart.layer),
                 "neighbors": pairs,
@@ -98,7 +261,7 @@ def make(
                 "clusters": clusters,
             }
             for table, frame in tables.items():
-                replace_rows(connection, table, frame, key, build)
+                build.replace(table, frame, reader=reader)
         details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}
     _report(chart, purity, stability, quality, seconds)
     return full

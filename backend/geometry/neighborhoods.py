@@ -1,11 +1,14 @@
-"""Neighbourhoods: who is nearest to whom in the original space, and does another reader or panel agree?
+"""Neighbourhoods: nearest sources, agreement of readers and panels, and cross-provider candidates.
 
-Sections "Construction and Original-Space Enrichment" and "Prompt and Projection Stability" of the paper. Ranks start
-at 1 for the nearest; ties go to the source that comes first in the roster.
+Sections "Construction and Original-Space Enrichment", "Prompt and Projection Stability" and "Candidate Cross-Provider
+Neighborhoods" of the paper. Ranks start at 1 for the nearest; ties go to the source that comes first in the roster. The
+mutual rank of a pair is the worse of its two directed ranks; a candidate passes when it is at most 10 for at least
+three of four readers and in the median.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
@@ -19,19 +22,20 @@ from backend.geometry.signatures import Float, Index
 
 TOP = 10
 DECIMALS = 6
+SHARE = 0.75  # Of the readers that must agree: three of four
+PAPER_PAIRS: tuple[tuple[str, str], ...] = (
+    ("ds_distill_qwen_32b", "qwq_32b"),
+    ("claude_sonnet4", "deepseek_v4_pro"),
+    ("gemma4_31b", "gemini31_flash_lite"),
+    ("minimax_m3", "claude_sonnet46"),
+)
+"""The four candidates of the paper, as the roster labels them."""
 
 
 def neighbor_order(similarity: Float) -> Index:
     """Everybody else, most similar first.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (n, n)
-        Larger is nearer; the diagonal is not looked at.
-
-    Returns
-    -------
-    ndarray of shape (n, n - 1), int
+    similarity : (n, n), larger is nearer; the diagonal is not looked at. Returns (n, n - 1), int.
     """
     n = len(similarity)
     if similarity.shape != (n, n) or n < 2:
@@ -42,13 +46,7 @@ def neighbor_order(similarity: Float) -> Index:
 
 
 def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """Rank of column j among the neighbours of row i.
-
-    Returns
-    -------
-    ndarray of shape (n, n), int64
-        1 = nearest, 0 on the diagonal.
-    """
+    """Rank of column j among the neighbours of row i. Returns (n, n), int64, 1 = nearest, 0 on the diagonal."""
     order = neighbor_order(similarity)
     ranks = np.zeros(similarity.shape, dtype=np.int64)
     np.put_along_axis(ranks, order, np.arange(1, len(ranks))[None, :], axis=1)
@@ -56,13 +54,7 @@ def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 
 def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """The worse of the two directed ranks of every pair.
-
-    Returns
-    -------
-    ndarray of shape (n, n), int64
-        Symmetric, 0 on the diagonal.
-    """
+    """The worse of the two directed ranks of every pair. Returns (n, n), int64, symmetric, 0 on the diagonal."""
     ranks = directed_ranks(similarity)
     return np.maximum(ranks, ranks.T)
 
@@ -70,16 +62,9 @@ def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     """Every ordered pair with its rank.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-    sources : sequence of str, length n
-
-    Returns
-    -------
-    DataFrame
-        The table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
-        less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
+    cosine : (n, n); sources : length n.
+    Returns the table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
+    less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
     """
     order = neighbor_order(cosine)
     names = np.asarray(sources, dtype=object)
@@ -99,17 +84,8 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
 def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
     """Overlap of two k-nearest neighbourhoods of every source.
 
-    Parameters
-    ----------
-    left, right : ndarray of shape (n, n - 1), int
-        Neighbours, nearest first.
-    k : int
-        Neighbourhood size, at most n - 1.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-        Intersection over union, 0..1.
+    left, right : (n, n - 1), int, neighbours, nearest first; k : Neighbourhood size, at most n - 1.
+    Returns (n,), float64, intersection over union, 0..1.
     """
     if not 1 <= k <= min(left.shape[1], right.shape[1]):
         raise ValueError(f"k must lie in 1..{min(left.shape[1], right.shape[1])}, got {k}")
@@ -126,10 +102,7 @@ def upper_triangle(matrix: Float) -> Float:
 def distance_spearman(left: Float, right: Float) -> float:
     """Spearman correlation of two geometries over all pairs; NaN where one of them is constant.
 
-    Parameters
-    ----------
-    left, right : ndarray of shape (n, n)
-        Both similarities or both distances.
+    left, right : (n, n), both similarities or both distances.
     """
     a, b = upper_triangle(left), upper_triangle(right)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -140,18 +113,10 @@ def distance_spearman(left: Float, right: Float) -> float:
 def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
     """Agreement of every two readers on the same sources.
 
-    Parameters
-    ----------
-    cosines : dict of reader to ndarray of shape (n, n)
-    k : int
-        Neighbourhood size; falls to n - 1 on a smaller roster, the metric keeps its name.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
-        over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k
-        nearest), value.
+    cosines : reader to (n, n); k : Neighbourhood size (n - 1 on a smaller roster, where the metric keeps its name).
+    Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
+    over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k nearest),
+    value.
     """
     orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
     rows = []
@@ -174,23 +139,12 @@ def prompt_stability(
 ) -> pd.DataFrame:
     """How far disjoint panels of prompts reproduce the geometry of all prompts.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-        Geometry of all prompts.
-    panels : sequence of ndarray of shape (n, n)
-        Geometry of every panel (the five folds).
-    families : sequence of str, length n
-    k, purity_k : int
-        Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
-    min_members : int
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
-        full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is
-        large enough, the correlation of a constant geometry.
+    cosine : (n, n), geometry of all prompts; panels : sequence of (n, n), geometry of every panel (the five folds).
+    families : length n.
+    k, purity_k : Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
+    Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
+    full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is large
+    enough, the correlation of a constant geometry.
     """
     full = neighbor_order(cosine)
     size = full.shape[1]
@@ -202,3 +156,85 @@ def prompt_stability(
         rows.append((fold, f"purity_{purity_k}", mean_purity(order, families, min(purity_k, size), min_members)))
     frame = pd.DataFrame(rows, columns=["fold", "metric", "value"]).astype({"fold": int, "value": float})
     return frame.dropna(subset="value", ignore_index=True)
+
+
+def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """How one reader ranks the two sources of some pairs for each other.
+
+    cosine : (n, n); sources : length n.
+    Returns columns left, right, left_to_right (rank of right among the neighbours of left), right_to_left, mutual_rank
+    and cosine, in the order of ``pairs``.
+    Raises ValueError if a pair names an unknown source or a source twice.
+    """
+    left, right = _places(sources, pairs)
+    ranks = directed_ranks(cosine)
+    forth, back = ranks[left, right], ranks[right, left]
+    return pd.DataFrame(
+        {
+            "left": [a for a, _ in pairs],
+            "right": [b for _, b in pairs],
+            "left_to_right": forth,
+            "right_to_left": back,
+            "mutual_rank": np.maximum(forth, back),
+            "cosine": cosine[left, right],
+        }
+    )
+
+
+def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -> pd.DataFrame:
+    """Which of some pairs are neighbours under several readers.
+
+    ranks : Columns left, right, mutual_rank; one row a pair and reader.
+    share : Of the readers of a pair, rounded up to whole readers.
+    Returns columns left, right, readers, within (readers with a mutual rank of at most ``within``), median_rank,
+    passes; pairs in order of first appearance.
+    """
+    rows = []
+    for (left, right), part in ranks.groupby(["left", "right"], sort=False):
+        near, median = int((part["mutual_rank"] <= within).sum()), float(part["mutual_rank"].median())
+        passes = near >= math.ceil(share * len(part)) and median <= within
+        rows.append((left, right, len(part), near, median, passes))
+    return pd.DataFrame(rows, columns=["left", "right", "readers", "within", "median_rank", "passes"])
+
+
+def passing_pairs(
+    cosines: Mapping[str, Float],
+    sources: Sequence[str],
+    families: Sequence[str],
+    *,
+    within: int = TOP,
+    share: float = SHARE,
+) -> pd.DataFrame:
+    """All pairs of different families that pass the rule.
+
+    cosines : reader to (n, n); sources, families : length n; within, share : As in :func:`rank_rule`.
+    Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
+    """
+    left, right = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
+    stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[left, right] for cosine in cosines.values()])
+    near, median = (stacked <= within).sum(axis=0), np.median(stacked, axis=0)
+    family, names = np.asarray(families, dtype=object), np.asarray(sources, dtype=object)
+    passes = (near >= math.ceil(share * len(cosines))) & (median <= within)
+    kept = np.flatnonzero(passes & (family[left] != family[right]))
+    kept = kept[np.lexsort((median[kept], -near[kept]))]
+    return pd.DataFrame(
+        {
+            "left": names[left[kept]],
+            "right": names[right[kept]],
+            "readers": len(cosines),
+            "within": near[kept],
+            "median_rank": median[kept],
+            "passes": True,
+        }
+    )
+
+
+def _places(sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> tuple[Index, Index]:
+    place = {source: i for i, source in enumerate(sources)}
+    for a, b in pairs:
+        if a not in place or b not in place or a == b:
+            raise ValueError(f"({a}, {b}) is not a pair of different sources of this roster")
+    return (
+        np.array([place[a] for a, _ in pairs], dtype=np.intp),
+        np.array([place[b] for _, b in pairs], dtype=np.intp),
+    )

@@ -1,4 +1,4 @@
-"""Projections: signatures as points that a person can look at.
+"""Projections: signatures as points that a person can look at, and how far these can be trusted.
 
 Sections "Interactive Three-Dimensional Atlas" and "Cross-Domain Model-Signature Geometry" of the paper. Every
 projection starts from the cosine matrix of the original space; neighbours are always looked up there, never among the
@@ -7,65 +7,54 @@ points. Axes carry no unit, so coordinates are moved and scaled by one common fa
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import TSNE
 
 from backend.errors import AtlasError
 from backend.geometry.domains import SPACES, Space, joint_signatures
-from backend.geometry.signatures import Float, cosine_distance, cosine_similarity
+from backend.geometry.neighborhoods import directed_ranks, neighbor_order, top_k_jaccard
+from backend.geometry.purity import MIN_MEMBERS, mean_purity
+from backend.geometry.signatures import Float, Index, cosine_distance, cosine_similarity
 
 Method = Literal["tsne", "umap", "pca"]
 METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
 DIMENSIONS = (2, 3)
 AXES = ("x", "y", "z")
 MIN_SOURCES = 3
+SWEEP = "tsne-sweep"
+SWEEP_SEEDS = (0, 1, 2, 3, 4)
+SWEEP_PERPLEXITIES = (10.0, 15.0, 30.0, 50.0)
 
 
 @dataclass(frozen=True)
 class ProjectionSettings:
-    """Settings of all projections; what a small roster forces down is stated with the result.
-
-    Attributes
-    ----------
-    seed : int
-    perplexity : float
-        Of t-SNE; at most 0.6 (n - 1), because at n - 1 all neighbours count alike.
-    iterations : int
-        Of t-SNE.
-    neighbors : int
-        Of UMAP; at most n - 1.
-    min_dist : float
-        Of UMAP.
-    """
+    """Settings of all projections; what a small roster forces down is stated with the result."""
 
     seed: int = 42
-    perplexity: float = 15.0
-    iterations: int = 2_000
-    neighbors: int = 15
-    min_dist: float = 0.1
+    perplexity: float = 15.0  # Of t-SNE; at most 0.6 (n - 1), because at n - 1 all neighbours count alike
+    iterations: int = 2_000  # Of t-SNE
+    neighbors: int = 15  # Of UMAP; at most n - 1
+    min_dist: float = 0.1  # Of UMAP
 
 
 @dataclass(frozen=True)
 class Projection:
     """Points of one projection.
 
-    Attributes
-    ----------
-    method : {'tsne', 'umap', 'pca'}
-    coordinates : ndarray of shape (n, dimensions), float64
-        In -1..1, the widest axis from end to end.
-    settings : dict
-        What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own unit.
+    settings : What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own
+        unit.
     """
 
     method: Method
-    coordinates: Float
+    coordinates: Float  # (n, dimensions), float64, in -1..1, the widest axis from end to end
     settings: dict[str, Any]
 
     @property
@@ -77,24 +66,10 @@ class Projection:
 def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
     """Project sources to two or three dimensions.
 
-    Parameters
-    ----------
-    cosine : ndarray of shape (n, n)
-        Cosines of the signatures, n >= 3.
-    method : {'tsne', 'umap', 'pca'}
-        t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone decides),
-        PCA works on signatures of length one.
-    dimensions : {2, 3}
-    settings : ProjectionSettings, optional
-
-    Returns
-    -------
-    Projection
-
-    Raises
-    ------
-    AtlasError
-        With fewer than three sources.
+    cosine : (n, n), cosines of the signatures, n >= 3.
+    method : t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone
+        decides), PCA works on signatures of length one.
+    Raises AtlasError with fewer than three sources.
     """
     settings = settings or ProjectionSettings()
     if len(cosine) < MIN_SOURCES:
@@ -116,11 +91,7 @@ def project(cosine: Float, method: Method, dimensions: int, settings: Projection
 def unit_box(points: Float) -> tuple[Float, float]:
     """Move and scale points into -1..1 by one factor, so that shapes stay and methods can be compared.
 
-    Returns
-    -------
-    coordinates : ndarray of the same shape
-    scale : float
-        Length of one unit of the box; 0 when all points coincide.
+    Returns the coordinates and the length of one unit of the box, 0 when all points coincide.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     scale = float((high - low).max() / 2)
@@ -155,21 +126,10 @@ def joint_projection(
 ) -> pd.DataFrame:
     """Two domains on one map, as they are and with each domain's mean removed.
 
-    Parameters
-    ----------
-    first, second : ndarray of shape (n, w)
-        Signatures of the same sources in two domains.
-    sources : sequence of str, length n
-    domains : (str, str)
-        Names of the two.
-    method, dimensions, settings
-        As in :func:`project`.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table ``joint_projections``: variant (raw, centred), domain and those of
-        :func:`projection_frame`; 4 n rows.
+    first, second : (n, w), signatures of the same sources in two domains; sources : length n.
+    domains : (str, str), names of the two; method, dimensions, settings : As in :func:`project`.
+    Returns rows of the table ``joint_projections``: variant (raw, centred), domain and those of
+    :func:`projection_frame`; 4 n rows.
     """
     frames = []
     for space in SPACES:
@@ -251,3 +211,109 @@ def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:
     total = values.sum()
     shares = [round(float(v / total), 6) if total > 0 else 0.0 for v in values[:dimensions]]
     return points, {"explained_variance": shares}
+
+
+def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
+    """Are the neighbours on the map neighbours in the original space?
+
+    Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
+
+    cosine : (n, n); coordinates : (n, dimensions); k : Below n / 2.
+    Returns 1 when no neighbour on the map is a stranger.
+    """
+    n = len(cosine)
+    if not 1 <= k < n / 2:
+        raise ValueError(f"k must be at least 1 and below {n / 2}, got {k}")
+    ranks = np.take_along_axis(directed_ranks(cosine), _map_order(coordinates)[:, :k], axis=1)
+    excess = np.maximum(ranks - k, 0).sum()
+    return float(1.0 - excess * 2.0 / (n * k * (2 * n - 3 * k - 1)))
+
+
+def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
+    """Mean Jaccard overlap of the k nearest on the map and in the original space, 0..1."""
+    return float(top_k_jaccard(neighbor_order(cosine), _map_order(coordinates), k).mean())
+
+
+def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
+    """Quality of a projection as rows of the table ``projection_quality``.
+
+    Returns columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
+    (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
+    """
+    return _quality_rows(projection, _qualities(cosine, projection.coordinates))
+
+
+def project_all(
+    cosine: Float,
+    sources: Sequence[str],
+    settings: ProjectionSettings | None = None,
+    methods: Sequence[Method] = METHODS,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every method in two and three dimensions.
+
+    cosine : (n, n); sources : length n. Returns rows of the tables ``projections`` and ``projection_quality``.
+    """
+    done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
+    points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
+    quality = pd.concat([quality_frame(cosine, projection) for projection in done], ignore_index=True)
+    return points, quality
+
+
+def sweep(
+    cosine: Float,
+    families: Sequence[str],
+    *,
+    seeds: Sequence[int] = SWEEP_SEEDS,
+    perplexities: Sequence[float] = SWEEP_PERPLEXITIES,
+    dimensions: int = 2,
+    settings: ProjectionSettings | None = None,
+    min_members: int = MIN_MEMBERS,
+) -> pd.DataFrame:
+    """Does the map depend on its seed and perplexity?
+
+    cosine : (n, n); families : length n; seeds, perplexities : Every combination is run.
+    settings : Everything but seed and perplexity; min_members : Of the families that purity is averaged over.
+    Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
+    settings. Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
+    """
+    base = settings or ProjectionSettings()
+    frames = []
+    for seed in seeds:
+        for perplexity in perplexities:
+            projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
+            rows = _qualities(cosine, projection.coordinates)
+            k = min(5, len(cosine) - 1)
+            purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
+            if not np.isnan(purity):
+                rows.append(("family_purity_5", purity, k))
+            frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
+    return pd.concat(frames, ignore_index=True)
+
+
+def map_distances(coordinates: Float) -> Float:
+    """Euclidean distances between points, shape (n, n)."""
+    distances: Float = squareform(pdist(coordinates))
+    return distances
+
+
+def _map_order(coordinates: Float) -> Index:
+    return neighbor_order(-map_distances(coordinates))
+
+
+def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]]:
+    n = len(cosine)
+    rows = []
+    for k in (5, 10):
+        near = min(k, (n - 1) // 2)
+        rows.append((f"trustworthiness_{k}", trustworthiness(cosine, coordinates, near), near))
+    near = min(10, n - 1)
+    rows.append(("knn_jaccard_10", neighborhood_overlap(cosine, coordinates, near), near))
+    return rows
+
+
+def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
+    kind = projection.method, projection.dimensions
+    frame = [
+        (*kind, name, value, json.dumps({**projection.settings, "k": k}, sort_keys=True)) for name, value, k in rows
+    ]
+    return pd.DataFrame(frame, columns=["method", "dimensions", "metric", "value", "settings"])

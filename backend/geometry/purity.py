@@ -19,8 +19,7 @@ from backend.geometry.signatures import Float, Index
 from backend.statistics import holm
 
 PURITY_KS = (1, 3, 5, 10)
-HOLM_KS = (1, 5)
-"""The neighbourhoods that the paper tests; the others describe."""
+HOLM_KS = (1, 5)  # The neighbourhoods that the paper tests; the others describe
 MIN_MEMBERS = 5
 _ROUND = 250  # permutations held in memory at a time
 
@@ -29,18 +28,11 @@ _ROUND = 250  # permutations held in memory at a time
 class PuritySettings:
     """How purity is tested.
 
-    Attributes
-    ----------
-    min_members : int
-        Families with fewer sources are searched, but not averaged over.
-    permutations, bootstraps : int
-    seed : int
-    shuffle : {'eligible', 'all'}
-        'eligible' permutes the labels of the averaged families among their own sources (the paper's text), 'all'
+    shuffle : 'eligible' permutes the labels of the averaged families among their own sources (the paper's text), 'all'
         permutes the labels of all sources (the paper's released code).
     """
 
-    min_members: int = MIN_MEMBERS
+    min_members: int = MIN_MEMBERS  # Families with fewer sources are searched, but not averaged over
     permutations: int = 10_000
     bootstraps: int = 2_000
     seed: int = 42
@@ -48,12 +40,7 @@ class PuritySettings:
 
 
 def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) -> npt.NDArray[np.bool_]:
-    """Mark the sources of families with at least ``min_members`` members.
-
-    Returns
-    -------
-    ndarray of shape (n,), bool
-    """
+    """Mark the sources of families with at least ``min_members`` members. Returns (n,), bool."""
     _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
     marked: npt.NDArray[np.bool_] = counts[codes] >= min_members
     return marked
@@ -64,10 +51,7 @@ def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) 
 
     A source of a family of m meets one of its m - 1 relatives with chance (m - 1) / (n - 1) at every rank.
 
-    Returns
-    -------
-    float
-        NaN without an eligible source.
+    Returns NaN without an eligible source.
     """
     names = np.asarray(families)
     _, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
@@ -78,17 +62,9 @@ def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) 
 def source_purity(order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS) -> Float:
     """Share of same-family sources among the k nearest, for every source.
 
-    Parameters
-    ----------
-    order : ndarray of shape (n, n - 1), int
-        Neighbours of every source, nearest first (:func:`backend.geometry.neighborhoods.neighbor_order`).
-    families : sequence of str, length n
-    ks : sequence of int
-        Neighbourhood sizes, at most n - 1.
-
-    Returns
-    -------
-    ndarray of shape (n, len(ks)), float64
+    order : (n, n - 1), int, neighbours of every source, nearest first
+        (:func:`backend.geometry.neighborhoods.neighbor_order`).
+    families : length n; ks : Neighbourhood sizes, at most n - 1. Returns (n, len(ks)), float64.
     """
     _check_ks(order, ks)
     _, codes = np.unique(np.asarray(families), return_inverse=True)
@@ -110,16 +86,8 @@ def permuted_hits(
 
     Whole numbers, so that comparing them with the observed count knows no rounding.
 
-    Parameters
-    ----------
-    order, families, ks
-        As in :func:`source_purity`.
-    settings : PuritySettings, optional
-
-    Returns
-    -------
-    ndarray of shape (permutations, len(ks)), int64
-        Divide by ``k * eligible sources`` to obtain a purity.
+    order, families, ks : As in :func:`source_purity`.
+    Returns (permutations, len(ks)), int64, divide by ``k * eligible sources`` to obtain a purity.
     """
     settings = settings or PuritySettings()
     _check_ks(order, ks)
@@ -148,20 +116,10 @@ def family_purity(
 ) -> pd.DataFrame:
     """Family purity with its chance level, permutation p-value and bootstrap interval.
 
-    Parameters
-    ----------
-    order : ndarray of shape (n, n - 1), int
-        Neighbours of every source, nearest first.
-    families : sequence of str, length n
-    ks : sequence of int
-        Neighbourhood sizes; those above n - 1 are left out.
-    settings : PuritySettings, optional
-
-    Returns
-    -------
-    DataFrame
-        The table ``family_purity``: k, purity, expectation, p_value (one-sided, at least 1 / (permutations + 1)),
-        low, high (95 %, percentile bootstrap over sources), sources, families. Empty when no family is large enough.
+    order : (n, n - 1), int, neighbours of every source, nearest first; families : length n.
+    ks : Neighbourhood sizes; those above n - 1 are left out.
+    Returns the table ``family_purity``: k, purity, expectation, p_value (one-sided, at least 1 / (permutations + 1)),
+    low, high (95 %, percentile bootstrap over sources), sources, families. Empty when no family is large enough.
     """
     settings = settings or PuritySettings()
     columns = ["k", "purity", "expectation", "p_value", "low", "high", "sources", "families"]
@@ -191,14 +149,7 @@ def family_purity(
 def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -> tuple[Float, Float]:
     """95 % percentile interval of column means, rows resampled with replacement.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, m)
-    replicates, seed : int
-
-    Returns
-    -------
-    low, high : ndarray of shape (m,)
+    values : (n, m). Returns low, high (m,).
     """
     draws = np.random.default_rng(seed).integers(0, len(values), (replicates, len(values)))
     low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975], axis=0)
@@ -208,17 +159,9 @@ def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -
 def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.Series[float]:
     """Purity p-values of several readers, corrected as one set of hypotheses (readers x ks).
 
-    Parameters
-    ----------
-    purity : DataFrame
-        Columns k and p_value, one row a reader and k; further columns are ignored.
-    ks : sequence of int
-        Neighbourhood sizes that are tested; the others describe.
-
-    Returns
-    -------
-    Series of float
-        Index of ``purity``; NaN for other k and for rows without a p-value.
+    purity : Columns k and p_value, one row a reader and k; further columns are ignored.
+    ks : Neighbourhood sizes that are tested; the others describe.
+    Returns index of ``purity``; NaN for other k and for rows without a p-value.
     """
     tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
     corrected: pd.Series[float] = pd.Series(np.nan, index=purity.index, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Signatures: one vector a source, and how similar two sources look to a proxy.
+"""Signatures: one vector a source, how similar two sources look to a proxy, and the tree of average linkage.
 
 Section "Model-Signature Geometry" of the paper: the mean fingerprint over a source's prompts, its DC and first-AC
 blocks normalised separately and concatenated, compared by cosine.
@@ -7,16 +7,20 @@ blocks normalised separately and concatenated, compared by cosine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from backend.errors import AtlasError
 
 Float = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+
 
 # Equal signatures must tie on every machine, whatever the order in which its matrix product adds.
 COSINE_DECIMALS = 12
@@ -29,27 +33,13 @@ def source_means(
 
     One source is in memory at a time, so a memory-mapped array of any length may be given.
 
-    Parameters
-    ----------
-    features : ndarray of shape (at least sources * prompts, 2 * d), any float type
-        Row = source * prompts + prompt.
-    sources : int
-        Leading sources wanted; rosters are prefixes of one another.
-    prompts : int
-        Prompts a source has in ``features``.
-    panels : sequence of ndarray of int, optional
-        Prompt positions of every panel, by default one panel of all prompts.
-
-    Returns
-    -------
-    ndarray of shape (len(panels), sources, 2 * d), float64
-
-    Raises
-    ------
-    ValueError
-        If ``features`` has fewer rows than asked for, or a panel is empty or reaches past the prompts.
-    AtlasError
-        If a mean is not finite.
+    features : (at least sources * prompts, 2 * d), row = source * prompts + prompt.
+    sources : Number of leading sources; rosters are prefixes of one another.
+    prompts : Prompts a source has in ``features``.
+    panels : Prompt positions of every panel, by default one panel of all prompts.
+    Returns (len(panels), sources, 2 * d), float64.
+    Raises ValueError if ``features`` has too few rows, or a panel is empty or reaches past the prompts.
+    Raises AtlasError if a mean is not finite.
     """
     panels = [np.arange(prompts)] if panels is None else list(panels)
     if features.ndim != 2 or len(features) < sources * prompts:
@@ -74,14 +64,7 @@ def source_means(
 def signatures(means: Float) -> Float:
     """Normalise the DC and the first-AC block of every mean fingerprint to length one.
 
-    Parameters
-    ----------
-    means : ndarray of shape (..., 2 * d)
-
-    Returns
-    -------
-    ndarray of shape (..., 2 * d), float64
-        The norm is sqrt(2); a block of zeros stays zero.
+    means : (..., 2 * d). Returns (..., 2 * d), float64, the norm is sqrt(2); a block of zeros stays zero.
     """
     if means.shape[-1] % 2:
         raise ValueError(f"means must hold two blocks of equal width, got width {means.shape[-1]}")
@@ -99,16 +82,9 @@ def unit_rows(vectors: Float) -> Float:
 def cosine_similarity(left: Float, right: Float | None = None) -> Float:
     """Cosines between signatures.
 
-    Parameters
-    ----------
-    left : ndarray of shape (n, w)
-    right : ndarray of shape (m, w), optional
-        By default ``left``.
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64
-        In -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the diagonal.
+    left : (n, w); right : (m, w), by default ``left``.
+    Returns (n, m), float64, in -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the
+    diagonal.
     """
     first = unit_rows(left)
     product = first @ (first if right is None else unit_rows(right)).T
@@ -130,17 +106,42 @@ def cosine_distance(cosine: Float) -> Float:
 def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.DataFrame:
     """Signatures as rows of the table ``signatures``.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, w)
-    sources : sequence of str, length n
-    layer : int
-        Proxy block that the fingerprints were read at, 0 for a reader without blocks.
-
-    Returns
-    -------
-    DataFrame
-        Columns layer, source, vector (float32 array of length w).
+    vectors : (n, w); sources : length n.
+    layer : Proxy block that the fingerprints were read at, 0 for a reader without blocks.
+    Returns columns layer, source, vector (float32 array of length w).
     """
     rows = [vector.astype(np.float32) for vector in vectors]
     return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})
+
+
+@dataclass(frozen=True)
+class Dendrogram:
+    """Average linkage on cosine distance."""
+
+    merges: Float  # (n - 1, 4), float64, SciPy's linkage matrix: two clusters, their distance, members
+    order: Index  # (n,), int, leaves from one end to the other, neighbours as close as the tree allows
+
+
+def dendrogram(cosine: Float) -> Dendrogram:
+    """Cluster sources by average linkage on cosine distance. cosine : (n, n), n >= 2."""
+    merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
+    return Dendrogram(merges, leaves_list(merges).astype(np.intp))
+
+
+def dendrogram_frame(tree: Dendrogram) -> pd.DataFrame:
+    """Merges as rows of the table ``dendrogram``.
+
+    Returns columns step, left_node, right_node (below n: the source of that place in the roster; n + i: what step i
+    made), height (mean cosine distance between the two), size (sources below). Drawing left before right puts the
+    leaves in ``tree.order``.
+    """
+    merges = tree.merges
+    return pd.DataFrame(
+        {
+            "step": np.arange(len(merges)),
+            "left_node": merges[:, 0].astype(int),
+            "right_node": merges[:, 1].astype(int),
+            "height": merges[:, 2],
+            "size": merges[:, 3].astype(int),
+        }
+    )

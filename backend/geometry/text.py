@@ -24,26 +24,14 @@ from backend.errors import AtlasError
 class TextSettings:
     """How responses become vectors.
 
-    Attributes
-    ----------
-    analyzer : {'word', 'char_wb'}
-        Words, or characters within words.
-    shortest, longest : int
-        Length of the n-grams.
-    buckets : int
-        Hash buckets; no vocabulary has to fit into memory, and any text of any domain has its place.
-    components : int
-        Dimensions after the reduction; fewer where the responses do not span them.
-    sample : int
-        Responses that the axes are fitted to, evenly spaced over all (the weights are fitted to all).
-    seed : int
+    sample : Responses that the axes are fitted to, evenly spaced over all (the weights are fitted to all).
     """
 
-    analyzer: Literal["word", "char_wb"] = "word"
-    shortest: int = 1
+    analyzer: Literal["word", "char_wb"] = "word"  # Words, or characters within words
+    shortest: int = 1  # Length of the n-grams
     longest: int = 2
-    buckets: int = 2**18
-    components: int = 128
+    buckets: int = 2**18  # Hash buckets; no vocabulary has to fit into memory, and any text of any domain has its place
+    components: int = 128  # Dimensions after the reduction; fewer where the responses do not span them
     sample: int = 10_000
     seed: int = 42
 
@@ -55,19 +43,9 @@ CHARACTERS = TextSettings(analyzer="char_wb", shortest=2, longest=4)
 class TextSpace:
     """Axes that responses are seen in.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Responses to fit to, at least three and not all empty.
-    settings : TextSettings, optional
-
-    Attributes
-    ----------
-    settings : TextSettings
-    explained : float
-        Share of the sample's variance that the axes keep.
-    fitted : ndarray of shape (n, components), float32
-        The responses that the space was fitted to, in it.
+    texts : Responses to fit to, at least three and not all empty.
+    explained : Share of the sample's variance that the axes keep.
+    fitted : (n, components), float32, the responses that the space was fitted to, in it.
     """
 
     def __init__(self, texts: Sequence[str], settings: TextSettings = WORDS) -> None:
@@ -97,14 +75,7 @@ class TextSpace:
     def features(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """See other responses in these axes.
 
-        Parameters
-        ----------
-        texts : sequence of str, length n
-
-        Returns
-        -------
-        ndarray of shape (n, components), float32
-            A response without a known n-gram is zero.
+        texts : length n. Returns (n, components), float32, a response without a known n-gram is zero.
         """
         return self._project(self._weights.transform(self._hashing.transform(texts), copy=False))
 

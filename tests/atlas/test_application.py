@@ -34,7 +34,7 @@ from atlas.pages import (
     source,
 )
 from atlas.state import View
-from backend.geometry.map_views import METHODS as MAP_METHODS
+from backend.geometry.maps import METHODS as MAP_METHODS
 from backend.store import queries
 from backend.store.database import open_work, publish
 from backend.store.relationships import relationship_pairs

@@ -25,7 +25,7 @@ from backend.errors import AtlasError
 from backend.evaluations import cost as cost_module
 from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
-from backend.evaluations.readout_words import SETTINGS as LIVE_WORDS
+from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages import EvaluateOptions, attribution
 from backend.evaluations.stages.readers import KeptReader
 from backend.evaluations.stages.readout_members import Plan, fit_seconds, member_folder

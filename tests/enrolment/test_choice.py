@@ -19,7 +19,7 @@ from backend.enrolment.fit import enrolment_of_traces, reading_of
 from backend.enrolment.head_fits import AS_ROSTERS, METHODS, Fits, heads_of
 from backend.enrolment.validation_lookup import validation_of
 from backend.evaluations.corpus import Corpus, read_corpus
-from backend.evaluations.readout_members import scores_shape
+from backend.evaluations.readouts import scores_shape
 from backend.methods.ensemble import Ensemble
 from backend.methods.quantised_ngrams import counts_of
 from backend.protocol import FOLDS, balance_rows

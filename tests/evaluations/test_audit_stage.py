@@ -11,8 +11,8 @@ from backend.corpus.stored import write_release_sources
 from backend.enrolment.statistics import fit_attachments
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep
-from backend.evaluations.refits import Rediscriminated
 from backend.evaluations.stages import EvaluateOptions, audit
+from backend.evaluations.stages.audit import Rediscriminated
 from backend.inference.calibration import WITH_BIAS, fit_calibration, held_out_groups, normalised
 from backend.inference.sequential_stop import StopRule, fit_stop_rule, nearest_sources, running_ratios
 from backend.inference.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame

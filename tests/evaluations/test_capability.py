@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student
 
-from backend.evaluations.capability import capability_correlations, published_scores
+from backend.evaluations.stages.statistics import capability_correlations, published_scores
 from backend.reference import published_attribution
 
 PAPER = {  # Table "Capability-attribution correlations at the endpoint budgets": value and p

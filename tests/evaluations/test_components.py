@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from backend.evaluations.attribution import out_of_fold
-from backend.evaluations.components import BLOCKS, block_columns, components
-from backend.evaluations.matched import fixed, matched_evidence
+from backend.evaluations.controls import BLOCKS, block_columns, components, fixed, matched_evidence
 from backend.methods.probe import fit_probe
 from backend.protocol import fold_of_prompts
 

@@ -7,8 +7,15 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from backend.evaluations.compression import UNSCALED, centroid_axes, collapsed, compressions, principal_axes
-from backend.evaluations.matched import matched_evidence, matched_probe
+from backend.evaluations.controls import (
+    UNSCALED,
+    centroid_axes,
+    collapsed,
+    compressions,
+    matched_evidence,
+    matched_probe,
+    principal_axes,
+)
 from backend.methods.probe import ProbeSettings, descend, fit_probe
 
 

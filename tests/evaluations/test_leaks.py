@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.evaluations.readout_members import (
+from backend.evaluations.readouts import (
+    MODELS,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
+    fuse,
+    models_of,
     score_alone,
     score_discriminants,
     score_grams,
     score_transfer,
     scores_shape,
+    training_folds,
+    transfer,
+    validation,
 )
-from backend.evaluations.readouts import MODELS, fuse, models_of, training_folds, transfer, validation
-from backend.evaluations.stages.readout_calibration import Calibrator
+from backend.evaluations.stages.readout_writing import Calibrator
 from backend.methods.domain_adaptation import balanced, balancing_bias
 from backend.methods.family_experts import fit_experts
 from backend.methods.logistic import fit_regression

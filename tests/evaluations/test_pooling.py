@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_selection import f_classif
 
-from backend.evaluations.matched import matched_evidence
-from backend.evaluations.pooling import fisher_weights, poolings
+from backend.evaluations.controls import fisher_weights, matched_evidence, poolings
 from backend.methods.probe import fit_probe
 from backend.proxies.reader import Reader, Readout
 from backend.spectral import POSITIONS, position_weights, stride_positions, uniform_positions

@@ -21,7 +21,7 @@ from backend.enrolment.head_fits import Fits, heads_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep, load_log_posteriors
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_members import LENGTHS
+from backend.evaluations.readouts import LENGTHS
 from backend.evaluations.stages import EvaluateOptions, attribution, baselines, readout_members, readouts, stress
 from backend.evaluations.stages.readout_live import evaluate_live, live_blocks, load_banks, load_ngram_banks
 from backend.evaluations.stages.readout_members import Plan, scorer_of

@@ -25,26 +25,23 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from backend.corpus.release import Release, read_jsonl_gz
-from backend.evaluations.attribution import attribution_frames, out_of_fold
-from backend.evaluations.baselines import assemble, score_fold
-from backend.evaluations.components import components
-from backend.evaluations.compression import UNSCALED, compressions
+from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers
+from backend.evaluations.controls import UNSCALED, components, compressions, matched_evidence, poolings, variance_ratios
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
-from backend.evaluations.matched import matched_evidence
-from backend.evaluations.pooling import poolings
-from backend.evaluations.readout_alignment import aligned_load
 from backend.evaluations.readout_bank import serve_banks
-from backend.evaluations.readout_members import (
+from backend.evaluations.readouts import (
+    aligned_load,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
+    fuse,
     score_discriminants,
     score_grams,
     score_transfer,
     scores_shape,
+    transfer,
 )
-from backend.evaluations.readouts import fuse, transfer
-from backend.evaluations.selection import scan_layers, select_layers
+from backend.evaluations.stages.baseline_methods import assemble, score_fold
 from backend.evaluations.stress import (
     excluded_posteriors,
     global_frames,
@@ -52,18 +49,28 @@ from backend.evaluations.stress import (
     transfer_frames,
     transferred_posteriors,
 )
-from backend.evaluations.variance import variance_ratios
-from backend.geometry.candidates import pair_ranks, passing_pairs
 from backend.geometry.domains import cross_domain
-from backend.geometry.neighborhoods import directed_ranks, neighbor_frame, neighbor_order, reader_agreement
+from backend.geometry.neighborhoods import (
+    directed_ranks,
+    neighbor_frame,
+    neighbor_order,
+    pair_ranks,
+    passing_pairs,
+    reader_agreement,
+)
 from backend.geometry.neighborhoods import prompt_stability as stability_of_prompts
-from backend.geometry.projections import project
+from backend.geometry.projections import map_distances, neighborhood_overlap, project, trustworthiness
 from backend.geometry.purity import PuritySettings, family_purity, permuted_hits
-from backend.geometry.quality import map_distances, neighborhood_overlap, trustworthiness
 from backend.geometry.regions import bandwidth, density_grid, level_of_mass
-from backend.geometry.signatures import cosine_similarity, signatures, source_means, unit_rows
+from backend.geometry.signatures import (
+    cosine_similarity,
+    dendrogram,
+    dendrogram_frame,
+    signatures,
+    source_means,
+    unit_rows,
+)
 from backend.geometry.text import TextSettings, TextSpace
-from backend.geometry.tree import dendrogram, dendrogram_frame
 from backend.inference.calibration import fit_calibration, fit_scale, held_out_groups
 from backend.inference.domain_shift import fit_domain
 from backend.inference.drift import drift_test

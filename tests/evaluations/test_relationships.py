@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
-from backend.evaluations.bench_protocol import task_of
 from backend.evaluations.relationships import (
     READER_READOUTS,
     PairSplit,
@@ -21,6 +20,7 @@ from backend.evaluations.relationships import (
     component_contrasts,
     read_pairs,
     summarise,
+    task_of,
 )
 from backend.extraction import BENCH_A
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from backend.evaluations.selection import inner_accuracies, scan_layers, select_layers
+from backend.evaluations.attribution import inner_accuracies, scan_layers, select_layers
 from backend.methods.probe import fit_probe
 
 

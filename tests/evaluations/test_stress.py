@@ -26,7 +26,7 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.geometry.map_views import Texts, chart_of
+from backend.geometry.maps import Texts, chart_of
 from backend.methods.probe import LinearProbe, fit_probe
 from backend.protocol import fold_of_prompts
 from backend.store.database import open_work

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from backend.evaluations.variance import effects, variance_ratios
+from backend.evaluations.controls import effects, variance_ratios
 from tests import twins
 
 S, P, D = 4, 10, 3

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.geometry.candidates import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
 from backend.geometry.map_comparison import candidate_rules, published_ranks
+from backend.geometry.neighborhoods import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
 from backend.geometry.signatures import cosine_similarity
 
 NAMES = [f"s{i}" for i in range(14)]

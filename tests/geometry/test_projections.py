@@ -15,17 +15,15 @@ from backend.geometry.projections import (
     METHODS,
     ProjectionSettings,
     joint_projection,
-    project,
-    projection_frame,
-    unit_box,
-)
-from backend.geometry.quality import (
     map_distances,
     neighborhood_overlap,
+    project,
     project_all,
+    projection_frame,
     quality_frame,
     sweep,
     trustworthiness,
+    unit_box,
 )
 from backend.geometry.signatures import cosine_distance, cosine_similarity, signatures, unit_rows
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from backend.geometry.signatures import cosine_similarity, signatures
-from backend.geometry.tree import dendrogram, dendrogram_frame
+from backend.geometry.signatures import cosine_similarity, dendrogram, dendrogram_frame, signatures
 
 
 def cosines(n: int = 20) -> np.ndarray:

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import release_records, slice_of
 from backend.fingerprints import StoreIdentity
-from backend.geometry import map_views as views
+from backend.geometry import maps as views
 from backend.geometry import projections
 from backend.geometry.domains import cross_domain
 from backend.geometry.signatures import signatures

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from backend.evaluations.readout_alignment import aligned_load
+from backend.evaluations.readouts import aligned_load
 from backend.methods.alignment import fit_alignments
 from backend.methods.moments import Moments, moments_of
 from backend.protocol import FOLDS

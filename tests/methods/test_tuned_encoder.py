@@ -10,10 +10,10 @@ import pytest
 
 from backend.enrolment.heads import stacked_heads
 from backend.errors import AtlasError
-from backend.evaluations.model_artifacts import KeptMember, keep_stacks, load_models, model_file
+from backend.evaluations.artifacts import KeptMember, keep_stacks, load_models, model_file
 from backend.evaluations.readouts import validation
-from backend.evaluations.stages import readout_tuned
-from backend.evaluations.stages.readout_tuned import TUNED, complete_tuned
+from backend.evaluations.stages import readout_fits
+from backend.evaluations.stages.readout_fits import TUNED, complete_tuned
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS, Stack
 from backend.methods.tuned_encoder import Texts, TunedEncoder
@@ -80,7 +80,7 @@ def test_every_row_is_scored_by_models_that_have_not_seen_its_prompt(
     assert np.array_equal(models[3].bias, others[3].bias) and not np.array_equal(models[1].bias, others[1].bias)
 
     # What is kept is not trained again, and checkpoints go when their model has spoken.
-    monkeypatch.setattr(readout_tuned, "fine_tune", None)
+    monkeypatch.setattr(readout_fits, "fine_tune", None)
     again = tuned(encoder, tmp_path / "a")
     assert all(np.array_equal(out[name], again[name]) for name in out)
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".npz"}

@@ -23,20 +23,19 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep, keep_probes, write_log_posteriors
-from backend.evaluations.attribution import attribution_frames, out_of_fold
-from backend.evaluations.selection import scan_layers, select_layers
+from backend.evaluations.artifacts import artifact_folder, extraction, keep, keep_probes, write_log_posteriors
+from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers, summaries
 from backend.evaluations.stages import EvaluateOptions
 from backend.protocol import READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import best_dtype
-from backend.store.builds import command_line, recorded
 from backend.store.lists import storage
-from backend.store.writers import replace_rows, write_reader
+from backend.store.stage_rows import stage_rows
+from backend.store.writers import write_reader
 from backend.traces import View
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate every asked view and roster, and write the results to the work database."""
+    """Evaluate every view and roster, and write the results to the work database."""
     for view in options.views:
         for roster in options.rosters:
             evaluate(connection, release, options.proxy, view, roster, options.layers, options.limit)
@@ -54,13 +53,12 @@ def evaluate(
     """Select blocks, fit the fold probes, evaluate every budget and write the rows of one reader and roster."""
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     identity = rows.store.identity()
-    held = rows.layers()
-    needed = held if layers == "all" else [int(part) for part in layers.split(",")]
-    if identity is None or not needed or not set(needed) <= set(held):
+    available = rows.layers()
+    needed = available if layers == "all" else [int(part) for part in layers.split(",")]
+    if identity is None or not needed or not set(needed) <= set(available):
         raise AtlasError(
             f"The fingerprints of agent500 by {proxy} in view {view} are not complete for {roster}",
-            f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} --view {view}"
-            + (f" --limit {limit}" if limit else ""),
+            f"Run: {extraction('agent500', roster, proxy, view, limit=limit)}",
         )
     rows.check()
     labels, prompt_folds = rows.labels, rows.prompt_folds
@@ -68,22 +66,14 @@ def evaluate(
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     details = {"layers": needed, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
     key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": roster}
-    with recorded(
-        connection,
-        stage="evaluate",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash,
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
+    weights, seed = identity.proxy_hash, SPLIT_SEED
+    with stage_rows(connection, "evaluate", details, release.manifest_hash, weights, seed, key=key) as build:
         started = time.perf_counter()
         scores = _scan(rows, needed, labels, folds, folder, identity.as_text())
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
         chosen = select_layers(scores)
-        of_fold = {
-            int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA
-        }
+        outer = chosen.dropna(subset="outer_fold").astype(int)
+        of_fold = dict(zip(outer["outer_fold"].tolist(), outer["layer"].tolist(), strict=True))
         started = time.perf_counter()
         log_posteriors, probes = out_of_fold(
             lambda layer: rows.load(layer).astype(np.float32), of_fold, labels, folds, len(rows.sources)
@@ -95,15 +85,14 @@ def evaluate(
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
         describe_proxy(connection, proxy)
         write_reader(connection, method=READER_PAPER, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
-        about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_log_posteriors(connection, about, log_posteriors, frames, prompt_folds, build)
-        replace_rows(connection, "layer_scores", scores, key, build)
-        replace_rows(connection, "layer_selection", chosen, key, build)
+        write_log_posteriors(build, log_posteriors, frames, prompt_folds)
+        build.replace("layer_scores", scores)
+        build.replace("layer_selection", chosen)
     _report(frames.metrics, chosen, key)
 
 
 def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> None:
-    """Take out what earlier probes of a reader on a roster said under any condition but the clean one."""
+    """Delete the rows of earlier probes of a reader on a roster under every condition but the clean one."""
     other = "(benchmark != 'agent500' OR condition != 'clean')"
     for table in ("attribution_metrics", "source_accuracy", "confusion"):
         connection.execute(
@@ -142,11 +131,10 @@ def _scan(
 
 
 def _report(metrics: pd.DataFrame, chosen: pd.DataFrame, key: dict[str, str]) -> None:
-    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
     print(
         f"{key['reader']} on {key['roster']}: blocks {chosen['layer'].tolist()[:-1]}, modal {chosen['layer'].iloc[-1]}"
     )
-    for k, part in summary.groupby("k"):
+    for k, part in summaries(metrics).groupby("k"):
         value = part.set_index(["reduction", "metric"])
         print(
             f"  K = {k:>3}: accuracy {value.loc[('fold', 'accuracy'), 'value']:.3f} "

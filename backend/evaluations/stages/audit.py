@@ -2,13 +2,14 @@
 
 Needs the kept out-of-fold log-posteriors of a readout that can be enrolled; sources left out by refitting (of probes on
 spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
-``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` beside the log-posteriors. Parts and
+``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` next to the log-posteriors. Parts and
 readouts can be asked for by name (``--method lda-live,calibration,refit``); the rows of the others stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,17 +17,19 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import log_softmax
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors
-from backend.evaluations.components import block_columns
-from backend.evaluations.refits import HELD_OUT, Rediscriminated
+from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors, weights_of
+from backend.evaluations.controls import block_columns
+from backend.evaluations.readouts import Load, chunks, loader
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readout_live import load_banks
+from backend.evaluations.stages.readout_members import Plan
 from backend.evaluations.stress import LENGTHS, length_file
-from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, held_out_groups
+from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
 from backend.inference.drift_power import drift_frame
 from backend.inference.open_set import LeftOut, unknown_frame
 from backend.inference.unknown_source import Statistic, without_columns
@@ -38,30 +41,73 @@ from backend.inference.validation import (
     stop_frame,
     validation_arrays,
 )
+from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.moments import Moments, merged, moments_of
 from backend.methods.probe import fit_probe, standardiser
 from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.audit_queries import validation
-from backend.store.builds import command_line, recorded
 from backend.store.queries import selected_layers
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import StageRows, stage_rows
 from backend.traces import View
 
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+HELD_OUT = (0, 1)
+"""Folds that a readout refitted without some sources does not see: one for the reference, one for the test, in turn."""
 PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
-PROBED = (READER_PAPER, "reader-dc", "reader-ac")
-"""Readers that are the paper's probe on a spectral block."""
+PROBED = (READER_PAPER, "reader-dc", "reader-ac")  # Readers that are the paper's probe on a spectral block
+Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part and their condition
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
-Write = Callable[[pd.DataFrame, str, str], None]
-"""Receives rows, their part and their condition."""
+
+@dataclass(frozen=True)
+class Rediscriminated:
+    """Discriminants of whole responses without some sources, whose rows are taken out of the moments again."""
+
+    load: Load  # Rows to coordinates, (m, D)
+    width: int
+    folds: Ints  # (P,), fold of every prompt
+    sources: int
+    moments: Moments  # Of all sources on the folds that train
+    scale: float  # What a nat of theirs is worth, from the training folds alone: the last scored by the others
+
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[np.floating]], folds: Ints) -> Rediscriminated:
+        """From fingerprints (C * P, 2 d) block by block; row = source * P + prompt."""
+        load, width = loader(arrays)
+        sources, training = len(arrays[0]) // len(folds), [f for f in np.unique(folds) if f not in HELD_OUT]
+        label, fold = np.repeat(np.arange(sources), len(folds)), np.tile(folds, sources)
+        parts = [_moments(load, np.flatnonzero(fold == f), label, sources, width) for f in training]
+        last = np.flatnonzero(fold == training[-1])
+        scores = _scored(load, last, fit_discriminant(merged(parts[:-1]), Plan.shrinkage))
+        scale = fit_scale(normalised(scores), label[last])
+        return cls(load, width, folds, sources, merged(parts), scale)
+
+    def __call__(self, out: Ints) -> LeftOut:
+        """Log-posteriors of the held-out folds by discriminants that never met the sources ``out``."""
+        label, fold = np.repeat(np.arange(self.sources), len(self.folds)), np.tile(self.folds, self.sources)
+        tested = np.isin(fold, HELD_OUT)
+        gone = np.flatnonzero(~tested & np.isin(label, out))
+        left = merged([self.moments, _moments(self.load, gone, label, self.sources, self.width)], [1.0, -1.0])
+        remaining, rows = np.setdiff1d(np.arange(self.sources), out), np.flatnonzero(tested)
+        scores = self.scale * _scored(self.load, rows, fit_discriminant(left, Plan.shrinkage))[:, remaining]
+        prompt = np.tile(np.arange(len(self.folds)), self.sources)
+        return LeftOut(log_softmax(scores, axis=1).astype(np.float32), label[rows], prompt[rows], remaining)
+
+
+def _moments(load: Load, rows: Ints, labels: Ints, classes: int, width: int) -> Moments:
+    return moments_of(((load(some), labels[some]) for some in chunks(rows)), classes, width)
+
+
+def _scored(load: Load, rows: Ints, readout: LinearReadout) -> Floats:
+    return np.concatenate([readout.scores(load(some)) for some in chunks(rows)])
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Validate the audit's statistics for every asked view and roster."""
+    """Validate the audit's statistics for every view and roster."""
     unknown = sorted(set(options.methods) - {*PARTS, *ENROLLABLE})
     if unknown:
         choices = ", ".join((*PARTS, *ENROLLABLE))
@@ -74,14 +120,13 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 
 def _methods(release: Release, options: EvaluateOptions, view: View, roster: str) -> list[str]:
-    """The readouts that were asked for; else the paper's, and those of live attribution that are kept."""
+    """The readouts that the options name; else the paper's, and those of live attribution that are kept."""
     named = [method for method in ENROLLABLE if method in options.methods]
     prompts = len(slice_of(release, "agent500", options.proxy, view, roster, options.limit).prompt_ids)
-    live = [
-        method
-        for method in (LDA_LIVE, FUSED_LIVE)
-        if (artifact_folder(method, options.proxy, view, roster, prompts) / "log_posteriors.npy").exists()
-    ]
+    folders = {
+        method: artifact_folder(method, options.proxy, view, roster, prompts) for method in (LDA_LIVE, FUSED_LIVE)
+    }
+    live = [method for method, folder in folders.items() if (folder / "log_posteriors.npy").exists()]
     return named or [READER_PAPER, *live]
 
 
@@ -95,7 +140,7 @@ def evaluate(
     parts: tuple[str, ...] = PARTS,
     method: str = READER_PAPER,
 ) -> None:
-    """Measure and write the asked parts of one reader and roster."""
+    """Measure and write parts of one reader and roster."""
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
     rerun_command = evaluation(method, proxy, view, roster, limit)
@@ -114,20 +159,16 @@ def evaluate(
             parts = tuple(part for part in parts if part != "refit")
     if fingerprints is None and {"refit", "drift"} & set(parts):
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
-    identity = rows.store.identity()
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
-    with recorded(
-        connection,
-        stage="audit",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        details=details,
+    key = {"reader": reader, "roster": roster}
+    with stage_rows(
+        connection, "audit", details, release.manifest_hash, weights_of(rows), SPLIT_SEED, key=key
     ) as build:
-        write = writer(connection, reader, roster, build)
-        validate(write, log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
-    keep_validation(connection, reader, roster, folder)
+        validate(writer(build), log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
+    arrays = validation_arrays(validation(connection, reader, roster))  # all rows, for its enrolment
+    scratch = folder / f"{VALIDATION}.partial.npz"
+    np.savez_compressed(scratch, **arrays)  # type: ignore[arg-type]
+    scratch.replace(folder / VALIDATION)
 
 
 def validate(
@@ -139,21 +180,12 @@ def validate(
     parts: tuple[str, ...] = PARTS,
     refit: Callable[[Ints], LeftOut] | None = None,
 ) -> None:
-    """Measure the asked parts.
+    """Measure the parts.
 
-    Parameters
-    ----------
-    write : callable
-    log_posteriors : dict of condition to ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt; 'clean' and cuts.
-    folds : ndarray of shape (P,)
-    families : list of str, length C
-    fingerprints : ndarray of shape (C * P, 2 d), optional
-        Without them there is no 'refit', and no drift between fingerprints.
-    parts : tuple of str
-    refit : callable, optional
-        Sources that are left out, to what a readout says that never met them; the paper's probe on the fingerprints
-        when absent.
+    log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
+    folds : (P,); families : length C.
+    fingerprints : (C * P, 2 d), without them there is no 'refit', and no drift between fingerprints.
+    refit : Sources that are left out, to the scores of a readout fitted without them; by default the paper's probe.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)
@@ -161,9 +193,9 @@ def validate(
     if {"calibration", "stop"} & set(parts):
         calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS, family)
     if "calibration" in parts:
-        for condition, held in log_posteriors.items():
+        for condition, scores in log_posteriors.items():
             known = calibrations if condition == CLEAN else None
-            frame = calibration_frame(held, folds, with_bias=WITH_BIAS, fitted=known, family=family)
+            frame = calibration_frame(scores, folds, with_bias=WITH_BIAS, fitted=known, family=family)
             write(frame, "calibration", condition)
     if "unknown" in parts:
         write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
@@ -209,37 +241,29 @@ def validation_rows(
     return pd.concat(frames, ignore_index=True)
 
 
-def writer(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, build: str) -> Write:
+def writer(build: StageRows) -> Write:
     """Rows of a part go to the store in place of the earlier ones, and are printed."""
 
     def write(frame: pd.DataFrame, part: str, condition: str) -> None:
-        key = {"reader": reader, "roster": roster, "condition": condition, "part": part}
-        replace_rows(connection, "audit_validation", frame, key, build)
+        build.replace("audit_validation", frame, condition=condition, part=part)
         if frame.empty:
             return
         about = [name for name in ("scenario", "statistic", "rule", "level", "space") if name in frame]
-        wide = (
-            frame[~frame["metric"].isin(CURVES)].pivot(index=["metric", *about], columns="k", values="value").round(3)
-        )
-        print(f"{reader} on {roster}, {part}, {condition}:\n{wide.to_string()}", flush=True)
+        points = frame[~frame["metric"].isin(CURVES)]
+        wide = points.pivot(index=["metric", *about], columns="k", values="value").round(3)
+        where = f"{build.key['reader']} on {build.key['roster']}"
+        print(f"{where}, {part}, {condition}:\n{wide.to_string()}", flush=True)
 
     return write
 
 
-def keep_validation(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, folder: Path) -> None:
-    """Keep all rows of a reader and roster for its enrolment."""
-    scratch = folder / f"{VALIDATION}.partial.npz"
-    np.savez_compressed(scratch, **validation_arrays(validation(connection, reader, roster)))  # type: ignore[arg-type]
-    scratch.replace(folder / VALIDATION)
-
-
 def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:
     """Kept log-posteriors of whole responses, and of the cuts that were scored."""
-    held = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
+    scores = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
     for length in LENGTHS:
         if (path := folder / length_file(length)).exists():
-            held[length] = np.load(path, allow_pickle=False)
-    return held
+            scores[length] = np.load(path, allow_pickle=False)
+    return scores
 
 
 def _fingerprints(connection: duckdb.DuckDBPyConnection, rows: Slice, reader: str, roster: str) -> Floats | None:
@@ -280,19 +304,19 @@ def _excluded_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
 
 def _columns_removed(log_posteriors: Floats, prompts: int, out: Ints) -> LeftOut:
     sources = log_posteriors.shape[1]
-    kept = np.setdiff1d(np.arange(sources), out)
+    remaining = np.setdiff1d(np.arange(sources), out)
     source, prompt = np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
-    return LeftOut(without_columns(log_posteriors, kept), source, prompt, kept)
+    return LeftOut(without_columns(log_posteriors, remaining), source, prompt, remaining)
 
 
 def _refitted(fingerprints: Floats, folds: Ints, out: Ints) -> LeftOut:
     """Log-posteriors of the held-out folds by a probe that never met some sources, nor those folds."""
     sources = len(fingerprints) // len(folds)
     source, prompt = np.repeat(np.arange(sources), len(folds)), np.tile(np.arange(len(folds)), sources)
-    kept = np.setdiff1d(np.arange(sources), out)
+    remaining = np.setdiff1d(np.arange(sources), out)
     column = np.full(sources, -1, dtype=np.intp)
-    column[kept] = np.arange(len(kept))
-    held = np.isin(folds[prompt], HELD_OUT)
-    train = ~held & (column[source] >= 0)
-    probe = fit_probe(fingerprints[train], column[source[train]], len(kept))
-    return LeftOut(probe.log_posterior(fingerprints[held]), source[held], prompt[held], kept)
+    column[remaining] = np.arange(len(remaining))
+    tested = np.isin(folds[prompt], HELD_OUT)
+    train = ~tested & (column[source] >= 0)
+    probe = fit_probe(fingerprints[train], column[source[train]], len(remaining))
+    return LeftOut(probe.log_posterior(fingerprints[tested]), source[tested], prompt[tested], remaining)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,7 @@ import torch
 from tqdm import tqdm
 
 from backend.errors import AtlasError
-from backend.evaluations.baselines import Fit, Floats, Ints, Predict
-from backend.evaluations.model_artifacts import keep_model, model_file
+from backend.evaluations.artifacts import keep_model, model_file
 from backend.fingerprints import cache_folder
 from backend.methods.embedded import beginning
 from backend.methods.fine_tuning import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
@@ -38,70 +38,87 @@ from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
 from backend.traces import Trace, View, view_text
 
+Ints = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float32]
+
+if TYPE_CHECKING:
+    from backend.evaluations.stages.baselines import Material
+
 METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
-QUICK = METHODS[:5]
-"""What runs without being asked for: everything but fine-tuning."""
-
+QUICK = METHODS[:5]  # What runs by default: everything but fine-tuning
 MODELS = tuple(model_file(fold) for fold in range(FOLDS))
-CHECKPOINTS = "checkpoints"
-"""Subfolder that goes when a fold is done."""
-
-Notes = dict[str, float]
-"""What a fit cost: fit_seconds, trainable_parameters, audit_parameters."""
-Labels = npt.NDArray[np.intp]
-Prepare = Callable[["Texts", Labels, int, Path, Callable[[Notes], None]], Fit]
+CHECKPOINTS = "checkpoints"  # Subfolder that goes when a fold is done
+Predict = Callable[[str, Ints], Floats]  # Name of a panel and rows of it to log-posteriors of shape (rows, C)
+Fit = Callable[[Ints, int], Predict]
+"""Training rows of the clean panel and the fold that they leave out, to a fitted model."""
 
 
-class Texts(Protocol):
-    """Where a method finds its records; panels are 'clean', truncations and 'math100'."""
+Notes = dict[str, float]  # What a fit cost: fit_seconds, trainable_parameters, audit_parameters
+Note = Callable[[Notes], None]
+Prepare = Callable[["Material", Ints, int, Path, Note], Fit]
 
-    def traces(self, panel: str) -> list[Trace]:
-        """Records of a panel."""
 
-    def rows(self, panel: str) -> Ints:
-        """Their rows in the whole benchmark."""
+def score_fold(
+    fit: Fit,
+    folds: npt.NDArray[np.integer],
+    fold: int,
+    cut: Iterable[str] = (),
+    transfer: Mapping[str, int] | None = None,
+) -> dict[str, Floats]:
+    """Fit without one fold and score whatever that model may score, so that stress tests need no second fit.
 
-    def size(self, panel: str) -> int:
-        """Records of the whole benchmark."""
+    fit : ``fit(rows, fold)`` gives ``predict(panel, rows)``; folds : (n,), outer fold of every row.
+    cut : Panels with the rows of the clean one, cut short.
+    transfer : Panels of another benchmark and their number of rows, all of which are scored.
+    Returns the clean panel and the cut ones: (rows of the fold, C). Transfer panels: (their rows, C).
+    Raises ValueError if the fold is empty, or the log-posteriors are not finite.
+    """
+    test = np.flatnonzero(folds == fold)
+    if not len(test):
+        raise ValueError(f"no row belongs to fold {fold}")
+    predict = fit(np.flatnonzero(folds != fold), fold)
+    scores = {panel: predict(panel, test) for panel in (CLEAN, *cut)}
+    scores |= {panel: predict(panel, np.arange(rows)) for panel, rows in (transfer or {}).items()}
+    for panel, values in scores.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"fold {fold} gives log-posteriors in panel '{panel}' that are not finite")
+    return scores
 
-    def prompts(self, panel: str) -> list[str]:
-        """Ids of the prompts in use."""
 
-    def identity(self, panel: str) -> str:
-        """Hash of the benchmark's records and of the truncation."""
+def assemble(
+    by_fold: Mapping[int, Mapping[str, Floats]], folds: npt.NDArray[np.integer], transfer: Iterable[str] = ()
+) -> dict[str, Floats]:
+    """Put the scores of all folds together.
 
-    def benchmark(self, panel: str) -> str:
-        """Benchmark of a panel."""
+    by_fold : Of every fold what :func:`score_fold` gave; folds : (n,).
+    transfer : Names of the panels of another benchmark.
+    Returns the clean panel and the cut ones: (n, C), out of fold. Transfer panels: (FOLDS, rows, C), a fold model each.
+    """
+    apart = set(transfer)
+    out = {}
+    for panel, first in by_fold[0].items():
+        if panel in apart:
+            out[panel] = np.stack([by_fold[fold][panel] for fold in range(FOLDS)]).astype(np.float32)
+            continue
+        whole = np.empty((len(folds), first.shape[1]), dtype=np.float32)
+        for fold in range(FOLDS):
+            whole[folds == fold] = by_fold[fold][panel]
+        out[panel] = whole
+    return out
 
 
 @dataclass(frozen=True)
 class Method:
-    """A baseline, ready to be fitted.
+    """A baseline, ready to be fitted."""
 
-    Attributes
-    ----------
-    method, proxy, view : str
-        Parts of the reader id; absent parts are None.
-    name : str
-        For people.
-    settings : str
-        Everything that the result depends on.
-    model_hash : str or None
-        Of the encoder's weights.
-    prepare : callable
-        Texts, labels, number of classes, folder of the evaluation, and where to note costs, to a fit.
-    keeps : tuple of str
-        Files of fitted models in that folder, a fold each.
-    """
-
-    method: str
+    method: str  # Parts of the reader id; absent parts are None
     proxy: str | None
     view: View | None
-    name: str
-    settings: str
-    model_hash: str | None
-    prepare: Prepare
-    keeps: tuple[str, ...] = ()
+    name: str  # For people
+    settings: str  # Everything that the result depends on
+    model_hash: str | None  # Of the encoder's weights
+    prepare: Prepare  # Texts, labels, number of classes, folder of the evaluation, and where to note costs, to a fit
+    keeps: tuple[str, ...] = ()  # Files of fitted models in that folder, a fold each
 
     @property
     def reader(self) -> str:
@@ -110,48 +127,31 @@ class Method:
 
 
 def method_of(name: str, views: Sequence[View], model: str | None) -> list[Method]:
-    """The readers that a method's name means.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`METHODS`.
-    views : sequence of {'ur', 'r'}
-        For methods that read a record as a proxy does.
-    model : str or None
-        Encoder in place of the default one.
-
-    Returns
-    -------
-    list of Method
-    """
+    """The readers that a name of :data:`METHODS` means, with an encoder in place of the default one."""
     if name == "random":
         return [Method(name, None, None, "Random guessing", "uniform on the simplex", None, _random)]
     if name in SETTINGS:
-        title = "Word n-grams" if name == "ngram-word" else "Character n-grams"
+        title = f"{'Word' if name == 'ngram-word' else 'Character'} n-grams · logistic regression"
         settings = f"{SETTINGS[name].as_text()}, {STEPS} steps"
         keeps = tuple(ngram_file(fold) for fold in range(FOLDS))
-        title += " · logistic regression"
-        return [Method(name, None, None, title, settings, None, _ngrams(name), keeps)]
+        return [Method(name, None, None, title, settings, None, partial(_ngrams, name), keeps)]
     if name == "deberta":
         return [_deberta(model or DEBERTA, view) for view in views]
     encoder = model or DEFAULT_ENCODER
-    key, weights, recipe = proxy_key(encoder), proxy_hash(encoder), _recipe(encoder)
+    key, weights, recipe = proxy_key(encoder), proxy_hash(encoder), _recipe(encoder).as_text()
     if name == "llmmap":
-        settings = f"{LLMmapSettings().as_text()}, {RESPONSE_CHARACTERS} characters, {recipe.as_text()}"
-        return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, _llmmap(encoder), MODELS)]
+        settings = f"{LLMmapSettings().as_text()}, {RESPONSE_CHARACTERS} characters, {recipe}"
+        return [Method(name, key, "ur", f"LLMmap · {key}", settings, weights, partial(_llmmap, encoder), MODELS)]
     if name == "dna":
-        text = f"{ProbeSettings().as_text()}, {recipe.as_text()}"
+        text = f"{ProbeSettings().as_text()}, {recipe}"
         return [
-            Method(name, key, view, f"LLM-DNA · {key} · {view}", text, weights, _dna(encoder, view), MODELS)
+            Method(name, key, view, f"LLM-DNA · {key} · {view}", text, weights, partial(_dna, encoder, view), MODELS)
             for view in views
         ]
     tuned = affordable(ENCODER)
-    text = f"{tuned.as_text()}, {recipe.as_text()}"
-    return [
-        Method(name, key, view, f"Fine-tuned {key} · {view}", text, weights, _finetuned(encoder, view, tuned))
-        for view in views
-    ]
+    fits = {view: partial(_finetuned, encoder, view, tuned) for view in views}
+    text = f"{tuned.as_text()}, {recipe}"
+    return [Method(name, key, view, f"Fine-tuned {key} · {view}", text, weights, fit) for view, fit in fits.items()]
 
 
 def _recipe(encoder: str) -> Recipe:
@@ -165,96 +165,85 @@ def truncation_tokenizer() -> Any:
     return tokenizer_of(DEFAULT_PROXY)
 
 
-def _random(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
+def _random(texts: Material, labels: Ints, classes: int, folder: Path, note: Note) -> Fit:
     def fit(rows: Ints, fold: int) -> Predict:
         note({"fit_seconds": 0.0, "trainable_parameters": 0, "audit_parameters": 0})
-        return lambda panel, wanted: random_guess(wanted, classes, panel, fold)
+        return lambda panel, needed: random_guess(needed, classes, panel, fold)
 
     return fit
 
 
-def _ngrams(name: str) -> Prepare:
+def _ngrams(name: str, texts: Material, labels: Ints, classes: int, folder: Path, note: Note) -> Fit:
     settings = SETTINGS[name]
+    # A response is counted once a panel; only what every fold needs stays in memory.
+    counted: dict[str, Any] = {CLEAN: count([t.response for t in texts.traces(CLEAN)[: len(labels)]], settings)}
 
-    def prepare(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
-        # A response is counted once a panel; only what every fold asks for stays in memory.
-        held: dict[str, Any] = {CLEAN: count([t.response for t in texts.traces(CLEAN)[: len(labels)]], settings)}
+    def counts(panel: str, rows: Ints) -> Any:
+        if panel == CLEAN:
+            return counted[CLEAN][rows]
+        traces = texts.traces(panel)
+        if texts.benchmark(panel) == texts.benchmark(CLEAN):
+            return count([traces[row].response for row in rows], settings)
+        if panel not in counted:
+            counted[panel] = count([trace.response for trace in traces], settings)
+        return counted[panel][rows]
 
-        def counts(panel: str, rows: Ints) -> Any:
-            if panel == CLEAN:
-                return held[CLEAN][rows]
-            traces = texts.traces(panel)
-            if texts.benchmark(panel) == texts.benchmark(CLEAN):
-                return count([traces[row].response for row in rows], settings)
-            if panel not in held:
-                held[panel] = count([trace.response for trace in traces], settings)
-            return held[panel][rows]
+    def fit(rows: Ints, fold: int) -> Predict:
+        started = time.perf_counter()
+        fitted = fit_ngrams(counted[CLEAN][rows], labels[rows], classes, settings)
+        size = fitted.weight.size + fitted.bias.size
+        note(_costs(started, size, size) | {"iterations": fitted.iterations})
+        # A fit that ends before its minimum is not reproduced to the last digit: what is measured is kept.
+        model = code_ngrams(fitted, name)
+        keep_ngrams(folder / ngram_file(fold), model)
+        return lambda panel, needed: model.log_posterior(counts(panel, needed))
 
-        def fit(rows: Ints, fold: int) -> Predict:
-            started = time.perf_counter()
-            fitted = fit_ngrams(held[CLEAN][rows], labels[rows], classes, settings)
-            size = fitted.weight.size + fitted.bias.size
-            note(_costs(started, size, size) | {"iterations": fitted.iterations})
-            # A fit that ends before its minimum is not had again to the last digit: what is measured is kept.
-            model = code_ngrams(fitted, name)
-            keep_ngrams(folder / ngram_file(fold), model)
-            return lambda panel, wanted: model.log_posterior(counts(panel, wanted))
-
-        return fit
-
-    return prepare
+    return fit
 
 
-def _dna(encoder_name: str, view: View) -> Prepare:
-    def prepare(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
-        encoder = SentenceEncoder(encoder_name)
-        take = _embedded(encoder, texts, view, lambda trace: view_text(trace, view)[1])
-        clean = take(CLEAN, np.arange(len(labels)))
+def _dna(name: str, view: View, texts: Material, labels: Ints, classes: int, folder: Path, note: Note) -> Fit:
+    encoder = SentenceEncoder(name)
+    take = _embedded(encoder, texts, view, lambda trace: view_text(trace, view)[1])
+    clean = take(CLEAN, np.arange(len(labels)))
 
-        def fit(rows: Ints, fold: int) -> Predict:
-            started = time.perf_counter()
-            probe = fit_probe(clean[rows], labels[rows], classes)
-            size = probe.weight.size + probe.bias.size
-            note(_costs(started, size, size + encoder.parameters))
-            keep_model(folder / model_file(fold), probe)
-            return lambda panel, wanted: probe.log_posterior(take(panel, wanted))
+    def fit(rows: Ints, fold: int) -> Predict:
+        started = time.perf_counter()
+        probe = fit_probe(clean[rows], labels[rows], classes)
+        size = probe.weight.size + probe.bias.size
+        note(_costs(started, size, size + encoder.parameters))
+        keep_model(folder / model_file(fold), probe)
+        return lambda panel, needed: probe.log_posterior(take(panel, needed))
 
-        return fit
-
-    return prepare
+    return fit
 
 
-def _llmmap(encoder_name: str) -> Prepare:
-    def prepare(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
-        encoder = SentenceEncoder(encoder_name)
-        kind = f"response{RESPONSE_CHARACTERS}"
-        responses = _embedded(encoder, texts, kind, beginning)
-        prompts: dict[str, Floats] = {}
+def _llmmap(name: str, texts: Material, labels: Ints, classes: int, folder: Path, note: Note) -> Fit:
+    encoder = SentenceEncoder(name)
+    responses = _embedded(encoder, texts, f"response{RESPONSE_CHARACTERS}", beginning)
+    prompts: dict[str, Floats] = {}
 
-        def pairs(panel: str, rows: Ints) -> Floats:
-            benchmark, width = texts.benchmark(panel), len(texts.prompts(panel))
-            if benchmark not in prompts:
-                prompts[benchmark] = encoder.embed([trace.prompt for trace in texts.traces(panel)[:width]])
-            return np.concatenate([prompts[benchmark][rows % width], responses(panel, rows)], 1)
+    def pairs(panel: str, rows: Ints) -> Floats:
+        benchmark, width = texts.benchmark(panel), len(texts.prompts(panel))
+        if benchmark not in prompts:
+            prompts[benchmark] = encoder.embed([trace.prompt for trace in texts.traces(panel)[:width]])
+        return np.concatenate([prompts[benchmark][rows % width], responses(panel, rows)], 1)
 
-        clean = pairs(CLEAN, np.arange(len(labels)))
+    clean = pairs(CLEAN, np.arange(len(labels)))
 
-        def fit(rows: Ints, fold: int) -> Predict:
-            started = time.perf_counter()
-            model = fit_llmmap(clean[rows], labels[rows], classes, seed=SPLIT_SEED + fold, device=encoder.device)
-            note(_costs(started, model.parameters, model.parameters + encoder.parameters))
-            keep_model(folder / model_file(fold), model)
-            return lambda panel, wanted: model.log_posterior(pairs(panel, wanted))
+    def fit(rows: Ints, fold: int) -> Predict:
+        started = time.perf_counter()
+        model = fit_llmmap(clean[rows], labels[rows], classes, seed=SPLIT_SEED + fold, device=encoder.device)
+        note(_costs(started, model.parameters, model.parameters + encoder.parameters))
+        keep_model(folder / model_file(fold), model)
+        return lambda panel, needed: model.log_posterior(pairs(panel, needed))
 
-        return fit
-
-    return prepare
+    return fit
 
 
 def _embedded(
-    encoder: SentenceEncoder, texts: Texts, kind: str, text_of: Callable[[Trace], str]
+    encoder: SentenceEncoder, texts: Material, kind: str, text_of: Callable[[Trace], str]
 ) -> Callable[[str, Ints], Floats]:
-    """Rows of a panel to their embeddings; what is not on disk is embedded when a row of its panel is first wanted."""
+    """Rows of a panel to their embeddings; what is not on disk is embedded when a row of its panel is first needed."""
     caches: dict[str, EmbeddingCache] = {}
 
     def take(panel: str, rows: Ints) -> Floats:
@@ -282,7 +271,7 @@ def _deberta(model: str, view: View) -> Method:
         "Fine-tuned DeBERTa-v3-large" if known else f"Fine-tuned classifier · {key} · {view}",
         f"{model if known else key} {settings.as_text()}",
         _folder_hash(model),
-        _finetuned(model, view, settings),
+        partial(_finetuned, model, view, settings),
     )
 
 
@@ -293,37 +282,50 @@ def _folder_hash(model: str) -> str | None:
     return None
 
 
-def _finetuned(model_name: str, view: View, settings: FinetuneSettings) -> Prepare:
-    def prepare(texts: Texts, labels: Labels, classes: int, folder: Path, note: Callable[[Notes], None]) -> Fit:
-        def read(panel: str, rows: Ints) -> list[str]:
-            traces = texts.traces(panel)
-            return [view_text(traces[row], view)[1] for row in rows]
+def _finetuned(
+    name: str,
+    view: View,
+    settings: FinetuneSettings,
+    texts: Material,
+    labels: Ints,
+    classes: int,
+    folder: Path,
+    note: Note,
+) -> Fit:
+    def read(panel: str, rows: Ints) -> list[str]:
+        traces = texts.traces(panel)
+        return [view_text(traces[row], view)[1] for row in rows]
 
-        def fit(rows: Ints, fold: int) -> Predict:
-            started = time.perf_counter()
-            with tqdm(desc=f"fold {fold}", unit="step") as bar:
+    def fit(rows: Ints, fold: int) -> Predict:
+        started = time.perf_counter()
+        with step_bar(f"fold {fold}") as progress:
+            model = fine_tune(
+                name,
+                read(CLEAN, rows),
+                labels[rows],
+                classes,
+                settings=settings,
+                seed=SPLIT_SEED + fold,
+                checkpoint=folder / CHECKPOINTS / f"{fold}.safetensors",
+                device="cuda" if torch.cuda.is_available() else "cpu",
+                progress=progress,
+            )
+        note(_costs(started, model.parameters, model.parameters))
+        return lambda panel, needed: model.log_posterior(read(panel, needed))
 
-                def progress(done: int, steps: int) -> None:
-                    bar.total = steps
-                    bar.update(done - bar.n)
+    return fit
 
-                model = fine_tune(
-                    model_name,
-                    read(CLEAN, rows),
-                    labels[rows],
-                    classes,
-                    settings=settings,
-                    seed=SPLIT_SEED + fold,
-                    checkpoint=folder / CHECKPOINTS / f"{fold}.safetensors",
-                    device="cuda" if torch.cuda.is_available() else "cpu",
-                    progress=progress,
-                )
-            note(_costs(started, model.parameters, model.parameters))
-            return lambda panel, wanted: model.log_posterior(read(panel, wanted))
 
-        return fit
+@contextlib.contextmanager
+def step_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar of training steps; it takes the steps done and their total."""
+    with tqdm(desc=description, unit="step") as bar:
 
-    return prepare
+        def progress(done: int, steps: int) -> None:
+            bar.total = steps
+            bar.update(done - bar.n)
+
+        yield progress
 
 
 def _costs(started: float, trained: int, audited: int) -> Notes:

@@ -23,59 +23,43 @@ from tqdm import tqdm
 from backend.corpus.release import Benchmark, Records, Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep, write_log_posteriors
-from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.baselines import Fit, assemble, score_fold
+from backend.evaluations.artifacts import artifact_folder, keep, keep_arrays, report_accuracy, write_log_posteriors
+from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import (
     CHECKPOINTS,
     METHODS,
     QUICK,
+    Fit,
     Method,
     Notes,
+    assemble,
     method_of,
+    score_fold,
     truncation_tokenizer,
 )
 from backend.extraction import records_hash
+from backend.output_files import write
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.proxies.truncation import LIMITS, cut_responses
-from backend.store.builds import command_line, recorded
+from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]
+
+
 MATH = "math100"
-
-
-def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate the asked methods on every asked roster; without ``--method`` those that need no fine-tuning."""
-    unknown = [name for name in options.methods if name not in METHODS]
-    if unknown:
-        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
-    rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
-    material = Material(release, len(release.roster(rosters[-1])), options.limit)
-    for name in options.methods or QUICK:
-        for method in method_of(name, options.views, options.model):
-            for roster in rosters:
-                evaluate(connection, release, material, method, roster)
 
 
 @dataclass(frozen=True)
 class Material:
-    """The records of the longest asked roster and the leading prompts; a shorter roster has its first rows.
-
-    Attributes
-    ----------
-    release : Release
-    sources : int
-    limit : int or None
-        Only the first prompts.
-    """
+    """The records of the longest roster and the leading prompts; a shorter roster has its first rows."""
 
     release: Release
     sources: int
-    limit: int | None
+    limit: int | None  # Only the first prompts
 
     @cached_property
     def _records(self) -> dict[str, Records]:
@@ -125,6 +109,19 @@ class Material:
         return {f"t{limit}": traces for limit, traces in cut.items()}
 
 
+def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
+    """Evaluate the methods on every roster; without ``--method`` those that need no fine-tuning."""
+    unknown = [name for name in options.methods if name not in METHODS]
+    if unknown:
+        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
+    rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
+    material = Material(release, len(release.roster(rosters[-1])), options.limit)
+    for name in options.methods or QUICK:
+        for method in method_of(name, options.views, options.model):
+            for roster in rosters:
+                evaluate(connection, release, material, method, roster)
+
+
 def evaluate(
     connection: duckdb.DuckDBPyConnection, release: Release, material: Material, method: Method, roster: str
 ) -> None:
@@ -136,24 +133,15 @@ def evaluate(
     folder = artifact_folder(method.method, method.proxy, method.view, roster, prompts)
     details: dict[str, Any] = {"sources": len(sources), "prompts": prompts, "settings": method.settings}
     key = {"reader": method.reader, "roster": roster}
-    with recorded(
-        connection,
-        stage="evaluate",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=method.model_hash,
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
-        clean, notes = _scores(release, material, method, len(sources), prompt_folds, folder)
-        details["folds"] = notes
+    data, weights = release.manifest_hash, method.model_hash
+    with stage_rows(connection, "evaluate", details, data, weights, SPLIT_SEED, key=key) as build:
+        clean, details["folds"] = _scores(release, material, method, len(sources), prompt_folds, folder)
         frames = attribution_frames(clean, sources, families, prompt_folds)
         if method.proxy:
             describe_proxy(connection, method.proxy)
         write_reader(connection, method=method.method, name=method.name, proxy=method.proxy, view=method.view)
-        about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_log_posteriors(connection, about, clean, frames, prompt_folds, build)
-    _report(key, frames)
+        write_log_posteriors(build, clean, frames, prompt_folds)
+    report_accuracy(build.key, frames.metrics)
 
 
 def _scores(
@@ -178,15 +166,13 @@ def _scores(
                 fit = fit or method.prepare(material, labels, sources, folder, notes.append)
                 scores = score_fold(fit, folds, fold, cut, transfer)
                 note = notes.pop()
-                _keep_fold(kept, identity, scores, note)
+                keep_arrays(kept, **scores, about=np.array([identity, json.dumps(note)]))
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             by_fold[fold] = scores
             notes.append(note)
         for panel, array in assemble(by_fold, folds, transfer).items():
             keep(folder / files[panel], array)
-        scratch = folder / "finished.partial"
-        scratch.write_text(json.dumps({"identity": identity, "folds": notes}), "utf-8")
-        scratch.replace(folder / "finished.json")
+        write(folder / "finished.json", json.dumps({"identity": identity, "folds": notes}))
         shutil.rmtree(folder / "folds")
         finished = notes
     clean: Floats = np.load(folder / files[CLEAN], mmap_mode="r")
@@ -198,37 +184,19 @@ def _finished(folder: Path, identity: str, files: list[str]) -> list[Notes] | No
     path = folder / "finished.json"
     if not path.exists() or not all((folder / name).exists() for name in files):
         return None
-    held = json.loads(path.read_text("utf-8"))
-    if held["identity"] != identity:
+    finished = json.loads(path.read_text("utf-8"))
+    if finished["identity"] != identity:
         path.unlink()
         return None
-    notes: list[Notes] = held["folds"]
+    notes: list[Notes] = finished["folds"]
     return notes
-
-
-def _keep_fold(path: Path, identity: str, scores: Mapping[str, Floats], note: Notes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".partial.npz")
-    arrays: dict[str, Any] = {**scores, "about": np.array([identity, json.dumps(note)])}
-    np.savez(scratch, **arrays)
-    scratch.replace(path)
 
 
 def _kept_fold(path: Path, identity: str) -> tuple[dict[str, Floats] | None, Notes]:
     if not path.exists():
         return None, {}
-    with np.load(path, allow_pickle=False) as held:
-        said, note = held["about"]
-        if said != identity:
+    with np.load(path, allow_pickle=False) as arrays:
+        of, note = arrays["about"]
+        if of != identity:
             return None, {}
-        return {name: held[name] for name in held.files if name != "about"}, json.loads(str(note))
-
-
-def _report(key: Mapping[str, str], frames: AttributionFrames) -> None:
-    """One line: accuracy at every budget."""
-    summary = frames.metrics[frames.metrics["seed"].isna() & frames.metrics["fold"].isna()]
-    part = summary[(summary["metric"] == "accuracy") & (summary["reduction"] == "fold")]
-    values = ", ".join(
-        f"K = {k} {value:.3f} ± {std:.3f}" for k, value, std in zip(part["k"], part["value"], part["std"], strict=True)
-    )
-    print(f"{key['reader']} on {key['roster']}: accuracy {values}")
+        return {name: arrays[name] for name in arrays.files if name != "about"}, json.loads(str(note))

@@ -1,4 +1,4 @@
-"""Controls beside the paper's readout: components, temporal representations, position pooling, compression, variance.
+"""Controls next to the paper's readout: components, temporal representations, position pooling, compression, variance.
 
 Components and compressions use each fold's selected block, as ``reader-paper`` does, which is their reference. Temporal
 representations and position poolings need arrays of their own and stand at one block, the modal one unless ``--layers``
@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,22 +23,39 @@ import pandas as pd
 from tqdm import tqdm
 
 from backend.corpus.release import Release
+from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep, write_log_posteriors
-from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.components import COMPONENTS, components
-from backend.evaluations.compression import UNSCALED, compressions
-from backend.evaluations.matched import Represent, fixed, matched_evidence
-from backend.evaluations.pooling import poolings
+from backend.evaluations.artifacts import (
+    artifact_folder,
+    evaluation,
+    extraction,
+    keep,
+    report_accuracy,
+    weights_of,
+    write_log_posteriors,
+)
+from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.controls import (
+    COMPONENTS,
+    UNSCALED,
+    Represent,
+    components,
+    compressions,
+    fixed,
+    matched_evidence,
+    poolings,
+    variance_ratios,
+)
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.bench import Bench
-from backend.evaluations.variance import variance_ratios
+from backend.evaluations.stages.readers import fold_layers
 from backend.methods.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
-from backend.store.builds import command_line, recorded
+from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
-from backend.store.writers import replace_rows, write_reader
+from backend.store.stage_rows import StageRows, stage_rows
+from backend.store.writers import write_reader
+from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
 NAMES: Mapping[str, str] = {
@@ -74,14 +93,79 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "positions": tuple(poolings()),
 }
 """What is computed together; ``--method`` takes these names or those of single controls."""
-AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})
-"""Controls that stand at one block in every fold."""
-TWO_MODES = "dct-q2"
-"""The paper's representation at one block: what temporal forms and poolings are compared with."""
+AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})  # Controls that stand at one block in every fold
+TWO_MODES = "dct-q2"  # The paper's representation at one block: what temporal forms and poolings are compared with
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every control of one proxy, view and roster shares."""
+
+    release: Release
+    rows: Slice
+    proxy: str
+    view: View
+    roster: str
+    of_fold: dict[int, int]  # Selected block of every outer fold
+    block: int  # Where controls with one block stand
+    blocks: list[int]  # Blocks of the variance decomposition
+    limit: int | None
+
+    @classmethod
+    def of(
+        cls, connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, view: View, roster: str
+    ) -> Bench:
+        """Look up the selected blocks of the paper's readout. Raises AtlasError if it was not evaluated yet."""
+        reader = f"{READER_PAPER}/{options.proxy}/{view}"
+        rerun_command = evaluation(READER_PAPER, options.proxy, view, roster, options.limit)
+        of_fold = fold_layers(connection, reader, roster, rerun_command)
+        modal = int(selected_layers(connection, reader, roster)["layer"].iloc[-1])
+        rows = slice_of(release, "agent500", options.proxy, view, roster, options.limit)
+        deepest = max(rows.layers(), default=modal)
+        blocks = [modal] if options.layers == "all" else blocks_of(options.layers, deepest) or [modal]
+        block = modal if modal in blocks else blocks[0]
+        return cls(release, rows, options.proxy, view, roster, of_fold, block, blocks, options.limit)
+
+    @property
+    def where(self) -> str:
+        """Proxy, view and roster for people."""
+        return f"{self.proxy}/{self.view} on {self.roster}"
+
+    @property
+    def folds(self) -> npt.NDArray[np.intp]:
+        """Outer fold of every row."""
+        return np.tile(self.rows.prompt_folds, len(self.rows.sources))
+
+    @property
+    def at_block(self) -> dict[int, int]:
+        """The one block, for every outer fold."""
+        return dict.fromkeys(range(FOLDS), self.block)
+
+    def reader(self, method: str) -> str:
+        """Reader id of a control."""
+        return f"{method}/{self.proxy}/{self.view}"
+
+    def folder(self, method: str) -> Path:
+        """Where a control keeps its log-posteriors."""
+        return artifact_folder(method, self.proxy, self.view, self.roster, len(self.rows.prompt_ids))
+
+    def lacking(self, variant: str, needed: set[int]) -> AtlasError | None:
+        """What to say when arrays of that kind are not on disk at some blocks, None when they are."""
+        available = set(self.rows.layers(variant))
+        if needed <= available:
+            return None
+        missing = sorted(needed - available)
+        blocks = ",".join(map(str, missing))
+        problem = f"The '{variant}' arrays of block {blocks} by {self.proxy} in view {self.view} are not on disk"
+        lengths = " --lengths full" + ("" if variant == "full" else f" --{variant} {blocks}")
+        command = extraction("agent500", self.roster, self.proxy, self.view, missing, lengths, self.limit)
+        named = ", ".join(map(str, sorted(available)))
+        other = f", or name a block that has them with --layers ({named})" if available else ""
+        return AtlasError(problem, f"Run: {command}{other}")
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate the asked controls; without ``--method`` a group whose arrays are missing is named and left out."""
+    """Evaluate controls; without ``--method`` a group whose arrays are missing is named and left out."""
     needed = wanted_groups(options.methods)
     for view in options.views:
         for roster in options.rosters:
@@ -106,10 +190,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Asked groups with the controls of each; all of them where nothing is named.
 
-    Raises
-    ------
-    AtlasError
-        If a name is neither a group nor a control.
+    Raises AtlasError if a name is neither a group nor a control.
     """
     unknown = [name for name in methods if name not in GROUPS and name not in NAMES]
     if unknown:
@@ -125,50 +206,34 @@ def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 @contextmanager
-def _built(connection: duckdb.DuckDBPyConnection, bench: Bench, details: dict[str, Any]) -> Iterator[str]:
+def _built(connection: duckdb.DuckDBPyConnection, bench: Bench, details: dict[str, Any]) -> Iterator[StageRows]:
     """A build of this stage; what the block adds to ``details`` is kept with it."""
-    identity = bench.rows.store.identity()
     details |= {"prompts": len(bench.rows.prompt_ids), "sources": len(bench.rows.sources)}
-    with recorded(
-        connection,
-        stage="controls",
-        command=command_line(),
-        data_hash=bench.release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
+    data, weights = bench.release.manifest_hash, weights_of(bench.rows)
+    with stage_rows(connection, "controls", details, data, weights, SPLIT_SEED, key={"roster": bench.roster}) as build:
         started = time.perf_counter()
         yield build
         details["seconds"] = round(time.perf_counter() - started, 1)
 
 
-def _write(
-    connection: duckdb.DuckDBPyConnection,
-    bench: Bench,
-    evidence: Mapping[str, Floats],
-    of_fold: Mapping[int, int],
-    build: str,
-) -> None:
+def _write(build: StageRows, bench: Bench, evidence: Mapping[str, Floats], of_fold: Mapping[int, int]) -> None:
     """Keep log-posteriors, and write metrics, accuracy a source and the blocks behind them."""
-    describe_proxy(connection, bench.proxy)
+    describe_proxy(build.connection, bench.proxy)
     blocks = pd.DataFrame({"outer_fold": pd.array(list(of_fold), dtype="Int64"), "layer": list(of_fold.values())})
     if len(set(of_fold.values())) == 1:
-        fixed = pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [*set(of_fold.values())]})
-        blocks = pd.concat([blocks, fixed], ignore_index=True)
+        modal = pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [*set(of_fold.values())]})
+        blocks = pd.concat([blocks, modal], ignore_index=True)
     for method, log_posteriors in evidence.items():
-        folder = artifact_folder(method, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
-        keep(folder / "log_posteriors.npy", log_posteriors)
+        keep(bench.folder(method) / "log_posteriors.npy", log_posteriors)
         frames = attribution_frames(log_posteriors, bench.rows.sources, bench.rows.families, bench.rows.prompt_folds)
-        # Who is confused with whom is asked of the paper's readout; for two dozen controls it would fill the store.
-        frames = AttributionFrames(frames.metrics, frames.source_accuracy, frames.confusion.iloc[:0])
+        # Only the paper's readout needs its confusions; of two dozen controls they would fill the store.
+        frames = replace(frames, confusion=frames.confusion.iloc[:0])
         name = f"{NAMES[method]} · {bench.proxy} · {bench.view}"
-        write_reader(connection, method=method, name=name, proxy=bench.proxy, view=bench.view)
-        key = bench.key(method)
-        about = {**key, "benchmark": "agent500", "condition": "clean"}
-        write_log_posteriors(connection, about, log_posteriors, frames, bench.rows.prompt_folds, build)
-        replace_rows(connection, "layer_selection", blocks, key, build)
-        _report(method, bench, frames.metrics)
+        reader = write_reader(build.connection, method=method, name=name, proxy=bench.proxy, view=bench.view)
+        own = replace(build, key={**build.key, "reader": reader})
+        write_log_posteriors(own, log_posteriors, frames, bench.rows.prompt_folds)
+        own.replace("layer_selection", blocks)
+        report_accuracy(own.key, frames.metrics)
 
 
 def _represented(
@@ -192,7 +257,7 @@ def _represented(
             unscaled=UNSCALED,
             progress=lambda _: bar.update(),
         )
-        _write(connection, bench, evidence, of_fold, build)
+        _write(build, bench, evidence, of_fold)
 
 
 def _components(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
@@ -204,21 +269,20 @@ def _compression(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: t
 
 
 def _positions(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
-    _represented(connection, bench, methods, poolings(), dict.fromkeys(range(FOLDS), bench.block), "positions")
+    _represented(connection, bench, methods, poolings(), bench.at_block, "positions")
 
 
 def _two_modes(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
     whole = {TWO_MODES: fixed(lambda rows: rows.astype(np.float32))}
-    _represented(connection, bench, methods, whole, dict.fromkeys(range(FOLDS), bench.block))
+    _represented(connection, bench, methods, whole, bench.at_block)
 
 
 def _reference(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
     """Make what temporal forms and poolings are compared with, unless it stands at their block."""
     if not methods or not set(methods) <= AT_ONE_BLOCK - {TWO_MODES}:
         return
-    stands = selected_layers(connection, str(bench.key(TWO_MODES)["reader"]), bench.roster)["layer"]
-    folder = artifact_folder(TWO_MODES, bench.proxy, bench.view, bench.roster, len(bench.rows.prompt_ids))
-    if set(stands) == {bench.block} and (folder / "log_posteriors.npy").exists():
+    blocks = selected_layers(connection, bench.reader(TWO_MODES), bench.roster)["layer"]
+    if set(blocks) == {bench.block} and (bench.folder(TWO_MODES) / "log_posteriors.npy").exists():
         return
     lacking = bench.lacking("full", {bench.block})
     if lacking is None:
@@ -238,19 +302,19 @@ def _temporal(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tupl
             methods,
             progress=lambda _: bar.update(),
         )
-        _write(connection, bench, found.log_posteriors, dict.fromkeys(range(FOLDS), bench.block), build)
+        _write(build, bench, found.log_posteriors, bench.at_block)
         for method, weights in found.mixtures.items():
-            replace_rows(connection, "mixture_weights", weights, bench.key(method), build)
+            build.replace("mixture_weights", weights, reader=bench.reader(method))
 
 
 def _variance(connection: duckdb.DuckDBPyConnection, bench: Bench, _methods: tuple[str, ...]) -> None:
     with _built(connection, bench, {"layers": bench.blocks, "of": "variance"}) as build:
         for layer in bench.blocks:
             frame = variance_ratios(bench.rows.load(layer), len(bench.rows.sources), bench.rows.prompt_folds)
-            replace_rows(connection, "variance_ratios", frame, {**bench.key(READER_PAPER), "layer": layer}, build)
+            build.replace("variance_ratios", frame, reader=bench.reader(READER_PAPER), layer=layer)
             ratios = frame[frame["fold"].isna()].set_index("block")["ratio"]
-            said = ", ".join(f"{block} {ratio:.3f}" for block, ratio in ratios.items())
-            print(f"Source-to-prompt variance of {bench.where}, block {layer}: {said}")
+            values = ", ".join(f"{block} {ratio:.3f}" for block, ratio in ratios.items())
+            print(f"Source-to-prompt variance of {bench.where}, block {layer}: {values}")
 
 
 STEPS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, Bench, tuple[str, ...]], None]] = {
@@ -265,10 +329,3 @@ STEPS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, Bench, tuple[str, ...]]
 def _bar(bench: Bench, total: int) -> tqdm:
     seldom = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(total=total, desc=f"Controls of {bench.where}", unit="fit", mininterval=seldom)
-
-
-def _report(method: str, bench: Bench, metrics: pd.DataFrame) -> None:
-    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
-    part = summary[(summary["metric"] == "accuracy") & (summary["reduction"] == "fold")]
-    values = ", ".join(f"K = {k} {value:.3f}" for k, value in zip(part["k"], part["value"], strict=True))
-    print(f"{method}/{bench.where}: accuracy {values}")

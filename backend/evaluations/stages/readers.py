@@ -13,7 +13,8 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder
-from backend.store.queries import made_by, readers
+from backend.protocol import FOLDS
+from backend.store.queries import made_by, readers, selected_layers
 from backend.store.result_queries import compared_pairs
 
 Floats = npt.NDArray[np.float32]
@@ -21,45 +22,37 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class KeptReader:
-    """A measured reader.
+    """A measured reader."""
 
-    Attributes
-    ----------
-    reader : str
-        Its id.
-    method : str
-    proxy, view : str or None
-    folder : Path
-        Where its evaluation on the roster is kept; need not exist on this machine.
-    """
-
-    reader: str
+    reader: str  # Its id
     method: str
     proxy: str | None
     view: str | None
-    folder: Path
+    folder: Path  # Where its evaluation on the roster is kept; need not exist on this machine
 
     def array(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """A kept array, mapped into memory.
-
-        Raises
-        ------
-        AtlasError
-            If it has another shape: it was made for other rows.
-        """
-        held: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
-        if held.shape != shape:
+        """A kept array, mapped into memory. Raises AtlasError if it has another shape: it was made for other rows."""
+        found: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
+        if found.shape != shape:
             raise AtlasError(
-                f"{self.folder / name} has the shape {held.shape}, and {shape} is needed",
+                f"{self.folder / name} has the shape {found.shape}, and {shape} is needed",
                 f"Evaluate {self.reader} again, so that everything it keeps is about the same records",
             )
-        return held
+        return found
 
     def proxy_hash(self, connection: duckdb.DuckDBPyConnection, roster: str) -> str | None:
         """Hash of the proxy behind its clean evaluation, None for a method without one."""
         key = {"reader": self.reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
         hashes = made_by(connection, "attribution_metrics", key)["proxy_hash"].dropna()
         return str(hashes.iloc[0]) if len(hashes) else None
+
+
+def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
+    """Selected block of every outer fold. Raises AtlasError if none is stored; ``rerun_command`` selects them."""
+    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
+    if len(chosen) != FOLDS:
+        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {rerun_command}")
+    return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
 
 
 def measured_readers(connection: duckdb.DuckDBPyConnection, roster: str, prompts: int) -> list[KeptReader]:
@@ -81,29 +74,18 @@ def with_stored(
 
     What is at hand decides which readers a run names, and Holm's correction must not get easier by that.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    hypotheses, roster : str
-    prompts : int
-    pairs : sequence of (subject, reference)
-        Those of this run.
-
-    Returns
-    -------
-    pairs : list of (subject, reference)
-        This run's, then the others; one that this run turns round is the same test.
-    folders : dict of reader to Path
-        Where the readers of the others keep their log-posteriors.
+    pairs : sequence of (subject, reference); those of this run.
+    Returns this run's pairs, then the others (one that this run turns round is the same test), and where the readers of
+    the others keep their log-posteriors.
     """
     measured = {reader.reader: reader.folder for reader in measured_readers(connection, roster, prompts)}
-    kept = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}
+    folders = {reader: folder for reader, folder in measured.items() if (folder / "log_posteriors.npy").exists()}
     named = {pair for subject, reference in pairs for pair in ((subject, reference), (reference, subject))}
     stored = sorted(compared_pairs(connection, hypotheses) - named)
-    beside = [pair for pair in stored if kept.keys() >= set(pair)]
-    if len(beside) < len(stored):
-        print(f"{hypotheses}: {len(stored) - len(beside)} comparisons go; their readers are not measured on {roster}")
-    return [*pairs, *beside], {reader: kept[reader] for pair in beside for reader in pair}
+    others = [pair for pair in stored if folders.keys() >= set(pair)]
+    if len(others) < len(stored):
+        print(f"{hypotheses}: {len(stored) - len(others)} comparisons go; their readers are not measured on {roster}")
+    return [*pairs, *others], {reader: folders[reader] for pair in others for reader in pair}
 
 
 def comparable(connection: duckdb.DuckDBPyConnection, hypotheses: str, roster: str, prompts: int) -> bool:

@@ -1,56 +1,108 @@
 """The readouts of live attribution: discriminants over few blocks, as they are served (stage readouts).
 
 They read three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
-for short responses; word n-grams of the response may stand beside them. What is measured, kept and enrolled is the
+for short responses; word n-grams of the response may be added. What is measured, kept and enrolled is the
 same: banks and n-grams in few bits, a fold each.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from backend.corpus.release import Release
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder
-from backend.evaluations.readout_bank import ServedBanks, bank_posteriors, beside, serve_banks
-from backend.evaluations.readout_members import LENGTHS, loader
-from backend.evaluations.stages.readout_calibration import Calibrator
+from backend.evaluations.artifacts import artifact_folder, keep_arrays, load_folds, weights_of
+from backend.evaluations.readout_bank import (
+    SETTINGS,
+    ServedBanks,
+    add_ngrams,
+    bank_posteriors,
+    fit_words,
+    score_words,
+    serve_banks,
+)
+from backend.evaluations.readouts import LENGTHS, MODELS, loader
+from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
-from backend.evaluations.stages.readout_words import Words, load_words, words_of
-from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
+from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.methods.discriminant_bank import DiscriminantBank
 from backend.methods.discriminants_and_ngrams import NgramBank
-from backend.methods.head import BANK_PARTS
+from backend.methods.head import BANK_PARTS, WORD_PARTS
+from backend.methods.quantised_ngrams import CodedGrams, counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
-from backend.store.builds import command_line, recorded
+from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import View
 
-Ints = npt.NDArray[np.intp]
 NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
-DEPTHS = (0.3, 0.5, 0.7)
-"""Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
+DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
+
+
+@dataclass(frozen=True)
+class Words:
+    """Word n-grams and their scores."""
+
+    models: dict[int, CodedGrams]  # By the fold that each has not seen
+    scores: Mapping[str, npt.NDArray[np.float16]]  # condition to (SLOTS, n, C), float16
+    elsewhere: npt.NDArray[np.float16]  # (FOLDS, m, C), float16, of Math100
+
+
+def words_of(scorer: Scorer, folder: Path) -> Words:
+    """Fit whatever model is not kept in the folder, and score every condition."""
+    counts = {condition: counts_of(scorer.texts(condition)) for condition in (*LENGTHS, MATH)}
+    elsewhere = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
+    identity = json.dumps([scorer.identity, SETTINGS.as_text()])
+    kept = {model: _kept(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
+    missing = [model for model, readout in kept.items() if readout is None]
+    read = {condition: counts[condition] for condition in LENGTHS}
+    fits = fit_words(read, scorer.labels, scorer.folds, scorer.classes, missing)
+    for model, fitted in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
+        kept[model] = fitted
+        parts = {name: getattr(fitted, name) for name in WORD_PARTS}
+        keep_arrays(folder / f"words.{model}.npz", identity=np.array(identity), **parts)
+    models = {model: readout for model, readout in kept.items() if readout is not None}
+    scores = score_words(read, scorer.folds, scorer.classes, models)
+    for fold in range(FOLDS):
+        elsewhere[fold] = models[fold].log_posterior(counts[MATH])
+    return Words({fold: models[fold] for fold in range(FOLDS)}, scores, elsewhere)
+
+
+def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
+    """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
+    found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
+    models = {fold: readout for fold, readout in found.items() if readout is not None}
+    if len(models) < FOLDS:
+        raise AtlasError(f"The n-grams of a fold are missing in {folder}", f"Run: {rerun_command}")
+    return models
+
+
+def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        if identity is not None and arrays["identity"].item() != identity:
+            return None
+        return CodedGrams(**{name: arrays[name] for name in WORD_PARTS})
 
 
 def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
     """Blocks of a proxy that live attribution reads.
 
-    Parameters
-    ----------
-    proxy : str
-    among : tuple of int
-        Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how deep
-        the proxy is, these are taken.
-    depth : int, optional
-        Of the proxy, where it is loaded.
+    among : Blocks that are read anyway. Where none of the usual ones is among them, or the registry does not know how
+        deep the proxy is, these are taken.
+    depth : Of the proxy, where it is loaded.
     """
     if depth is None:
         known = registered().get(proxy)
@@ -69,27 +121,19 @@ def evaluate_live(
     limit: int | None = None,
     method: str = LDA_LIVE,
 ) -> None:
-    """Fit, keep, measure and write the banks of one roster, with n-grams beside them or without."""
+    """Fit, keep, measure and write the banks of one roster, with n-grams or without."""
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     describe_proxy(connection, proxy)
     reader = write_reader(connection, method=method, name=f"{NAMES[method]} · {proxy}", proxy=proxy, view=view)
     folder = artifact_folder(method, proxy, view, roster, len(rows.prompt_ids))
-    key = {"reader": reader, "roster": roster}
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     loads = {c: loader([rows.load(block, "full" if c == CLEAN else c) for block in blocks]) for c in LENGTHS}
-    identity = rows.store.identity()
     details: dict[str, Any] = {"blocks": list(blocks)}
-    with recorded(
-        connection,
-        stage="readouts",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=identity.proxy_hash if identity else None,
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
+    key = {"reader": reader, "roster": roster}
+    data, weights = release.manifest_hash, weights_of(rows)
+    with stage_rows(connection, "readouts", details, data, weights, SPLIT_SEED, key=key) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         words = words_of(scorer, folder) if method == FUSED_LIVE else None
         found = serve_banks(
@@ -104,18 +148,16 @@ def evaluate_live(
         )
         keep_banks(folder, found, blocks)
         right = {
-            kind: round(float((held[CLEAN].argmax(1) == scorer.labels).mean()), 4)
-            for kind, held in (("exact", found.exact), ("served", found.served))
+            kind: round(float((posteriors[CLEAN].argmax(1) == scorer.labels).mean()), 4)
+            for kind, posteriors in (("exact", found.exact), ("served", found.served))
         }
         details |= {"accuracy_of_one": right, "shares": np.mean([b.shares for b in found.banks.values()], 0).tolist()}
         if words is not None:
             details["shares_of_words"] = np.mean(list(found.shares.values()), 0).tolist()
-        clean = write_lengths(
-            connection, scorer, {"reader": reader, "roster": roster}, folder, found.served, calibrator, build
-        )
+        clean = write_lengths(build, scorer, folder, found.served, calibrator)
         if set(blocks) <= set(others.layers()):
             plain, aligned = (_elsewhere(scorer, proxy, condition, found, words) for condition in ELSEWHERE)
-            write_transfer(connection, scorer, key, folder, plain, aligned, clean, build)
+            write_transfer(build, scorer, folder, plain, aligned, clean)
         else:
             details["math100"] = "not all blocks are read"
 
@@ -128,55 +170,39 @@ def _elsewhere(
     parts = [bank_posteriors(load, {0: found.banks[fold]}, same, cells) for fold in range(FOLDS)]
     if words is not None:
         parts = [
-            beside(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells) for fold, part in enumerate(parts)
+            add_ngrams(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells)
+            for fold, part in enumerate(parts)
         ]
     return np.stack(parts)
 
 
 def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> None:
-    """Keep the bank of every outer fold, and what n-grams count beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Keep the bank of every outer fold, and the weights of its n-grams."""
     for fold, bank in found.banks.items():
-        parts: dict[str, Any] = {name: getattr(bank, name) for name in BANK_PARTS}
-        beside_it = {"word_shares": found.shares[fold]} if fold in found.shares else {}
-        scratch = folder / f"bank.{fold}.partial.npz"
-        np.savez(scratch, blocks=np.array(blocks), **parts, **beside_it)
-        scratch.replace(folder / f"bank.{fold}.npz")
+        parts = {name: getattr(bank, name) for name in BANK_PARTS}
+        shares = {"word_shares": found.shares[fold]} if fold in found.shares else {}
+        keep_arrays(folder / f"bank.{fold}.npz", blocks=np.array(blocks), **parts, **shares)
 
 
 def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
     """Banks of all outer folds, and the blocks that they read.
 
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
     """
-    banks, blocks = {}, set()
-    for fold in range(FOLDS):
-        path = folder / f"bank.{fold}.npz"
-        if not path.exists():
-            raise AtlasError(f"The discriminants of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
-        with np.load(path, allow_pickle=False) as held:
-            blocks.add(tuple(int(block) for block in held["blocks"]))
-            banks[fold] = DiscriminantBank(**{name: held[name] for name in BANK_PARTS})
+    folds = dict(load_folds(folder, "bank", "The discriminants of fold {} are", rerun_command))
+    blocks = {tuple(int(block) for block in arrays["blocks"]) for arrays in folds.values()}
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {rerun_command}")
+    banks = {fold: DiscriminantBank(**{name: arrays[name] for name in BANK_PARTS}) for fold, arrays in folds.items()}
     return banks, blocks.pop()
 
 
 def load_ngram_banks(folder: Path, rerun_command: str) -> tuple[dict[int, NgramBank], tuple[int, ...]]:
     """Banks of all outer folds with their n-grams, and the blocks that they read.
 
-    Raises
-    ------
-    AtlasError
-        If a part of one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if a part of one is missing; ``rerun_command`` is what makes them.
     """
     banks, blocks = load_banks(folder, rerun_command)
     words = load_words(folder, rerun_command)
-    found = {}
-    for fold, bank in banks.items():
-        with np.load(folder / f"bank.{fold}.npz", allow_pickle=False) as held:
-            found[fold] = NgramBank(bank, words[fold], held["word_shares"])
-    return found, blocks
+    folds = load_folds(folder, "bank", "The discriminants of fold {} are", rerun_command)
+    return {fold: NgramBank(banks[fold], words[fold], arrays["word_shares"]) for fold, arrays in folds}, blocks

@@ -1,7 +1,7 @@
 """What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
 
-A member is fitted once a response length; what it says of every row under every condition is kept as float16 arrays of
-shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds beside
+A member is fitted once a response length; its scores of every row under every condition are kept as float16 arrays of
+shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds with
 them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there.
 """
 
@@ -21,14 +21,23 @@ from tqdm import tqdm
 from backend.corpus.release import BENCHMARKS, Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder
-from backend.evaluations.model_artifacts import KeptMember, holds_models, keep_model, model_file
-from backend.evaluations.readout_alignment import aligned_load
-from backend.evaluations.readout_members import (
+from backend.evaluations.artifacts import (
+    KeptMember,
+    artifact_folder,
+    extraction,
+    holds_models,
+    keep,
+    keep_arrays,
+    keep_model,
+    model_file,
+)
+from backend.evaluations.readouts import (
     LENGTHS,
+    MODELS,
     TRAINED,
     Fitted,
     Load,
+    aligned_load,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
@@ -37,12 +46,11 @@ from backend.evaluations.readout_members import (
     score_grams,
     score_transfer,
     scores_shape,
+    training_folds,
 )
-from backend.evaluations.readouts import MODELS, training_folds
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.baselines import MATH, Material
-from backend.evaluations.stages.readout_fits import complete_fits
-from backend.evaluations.stages.readout_tuned import complete_tuned, tuned_settings
+from backend.evaluations.stages.readout_fits import complete_fits, complete_tuned, tuned_settings
 from backend.methods.discriminant import LinearReadout
 from backend.methods.embedded import reads_of
 from backend.methods.family_experts import fit_experts
@@ -58,6 +66,7 @@ from backend.proxies.truncation import count_tokens, whole_text
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
+Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
 REGRESSION, EXPERTS = "regression", "experts"
@@ -67,42 +76,23 @@ ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
 ELSEWHERE = (MATH, ALIGNED)
 PIECES = 20
-TOOK = "took.json"
+TIMING_FILE = "took.json"
 """Beside a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
-A_FOLD = 3
-"""Models that an outer fold needs: its own, and two that validate for it."""
+A_FOLD = 3  # Models that an outer fold needs: its own, and two that validate for it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fused readout is made of.
+    """What a fused readout is made of."""
 
-    Attributes
-    ----------
-    blocks : dict of str to tuple of int
-        Blocks of every proxy whose discriminants are members.
-    grams : tuple of str
-        Kinds of n-grams, from :data:`GRAMS`.
-    view : {'ur', 'r'}
-    shrinkage : float
-    network : NetworkSettings or None
-        Of the networks that read the same blocks, None for none.
-    tuned : str or None
-        Encoder that is fine-tuned on the responses, None for none.
-    solved : tuple of str
-        Of :data:`SOLVED`, on the same blocks.
-    penalty : float
-        Theirs.
-    """
-
-    blocks: Mapping[str, tuple[int, ...]]
-    grams: tuple[str, ...] = ("word", "char")
+    blocks: Mapping[str, tuple[int, ...]]  # Blocks of every proxy whose discriminants are members
+    grams: tuple[str, ...] = ("word", "char")  # Kinds of n-grams, from :data:`GRAMS`
     view: View = "ur"
     shrinkage: float = 0.1
-    network: NetworkSettings | None = None
-    tuned: str | None = None
-    solved: tuple[str, ...] = ()
-    penalty: float = 1e-2
+    network: NetworkSettings | None = None  # Of the networks that read the same blocks, None for none
+    tuned: str | None = None  # Encoder that is fine-tuned on the responses, None for none
+    solved: tuple[str, ...] = ()  # Of :data:`SOLVED`, on the same blocks
+    penalty: float = 1e-2  # Theirs
 
     def members(self, what: str) -> list[str]:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
@@ -125,26 +115,15 @@ class Plan:
 class Scorer:
     """Members' scores of one roster, computed or kept.
 
-    Attributes
-    ----------
-    rows : dict of str to Slice
-        Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
-    others : dict of str to Slice
-        The same of Math100.
-    material : Material
-        Texts of all conditions.
-    plan : Plan
-    folder : Path
-    identity : str
-        Everything that the scores depend on, beside the plan's part for a member.
+    rows : Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
     """
 
     rows: Mapping[str, Slice]
-    others: Mapping[str, Slice]
-    material: Material
+    others: Mapping[str, Slice]  # The same of Math100
+    material: Material  # Texts of all conditions
     plan: Plan
     folder: Path
-    identity: str
+    identity: str  # Everything that the scores depend on, apart from the plan's part for a member
     costs: dict[str, float] = field(default_factory=dict)
     _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
 
@@ -172,19 +151,22 @@ class Scorer:
         """Rows of a condition."""
         return self.classes * len(self.material.prompts(MATH)) if condition in ELSEWHERE else len(self.labels)
 
-    def scores(self, condition: str, member: str) -> npt.NDArray[np.float16]:
+    def scores(self, condition: str, member: str) -> Half:
         """Kept scores of a member under a condition, mapped into memory."""
         text = member.rpartition("@")[0] in self.plan.texts
         path = self._path(MATH if text and condition == ALIGNED else condition, member)
-        array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+        array: Half = np.load(path, mmap_mode="r")
         return array
 
     def has_transfer(self, bank: str) -> bool:
         """Whether a bank can score Math100 here."""
-        if bank not in self.others:
-            return True
-        held = self.others[bank].layers()
-        return set(self.plan.blocks[bank]) <= set(held)
+        return bank not in self.others or set(self.plan.blocks[bank]) <= set(self.others[bank].layers())
+
+    def conditions(self, bank: str) -> list[str]:
+        """Conditions that a bank can be scored under here."""
+        if bank in self.plan.blocks:
+            return [*LENGTHS, *(ELSEWHERE if self.has_transfer(bank) else ())]
+        return [*LENGTHS, MATH]
 
     def complete(self, members: Collection[str]) -> None:
         """Fit and score whatever of these members is not kept."""
@@ -233,87 +215,92 @@ class Scorer:
         return self._network(proxy) if part == NETWORK else self._solved(proxy, part)
 
     def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
-        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
-        needed = {
-            length: [c for c in conditions if not self._done(c, f"{proxy}@{length}", proxy)]
-            if holds_models(self.models(f"{proxy}@{length}"))
-            else conditions
-            for length in lengths
-        }
+        conditions, needed = self.conditions(proxy), {}
+        for name in (f"{proxy}@{length}" for length in lengths):
+            fitted = holds_models(self.models(name))
+            needed[name] = [c for c in conditions if not (fitted and self._done(c, name, proxy))]
         if not any(needed.values()):
             return
         bank = {}
-        for length in tqdm([name for name in needed if needed[name]], desc=f"Moments · {proxy}", unit="length"):
+        for name in tqdm([name for name in needed if needed[name]], desc=f"Moments · {proxy}", unit="length"):
             started = time.perf_counter()
-            name = f"{proxy}@{length}"
-            bank[name] = self.discriminants(proxy, length)
+            bank[name] = self.discriminants(proxy, name.rpartition("@")[2])
             for fold in range(FOLDS):
                 keep_model(self.models(name) / model_file(fold), bank[name][fold])
-            self._took(name, time.perf_counter() - started)
+            self._note_seconds(name, time.perf_counter() - started)
         for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
-            names = [name for name in bank if condition in needed[name.rpartition("@")[2]]]
-            some = {name: bank[name] for name in names}
-            out = {name: self._empty(condition) for name in names}
-            if not names:
+            some = {name: models for name, models in bank.items() if condition in needed[name]}
+            if not some:
                 continue
+            out = {name: self._empty(condition) for name in some}
             if condition in ELSEWHERE:
                 score_transfer(self.elsewhere(proxy, condition), self.size(condition), some, out)
             else:
-                load, _ = self.load(proxy, condition)
-                score_discriminants(load, self.folds, some, out)
-            for name in names:
+                score_discriminants(self.load(proxy, condition)[0], self.folds, some, out)
+            for name in some:
                 self._keep(condition, name, proxy, out[name])
 
-    def _grams(self, kind: str) -> None:
-        conditions = [*LENGTHS, MATH]
-        name = f"{kind}@{POOLED}"
-        if holds_models(self.models(name)) and all(self._done(condition, name, kind) for condition in conditions):
+    def _complete(
+        self,
+        member: str,
+        fill: Callable[[dict[str, Half]], float],
+        *,
+        with_models: bool = True,
+        models: int = len(MODELS),
+        a_fold: int = A_FOLD,
+    ) -> None:
+        """Keep a member's scores of all conditions, unless they are there; ``fill`` returns the seconds of its fits."""
+        bank = member.rpartition("@")[0]
+        conditions = self.conditions(bank)
+        there = not with_models or holds_models(self.models(member))
+        if there and all(self._done(condition, member, bank) for condition in conditions):
             return
-        held = GRAMS[kind]
-        counts = {
-            condition: held.counts(self.texts(condition))
-            for condition in tqdm(conditions, desc=f"Counts · {kind}", unit="condition")
-        }
         out = {condition: self._empty(condition) for condition in conditions}
-        started = time.perf_counter()
-        copies = [counts[length] for length in TRAINED]
-        seconds = 0.0
-        models = fit_gram_models(copies, self.labels, self.folds, self.classes, held.settings, range(len(MODELS)))
-        for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
-            seconds += time.perf_counter() - started
-            for condition in LENGTHS:
-                score_grams(counts[condition], self.folds, model, readout, out[condition])
-            if model < FOLDS:
-                keep_model(self.models(name) / model_file(model), readout)
-                out[MATH][model] = readout.log_posterior(counts[MATH])
-            started = time.perf_counter()
-        self._took(name, seconds)
+        self._note_seconds(member, fill(out), models, a_fold)
         for condition in conditions:
-            self._keep(condition, name, kind, out[condition])
+            self._keep(condition, member, bank, out[condition])
+
+    def _grams(self, kind: str) -> None:
+        name, grams = f"{kind}@{POOLED}", GRAMS[kind]
+
+        def fill(out: dict[str, Half]) -> float:
+            conditions = tqdm(out, desc=f"Counts · {kind}", unit="condition")
+            counts = {condition: grams.counts(self.texts(condition)) for condition in conditions}
+            started, seconds = time.perf_counter(), 0.0
+            copies = [counts[length] for length in TRAINED]
+            models = fit_gram_models(copies, self.labels, self.folds, self.classes, grams.settings, range(len(MODELS)))
+            for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+                seconds += time.perf_counter() - started
+                for condition in LENGTHS:
+                    score_grams(counts[condition], self.folds, model, readout, out[condition])
+                if model < FOLDS:
+                    keep_model(self.models(name) / model_file(model), readout)
+                    out[MATH][model] = readout.log_posterior(counts[MATH])
+                started = time.perf_counter()
+            return seconds
+
+        self._complete(name, fill)
 
     def _fits(self, proxy: str, part: str) -> None:
         """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
-        conditions = [*LENGTHS, *(ELSEWHERE if self.has_transfer(proxy) else ())]
         name = f"{proxy}@{part}"
-        if holds_models(self.models(name)) and all(self._done(condition, name, proxy) for condition in conditions):
-            return
-        out = {condition: self._empty(condition) for condition in conditions}
-        seconds = complete_fits(
-            self.fits(proxy, part),
-            {length: self.load(proxy, length)[0] for length in LENGTHS},
-            self.folds,
-            {name: (self.elsewhere(proxy, name), self.size(name)) for name in ELSEWHERE if name in conditions},
-            out,
-            self.models(name),
-            self._identity(proxy, name, conditions[-1]),  # a model keeps what it says of Math100 with the rest
-        )
-        self._took(name, seconds)
-        for condition in conditions:
-            self._keep(condition, name, proxy, out[condition])
+
+        def fill(out: dict[str, Half]) -> float:
+            return complete_fits(
+                self.fits(proxy, part),
+                {length: self.load(proxy, length)[0] for length in LENGTHS},
+                self.folds,
+                {other: (self.elsewhere(proxy, other), self.size(other)) for other in ELSEWHERE if other in out},
+                out,
+                self.models(name),
+                self._identity(proxy, name, list(out)[-1]),  # a model keeps its scores of Math100 with the rest
+            )
+
+        self._complete(name, fill)
 
     def _network(self, proxy: str) -> Callable[[int], NetworkReadout]:
         assert self.plan.network
-        settings, copies = self.plan.network, list[npt.NDArray[np.float16]]()
+        settings, copies = self.plan.network, list[Half]()
 
         def fit(model: int) -> NetworkReadout:
             if not copies:
@@ -342,33 +329,32 @@ class Scorer:
 
     def _tuned(self, encoder: str) -> None:
         bank = f"{TUNED}-{encoder}"
-        name, conditions = f"{bank}@{POOLED}", [*LENGTHS, MATH]
-        if all(self._done(condition, name, bank) for condition in conditions):
-            return
-        out = {condition: self._empty(condition) for condition in conditions}
-        seconds = complete_tuned(
-            encoder,
-            {length: self.texts(length) for length in LENGTHS},
-            TRAINED,
-            self.labels,
-            self.folds,
-            self.classes,
-            self.texts(MATH),
-            out,
-            tuned_settings(),
-            self.models(name),
-            self._identity(bank, name),
-        )
-        self._took(name, seconds, FOLDS, 2)  # one that serves the fold is one that validates for it
-        for condition in conditions:
-            self._keep(condition, name, bank, out[condition])
+        name = f"{bank}@{POOLED}"
 
-    def _took(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
+        def fill(out: dict[str, Half]) -> float:
+            return complete_tuned(
+                encoder,
+                {length: self.texts(length) for length in LENGTHS},
+                TRAINED,
+                self.labels,
+                self.folds,
+                self.classes,
+                self.texts(MATH),
+                out,
+                tuned_settings(),
+                self.models(name),
+                self._identity(bank, name),
+            )
+
+        # Scores serve stacks without their models; the model that serves a fold is one that validates for it.
+        self._complete(name, fill, with_models=False, models=FOLDS, a_fold=2)
+
+    def _note_seconds(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
         """Note how long a member's fits took, for the costs."""
         self.costs[member] = round(seconds, 1)
         self.models(member).mkdir(parents=True, exist_ok=True)
-        told = {"seconds": seconds, "models": models, "a_fold": a_fold}
-        (self.models(member) / TOOK).write_text(json.dumps(told), "utf-8")
+        note = {"seconds": seconds, "models": models, "a_fold": a_fold}
+        (self.models(member) / TIMING_FILE).write_text(json.dumps(note), "utf-8")
 
     def _load(self, rows: Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
         variant = "full" if length == CLEAN else length
@@ -400,18 +386,15 @@ class Scorer:
         """Response tokens that the default proxy reads, counted once."""
         path = self.folder.parent / f"tokens.{panel}.npz"
         if path.exists():
-            with np.load(path, allow_pickle=False) as held:
-                if str(held["identity"]) == self.identity:
-                    kept: Ints = held["tokens"]
-                    return kept
+            with np.load(path, allow_pickle=False) as arrays:
+                if str(arrays["identity"]) == self.identity:
+                    known: Ints = arrays["tokens"]
+                    return known
         found = count_tokens(truncation_tokenizer(), self.material.traces(panel)[: self.size(panel)])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".partial.npz")
-        np.savez(scratch, identity=np.array(self.identity), tokens=found)
-        scratch.replace(path)
+        keep_arrays(path, identity=np.array(self.identity), tokens=found)
         return found
 
-    def _empty(self, condition: str) -> npt.NDArray[np.float16]:
+    def _empty(self, condition: str) -> Half:
         rows, classes = self.size(condition), self.classes
         shape = (FOLDS, rows, classes) if condition in ELSEWHERE else scores_shape(rows, classes)
         return np.empty(shape, dtype=np.float16)
@@ -421,9 +404,9 @@ class Scorer:
 
     def _identity(self, bank: str, member: str, condition: str = CLEAN) -> str:
         """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
+        part = member.rpartition("@")[2]
         own: list[object]
         if bank in self.plan.blocks:
-            part = member.rpartition("@")[2]
             settings: object = self.plan.shrinkage
             if part == NETWORK:
                 assert self.plan.network
@@ -444,11 +427,9 @@ class Scorer:
         note = self._path(condition, member).with_suffix(".json")
         return note.exists() and note.read_text("utf-8") == self._identity(bank, member, condition)
 
-    def _keep(self, condition: str, member: str, bank: str, array: npt.NDArray[np.float16]) -> None:
+    def _keep(self, condition: str, member: str, bank: str, array: Half) -> None:
         path = self._path(condition, member)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path.with_suffix(".partial.npy"), array)
-        path.with_suffix(".partial.npy").replace(path)
+        keep(path, array)
         path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
 
 
@@ -469,21 +450,18 @@ def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None
     """Seconds of all the members' fits that one outer fold needs; None where a member did not note its own."""
     total = 0.0
     for name in names:
-        note = member_folder(members, plan, name) / "models" / TOOK
+        note = member_folder(members, plan, name) / "models" / TIMING_FILE
         if not note.exists():
             return None
-        held = json.loads(note.read_text("utf-8"))
-        total += held["seconds"] * held["a_fold"] / held["models"]
+        noted = json.loads(note.read_text("utf-8"))
+        total += noted["seconds"] * noted["a_fold"] / noted["models"]
     return total
 
 
 def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
     """Where the members' scores of a roster come from.
 
-    Raises
-    ------
-    AtlasError
-        If a block has not been read for all records at all lengths.
+    Raises AtlasError if a block has not been read for all records at all lengths.
     """
     rows, others = (
         {
@@ -498,8 +476,7 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
             if missing:
                 raise AtlasError(
                     f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
-                    f"Run: python -m jobs extract --benchmark agent500 --roster {roster} --proxy {proxy} "
-                    f"--view {plan.view} --layers {','.join(map(str, layers))}",
+                    f"Run: {extraction('agent500', roster, proxy, plan.view, layers)}",
                 )
         rows[proxy].check()
     any_rows = next(iter(rows.values()))
@@ -508,6 +485,6 @@ def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> S
     return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
 
 
-def _half(load: Load, folds: Ints) -> npt.NDArray[np.float16]:
+def _half(load: Load, folds: Ints) -> Half:
     """All rows in half precision, read in pieces."""
     return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])

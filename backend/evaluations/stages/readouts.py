@@ -9,7 +9,7 @@ of the new domain show: a bias a source (condition background), or fingerprints 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,11 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, load_log_posteriors
+from backend.evaluations.artifacts import artifact_folder, keep_stacks, load_log_posteriors
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
-from backend.evaluations.model_artifacts import keep_stacks
-from backend.evaluations.readout_members import LENGTHS, TRAINED
-from backend.evaluations.readouts import fuse, transfer
+from backend.evaluations.readouts import LENGTHS, TRAINED, fuse, transfer
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import comparable, with_stored
-from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_live import FUSED_LIVE, LDA_LIVE, evaluate_live, live_blocks
 from backend.evaluations.stages.readout_members import (
     ELSEWHERE,
@@ -43,7 +40,7 @@ from backend.evaluations.stages.readout_members import (
     Scorer,
     scorer_of,
 )
-from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
+from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.network import NetworkSettings
 from backend.methods.ngram_kinds import GRAMS
@@ -52,25 +49,23 @@ from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
-from backend.store.builds import command_line, recorded
-from backend.store.writers import replace_rows, write_reader
+from backend.store.stage_rows import stage_rows
+from backend.store.writers import write_reader
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
-READ: View = "r"
-"""Input view of what reads text alone and has a proxy."""
+READ: View = "r"  # Input view of what reads text alone and has a proxy
 METHODS = (
     *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
     *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LDA_LIVE, FUSED_LIVE),
 )
 """Readers of this stage; no other stage measures them under stress."""
-ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)
-"""Readers of this stage that are a member of no other."""
+ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)  # Readers of this stage that are a member of no other
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Fit, stack and evaluate on every asked roster."""
+    """Fit, stack and evaluate on every roster."""
     plan = plan_of(options)
     rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
@@ -86,13 +81,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 
 def plan_of(options: EvaluateOptions) -> Plan:
-    """The members that a person asked for, or the default ones.
-
-    Raises
-    ------
-    AtlasError
-        If the list of members cannot be read.
-    """
+    """The members that the options name, or the default ones. Raises AtlasError if these cannot be read."""
     if not options.members:
         blocks = {options.proxy: blocks_at(describe(options.proxy).depth)}
         return Plan(blocks, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
@@ -126,10 +115,14 @@ def plan_of(options: EvaluateOptions) -> Plan:
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
     """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
 
-    Stacks with a tuned encoder have names of their own: they stand beside those without.
+    Stacks with a tuned encoder have names of their own: those without stay.
     """
     out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
     together = "+".join(plan.blocks)
+
+    def members(banks: Iterable[str]) -> list[str]:
+        return [member for bank in banks for member in plan.members(bank)]
+
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
@@ -147,12 +140,10 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         name = f"Fine-tuned encoder, every length · {plan.tuned}"
         out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
     if len(plan.blocks) > 1:
-        states = [member for proxy in plan.blocks for member in plan.members(proxy)]
-        out["fused-states", together] = (f"Fused states · {together}", states)
+        out["fused-states", together] = (f"Fused states · {together}", members(plan.blocks))
     if plan.network and plan.grams:
-        linear = [member for bank in (*plan.blocks, *plan.grams) for member in plan.members(bank)]
-        name = f"Fused without networks · {together}"
-        out[LINEAR, together] = (name, [member for member in linear if not member.endswith(f"@{NETWORK}")])
+        linear = [one for one in members((*plan.blocks, *plan.grams)) if not one.endswith(f"@{NETWORK}")]
+        out[LINEAR, together] = (f"Fused without networks · {together}", linear)
     encoder = f"{TUNED}-{plan.tuned}"
     for banks, method, proxy, name in (
         (plan.texts, "fused-text", None, "Fused texts"),
@@ -160,10 +151,9 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     ):
         plain = [bank for bank in banks if bank != encoder]
         if plan.grams and len(plain) > 1:
-            out[method, proxy] = (name, [member for bank in plain for member in plan.members(bank)])
+            out[method, proxy] = (name, members(plain))
         if plan.tuned and len(banks) > 1:
-            members = [member for bank in banks for member in plan.members(bank)]
-            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members)
+            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members(banks))
     return out
 
 
@@ -205,27 +195,20 @@ def _stack(
     rows = scorer.any_rows
     details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
     key = {"reader": reader, "roster": roster}
-    with recorded(
-        connection,
-        stage="readouts",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
+    with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SPLIT_SEED, key=key) as build:
         calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
         scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
         fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
         keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
         details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
-        clean = write_lengths(connection, scorer, key, folder, fused.posteriors, calibrator, build)
+        clean = write_lengths(build, scorer, folder, fused.posteriors, calibrator)
         if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
             plain, aligned = (
                 transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
                 for condition in ELSEWHERE
             )
             states = any(member.rpartition("@")[0] in scorer.plan.blocks for member in members)
-            write_transfer(connection, scorer, key, folder, plain, aligned if states else None, clean, build)
+            write_transfer(build, scorer, folder, plain, aligned if states else None, clean)
         else:
             details["math100"] = "not all blocks are read"
 
@@ -247,21 +230,15 @@ def compare(
         if not comparable(connection, hypotheses, roster, prompts):
             continue
         pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
-        held = {reader: folders[reader] for pair in among for reader in pair} | others
+        compared = {reader: folders[reader] for pair in among for reader in pair} | others
         hits = {
             reader: cluster_hits(load_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
-            for reader, path in held.items()
+            for reader, path in compared.items()
         }
-        with recorded(
-            connection,
-            stage="readouts",
-            command=command_line(),
-            data_hash=release.manifest_hash,
-            seed=SEED,
-            details={"readers": sorted(held)},
-        ) as build:
-            frame = compare_endpoints(hits, pairs)
-            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+        details = {"readers": sorted(compared)}
+        key = {"hypotheses": hypotheses}
+        with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SEED, key=key) as build:
+            build.replace("comparisons", compare_endpoints(hits, pairs))
 
 
 def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
@@ -291,27 +268,27 @@ def plan_pairs(
     """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
     measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
     live = [(method, proxy) for proxy in plan.blocks for method in (LDA_LIVE, FUSED_LIVE)]
-    held: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     papers: dict[str, tuple[str, Path]] = {}
     for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
         parts = method, proxy, view_of(plan, method, proxy)
         reader = "/".join(part for part in parts if part)
         folder = artifact_folder(*parts, roster, prompts)
         if reader in measured and (folder / "log_posteriors.npy").exists():
-            held.pop(reader, None)  # one of the plan's own stands in its order
-            held[reader] = folder
+            folders.pop(reader, None)  # one of the plan's own stands in its order
+            folders[reader] = folder
             papers |= {reader: paper} if (paper := paper_of(plan, method, proxy, roster, prompts)) else {}
-    for reader in [reader for reader in held if reader not in papers]:
+    for reader in [reader for reader in folders if reader not in papers]:
         print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
-    pairs = [(reader, papers[reader][0]) for reader in held if reader in papers]
-    stacks = [reader for reader in held if reader.partition("/")[0] not in ALONE]
+    pairs = [(reader, papers[reader][0]) for reader in folders if reader in papers]
+    stacks = [reader for reader in folders if reader.partition("/")[0] not in ALONE]
     fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
-    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in held):
-        if method in SOLVED and (plain := f"lda-full/{rest}") in held:
+    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in folders):
+        if method in SOLVED and (plain := f"lda-full/{rest}") in folders:
             pairs.append((f"{method}/{rest}", plain))
-    return pairs, held | dict(papers.values())
+    return pairs, folders | dict(papers.values())
 
 
 def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: int) -> tuple[str, Path] | None:

@@ -11,16 +11,18 @@ correlations use published accuracies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import resources
 from itertools import combinations
+from typing import Any
 
 import duckdb
 import pandas as pd
+from scipy.stats import pearsonr, spearmanr
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
-from backend.evaluations.capability import capability_correlations, published_scores
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
@@ -28,19 +30,66 @@ from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
 from backend.evaluations.stages.readers import KeptReader, comparable, measured_readers
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES, SEED
-from backend.store.builds import command_line, recorded
 from backend.store.queries import metric_curve, readers, selected_layers
 from backend.store.result_queries import comparison_sets
-from backend.store.writers import replace_rows
+from backend.store.stage_rows import stage_rows
 
+BENCHMARKS = {"mmlu_pro": "MMLU-Pro", "gpqa_diamond": "GPQA-Diamond"}  # Columns of the table and names for people
+STATISTICS: Mapping[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}
+SMALLEST = 3  # Proxies below which a correlation says nothing
 PUBLISHED_ROSTER = "100-way"
-SIMPLE = "ngram-word"
-"""The method without a model that other readouts have to beat as well."""
+SIMPLE = "ngram-word"  # The method without a model that other readouts have to beat as well
 Pairs = list[tuple[str, str]]
 
 
+def published_scores() -> pd.DataFrame:
+    """Capability scores of the published proxies, as the paper gives them (Capability Correlations).
+
+    MMLU-Pro is by the paper's authors (5-shot chain of thought, temperature zero, thinking off), GPQA-Diamond by
+    Artificial Analysis (https://artificialanalysis.ai/evaluations/gpqa-diamond, non-reasoning setting).
+
+    Returns columns proxy, benchmark, score (percent); one row a proxy and benchmark.
+    """
+    with resources.files("backend.proxies").joinpath("capability.csv").open("rb") as stream:
+        table = pd.read_csv(stream)
+    parts = [
+        pd.DataFrame({"proxy": table["tag"], "benchmark": name, "score": 100 * table[column]})
+        for column, name in BENCHMARKS.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
+    """Correlate capability with accuracy over proxies.
+
+    scores : Columns proxy, benchmark, score.
+    accuracies : Columns proxy, view, k, value; one row a proxy, view and budget.
+    Returns columns subject (the benchmark), reference ('accuracy@K/view'), statistic ('pearson' or 'spearman'), value,
+    p_value (two-sided), n (proxies that have both). Where fewer than three proxies have both, or all have the same
+    value, there is no row.
+    """
+    both = accuracies.merge(scores, on="proxy")
+    rows = []
+    for (benchmark, view, k), part in both.groupby(["benchmark", "view", "k"]):
+        if len(part) < SMALLEST or part["score"].nunique() < 2 or part["value"].nunique() < 2:
+            continue
+        for statistic, correlate in STATISTICS.items():
+            result = correlate(part["score"], part["value"])
+            rows.append(
+                {
+                    "subject": benchmark,
+                    "reference": f"accuracy@{k}/{view}",
+                    "statistic": statistic,
+                    "value": float(result.statistic),
+                    "p_value": float(result.pvalue),
+                    "n": len(part),
+                }
+            )
+    return pd.DataFrame(rows, columns=["subject", "reference", "statistic", "value", "p_value", "n"])
+
+
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Compare all measured readers of every asked roster, whatever their proxy, and correlate capability."""
+    """Compare all measured readers of every roster, whatever their proxy, and correlate capability."""
     for roster in options.rosters:
         compare(connection, release, options, roster)
     correlate(connection, release)
@@ -51,37 +100,30 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: Ev
     rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
     shape = (len(rows.sources) * len(rows.prompt_ids), len(rows.sources))
     known = measured_readers(connection, roster, len(rows.prompt_ids))
-    held = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]
-    if len(held) < len(known):
-        absent = ", ".join(reader.reader for reader in known if reader not in held)
+    available = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]
+    if len(available) < len(known):
+        absent = ", ".join(reader.reader for reader in known if reader not in available)
         print(f"{roster}: no log-posteriors are kept here of {absent}; they are left out of the comparisons")
-    if not held:
+    if not available:
         print(f"{roster}: no reader has kept its log-posteriors, there is nothing to compare")
         return
-    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in held}
-    tables = comparison_tables(held, roster, blocks)
-    stale = stale_tables(comparison_sets(connection), tables, held, roster)
+    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in available}
+    tables = comparison_tables(available, roster, blocks)
+    stale = stale_tables(comparison_sets(connection), tables, available, roster)
     prompts = len(rows.prompt_ids)
     written = {name for name in (*tables, *stale) if comparable(connection, name, roster, prompts)}
-    for reader in unmatched(held, blocks):
+    for reader in unmatched(available, blocks):
         print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
-    details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in held]}
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        seed=SEED,
-        details=details,
-    ) as build:
-        hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in held}
+    details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in available]}
+    with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash, seed=SEED) as build:
+        hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in available}
         for hypotheses in written.intersection(stale):
-            replace_rows(connection, "comparisons", compare_endpoints(hits, []), {"hypotheses": hypotheses}, build)
+            build.replace("comparisons", compare_endpoints(hits, []), hypotheses=hypotheses)
         for hypotheses, pairs in tables.items():
             if hypotheses not in written:
                 continue
             frame = compare_endpoints(hits, pairs)
-            replace_rows(connection, "comparisons", frame, {"hypotheses": hypotheses}, build)
+            build.replace("comparisons", frame, hypotheses=hypotheses)
             _report(hypotheses, frame)
 
 
@@ -91,23 +133,20 @@ def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -
     return tuple(int(layer) for layer in chosen["layer"])
 
 
-def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]) -> dict[str, Pairs]:
+def comparison_tables(
+    available: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]
+) -> dict[str, Pairs]:
     """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
 
-    Parameters
-    ----------
-    held : list of KeptReader
-    roster : str
-    blocks : mapping of reader to tuple of int
-        Block of every outer fold (see :func:`blocks_of`).
+    blocks : Block of every outer fold (see :func:`blocks_of`).
     """
-    known = {reader.reader for reader in held}
-    endpoints = [r for r in held if r.method in (READER_PAPER, *BASELINES)]
+    known = {reader.reader for reader in available}
+    endpoints = [r for r in available if r.method in (READER_PAPER, *BASELINES)]
     endpoints.sort(key=lambda r: (r.method != READER_PAPER, r.reader))
     pairs = [(second.reader, first.reader) for first, second in combinations(endpoints, 2)]
     tables: dict[str, Pairs] = {f"endpoints/{roster}": pairs} if pairs else {}
     grams = next((r.reader for r in endpoints if r.method == SIMPLE), None)
-    for reader in held:
+    for reader in available:
         if reader.method in NAMES:
             reference = matched(reader, known, blocks)
             kind = "temporal" if reader.method in AT_ONE_BLOCK else "controls"
@@ -120,7 +159,7 @@ def comparison_tables(held: list[KeptReader], roster: str, blocks: Mapping[str, 
 
 
 def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What a control is compared with: the paper's representation of the same states at the same blocks, if held.
+    """What a control is compared with: the paper's representation of the same states at the same blocks, if available.
 
     Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
     """
@@ -131,10 +170,10 @@ def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int,
     return None
 
 
-def unmatched(held: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
-    """Controls that nothing is held for at their blocks."""
-    known = {reader.reader for reader in held}
-    return [r for r in held if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
+def unmatched(available: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
+    """Controls without a reference at their blocks."""
+    known = {reader.reader for reader in available}
+    return [r for r in available if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
 
 
 def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) -> str:
@@ -151,9 +190,9 @@ def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) 
     )
 
 
-def stale_tables(stored: list[str], tables: Mapping[str, Pairs], held: list[KeptReader], roster: str) -> list[str]:
+def stale_tables(stored: list[str], tables: Mapping[str, Pairs], available: list[KeptReader], roster: str) -> list[str]:
     """Tables of an earlier run about the readers at hand that this run does not write again."""
-    about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in held}
+    about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in available}
     return [name for name in stored if name in about and name not in tables]
 
 
@@ -162,15 +201,11 @@ def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
     scores = published_scores()
     for proxy in scores["proxy"].unique():
         describe_proxy(connection, proxy)
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        origin="published",
-        source_file="backend/proxies/capability.csv",
+    with stage_rows(
+        connection, "statistics", origin="published", source_file="backend/proxies/capability.csv"
     ) as build:
         for benchmark, part in scores.groupby("benchmark"):
-            replace_rows(connection, "capability_scores", part, {"benchmark": benchmark}, build)
+            build.replace("capability_scores", part, benchmark=benchmark)
     frame = readers(connection)
     published = frame[(frame["origin"] == "published") & (frame["method"] == READER_PAPER)]
     accuracies = metric_curve(connection, published["reader"].tolist(), PUBLISHED_ROSTER).merge(
@@ -180,15 +215,10 @@ def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
     if correlations.empty:
         print("Capability: too few published accuracies are in the store. Run: python -m jobs reference")
         return
-    with recorded(
-        connection,
-        stage="statistics",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        details={"accuracies": "published", "roster": PUBLISHED_ROSTER, "reduction": "pooled"},
-    ) as build:
+    details = {"accuracies": "published", "roster": PUBLISHED_ROSTER, "reduction": "pooled"}
+    with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash) as build:
         for subject, part in correlations.groupby("subject"):
-            replace_rows(connection, "correlations", part, {"subject": subject}, build)
+            build.replace("correlations", part, subject=subject)
     shown = correlations[correlations["reference"].isin(["accuracy@1/ur", "accuracy@100/ur"])]
     for row in shown.itertuples():
         print(

@@ -21,16 +21,17 @@ from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
     artifact_folder,
     evaluation,
+    extraction,
     keep,
     load_log_posteriors,
     load_probes,
     with_intervals,
     write_attribution,
 )
-from backend.evaluations.attribution import AttributionFrames, attribution_frames
-from backend.evaluations.control_heads import control_heads
+from backend.evaluations.attribution import AttributionFrames, attribution_frames, summaries
+from backend.evaluations.controls import control_heads
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.readers import KeptReader, measured_readers
+from backend.evaluations.stages.readers import KeptReader, fold_layers, measured_readers
 from backend.evaluations.stages.readouts import METHODS as READOUTS
 from backend.evaluations.stress import (
     LENGTHS,
@@ -38,17 +39,16 @@ from backend.evaluations.stress import (
     excluded_posteriors,
     global_frames,
     length_file,
-    retained_shares,
     transfer_frames,
     transferred_posteriors,
+    with_retained,
 )
 from backend.methods.probe import LinearProbe
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
-from backend.store.builds import command_line, recorded
-from backend.store.queries import metric_curve, selected_layers
-from backend.store.writers import replace_rows
+from backend.store.queries import metric_curve
+from backend.store.stage_rows import stage_rows
 from backend.traces import View
 
 CONTROLS = tuple(
@@ -57,12 +57,11 @@ CONTROLS = tuple(
     if method not in (READER_PAPER, LDA_LIVE, FUSED_LIVE) and FORMS[STATES[method]].variant == "full"
 )
 """Controls that read fingerprints, which is what is stored of shortened responses."""
-CHECKED = 64
-"""Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run."""
+CHECKED = 64  # Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Score the asked proxy's shortened and Math100 responses, then measure every reader that has kept some."""
+    """Score a proxy's shortened and Math100 responses, then measure every reader that has kept some."""
     for roster in options.rosters:
         if READER_PAPER in (options.methods or (READER_PAPER,)):
             for view in options.views:
@@ -88,29 +87,21 @@ def score(
 ) -> None:
     """Keep the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
 
-    What is kept of the others stays: it is of these probes, as others would have taken it away (``keep_probes``).
+    What is kept of the others stays: it is of these probes, since ``keep_probes`` deletes that of others.
 
-    Raises
-    ------
-    AtlasError
-        If the clean evaluation is missing, or there are no fingerprints to stress it with.
+    Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
-    rerun_command = f"python -m jobs evaluate --proxy {proxy} --view {view} --roster {roster}"
-    rerun_command += f" --limit {limit}" if limit else ""
+    rerun_command = evaluation(READER_PAPER, proxy, view, roster, limit)
     rows = slice_of(release, "agent500", proxy, view, roster, limit)
     other = slice_of(release, "math100", proxy, view, roster, limit)
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
-    probes, folds = load_probes(folder, rerun_command), np.tile(rows.prompt_folds, len(rows.sources))
-    form = FORMS[STATES[READER_PAPER]]
-    _check_probes(rows, form, layers, probes, load_log_posteriors(folder, rerun_command), folds, rerun_command)
-    found = _scored(rows, other, form, layers, probes, folder)
+    probes = load_probes(folder, rerun_command)
+    found = _scored(rows, other, FORMS[STATES[READER_PAPER]], layers, probes, folder, rerun_command)
     if found < len(LENGTHS) + 1:
-        blocks = ",".join(str(layer) for layer in sorted(set(layers.values())))
+        blocks = sorted(set(layers.values()))
         extract = [
-            f"python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {proxy} --view {view} "
-            f"--layers {blocks}" + (f" --limit {limit}" if limit else "")
-            for benchmark in ("agent500", "math100")
+            extraction(benchmark, roster, proxy, view, blocks, limit=limit) for benchmark in ("agent500", "math100")
         ]
         lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {roster}"
         if not found:
@@ -123,10 +114,7 @@ def score_control(
 ) -> None:
     """Keep the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
 
-    Raises
-    ------
-    AtlasError
-        If probes that are fitted again do not say what the control's evaluation kept.
+    Raises AtlasError if probes that are fitted again do not say what the control's evaluation kept.
     """
     view: View = "r" if reader.view == "r" else "ur"
     rerun_command = evaluation(reader.method, reader.proxy, view, roster, limit)
@@ -136,50 +124,52 @@ def score_control(
     layers = fold_layers(connection, reader.reader, roster, rerun_command)
     needed = set(layers.values())
     altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
-    if not needed <= set(rows.layers()) or not any(needed <= set(held) for held in altered):
+    if not needed <= set(rows.layers()) or not any(needed <= set(available) for available in altered):
         return
     if not (reader.folder / "log_posteriors.npy").exists():
         print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
         return
-    heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
+    heads = control_heads(reader.method, rows, layers)
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
-    folds = np.tile(rows.prompt_folds, len(rows.sources))
-    _check_probes(rows, form, layers, probes, load_log_posteriors(reader.folder, rerun_command), folds, rerun_command)
-    _scored(rows, other, form, layers, probes, reader.folder)
+    _scored(rows, other, FORMS[STATES[reader.method]], layers, probes, reader.folder, rerun_command)
 
 
 def _scored(
-    rows: Slice, other: Slice, form: Form, layers: Mapping[int, int], probes: Mapping[int, LinearProbe], folder: Path
+    rows: Slice,
+    other: Slice,
+    form: Form,
+    layers: Mapping[int, int],
+    probes: Mapping[int, LinearProbe],
+    folder: Path,
+    rerun_command: str,
 ) -> int:
-    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were."""
-    folds, found = np.tile(rows.prompt_folds, len(rows.sources)), 0
-    for length in LENGTHS:
-        if set(layers.values()) <= set(rows.layers(length)):
+    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were.
 
-            def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
-                return form.columns(rows.load(layer, variant))
-
-            keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
-            found += 1
-    if set(layers.values()) <= set(other.layers()):
-        elsewhere = transferred_posteriors(lambda layer: form.columns(other.load(layer)), layers, probes)
-        keep(folder / TRANSFER_FILE, elsewhere)
-        found += 1
-    return found
-
-
-def fold_layers(connection: duckdb.DuckDBPyConnection, reader: str, roster: str, rerun_command: str) -> dict[int, int]:
-    """Selected block of every outer fold.
-
-    Raises
-    ------
-    AtlasError
-        If none is stored; ``rerun_command`` is what selects them.
+    Raises AtlasError if the probes do not give the kept log-posteriors of clean rows.
     """
-    chosen = selected_layers(connection, reader, roster).dropna(subset="outer_fold")
-    if len(chosen) != FOLDS:
-        raise AtlasError(f"No blocks are selected for {reader} on {roster}", f"Run: {rerun_command}")
-    return {int(fold): int(layer) for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)}
+    folds, clean = np.tile(rows.prompt_folds, len(rows.sources)), load_log_posteriors(folder, rerun_command)
+    for fold, probe in probes.items():
+        some = np.flatnonzero(folds == fold)[:CHECKED]
+        features = form.columns(rows.load(layers[fold])[some])
+        if features.shape[1] != len(probe.mean) or not np.allclose(
+            probe.log_posterior(features), clean[some], atol=0.01
+        ):
+            raise AtlasError(
+                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
+                f"Evaluate again: {rerun_command}",
+            )
+    needed = set(layers.values())
+    lengths = [length for length in LENGTHS if needed <= set(rows.layers(length))]
+    for length in lengths:
+
+        def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
+            return form.columns(rows.load(layer, variant))
+
+        keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
+    if not needed <= set(other.layers()):
+        return len(lengths)
+    keep(folder / TRANSFER_FILE, transferred_posteriors(lambda n: form.columns(other.load(n)), layers, probes))
+    return len(lengths) + 1
 
 
 def evaluate(
@@ -200,26 +190,18 @@ def evaluate(
     )
     conditions: list[str] = []
     details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
-    with recorded(
-        connection,
-        stage="stress",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=reader.proxy_hash(connection, roster),
-        seed=SPLIT_SEED,
-        details=details,
-    ) as build:
+    key = {"reader": reader.reader, "roster": roster}
+    weights = reader.proxy_hash(connection, roster)
+    with stage_rows(connection, "stress", details, release.manifest_hash, weights, SPLIT_SEED, key=key) as build:
         for benchmark, condition, frames in _conditions(reader, rows, release, limit):
-            metrics = pd.concat([frames.metrics, retained_shares(frames.metrics, clean)], ignore_index=True)
-            key = {"reader": reader.reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+            frames = with_retained(frames, clean)
+            about = {**build.key, "benchmark": benchmark, "condition": condition}
             if reader.method == READER_PAPER and not condition.endswith("-global"):
-                write_attribution(
-                    connection, key, AttributionFrames(metrics, frames.source_accuracy, frames.confusion), build
-                )
-            else:  # what is confused with what is asked of the paper's readout only, and takes most of the room
-                replace_rows(connection, "attribution_metrics", metrics, key, build)
+                write_attribution(connection, about, frames, build.build_id)
+            else:  # only the paper's readout needs its confusions, which take most of the room
+                build.replace("attribution_metrics", frames.metrics, benchmark=benchmark, condition=condition)
             conditions.append(f"{benchmark}/{condition}")
-            _report(metrics, key)
+            _report(frames.metrics, about)
 
 
 def _conditions(
@@ -239,27 +221,8 @@ def _conditions(
         yield "math100", "clean", transfer_frames(reader.array(TRANSFER_FILE, shape), sources, families)
 
 
-def _check_probes(
-    rows: Slice,
-    form: Form,
-    layers: Mapping[int, int],
-    probes: Mapping[int, LinearProbe],
-    kept: npt.NDArray[np.float32],
-    folds: npt.NDArray[np.intp],
-    rerun_command: str,
-) -> None:
-    for fold, probe in probes.items():
-        some = np.flatnonzero(folds == fold)[:CHECKED]
-        clean = form.columns(rows.load(layers[fold])[some])
-        if clean.shape[1] != len(probe.mean) or not np.allclose(probe.log_posterior(clean), kept[some], atol=0.01):
-            raise AtlasError(
-                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
-                f"Evaluate again: {rerun_command}",
-            )
-
-
-def _report(metrics: pd.DataFrame, key: dict[str, str]) -> None:
-    summary = metrics[metrics["seed"].isna() & metrics["fold"].isna()]
+def _report(metrics: pd.DataFrame, key: dict[str, object]) -> None:
+    summary = summaries(metrics)
     best = summary[summary["k"] == summary["k"].max()].set_index(["reduction", "metric"])["value"]
     parts = []
     for reduction in ("fold", "pooled"):

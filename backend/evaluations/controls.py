@@ -1,0 +1,367 @@
+"""Controls: other representations of the same rows under the same probe, and the variance of fingerprints.
+
+Paper, Appendix "Representation Ablations and Diagnostics" and "Development-Stage Aggregation Alternatives". A
+representation is fitted on the rows that train the probe and on nothing else, so it cannot have seen a held-out prompt;
+most have nothing to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from backend.corpus.roster_rows import Slice
+from backend.errors import AtlasError
+from backend.methods.head import Head
+from backend.methods.probe import LinearProbe, ProbeSettings, descend, fit_probe, standardiser
+from backend.methods.registry import STATES
+from backend.methods.representations import FORMS, Form
+from backend.methods.temporal import MIXTURES, MODES, descend_mixture, spread
+from backend.protocol import FOLDS
+from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.floating]
+Encode = Callable[[Rows], Floats]  # Rows of shape (n, D) to features of shape (n, E)
+Represent = Callable[[Rows, npt.NDArray[np.integer]], Encode]
+"""Training rows of shape (n, D) and labels of shape (n,) to the encoding that they imply."""
+BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}  # Modes of every spectral block
+COMPONENTS: Mapping[str, str] = {"reader-dc": "dc", "reader-ac": "ac"}  # Method id to spectral block
+DIMENSIONS = 64
+UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")  # Compressions whose coordinates the probe takes as they are
+Doubles = npt.NDArray[np.float64]
+FISHER_SHARE: Mapping[str, float] = {"positions-fisher": 1.0, "positions-fisher25": 0.25}
+"""Share of the Fisher weights; the rest is uniform."""
+
+
+def fixed(encode: Encode) -> Represent:
+    """A representation without anything to fit."""
+    return lambda _rows, _labels: encode
+
+
+def matched_evidence(
+    load: Callable[[int], Rows],
+    layer_of_fold: Mapping[int, int],
+    labels: npt.NDArray[np.integer],
+    folds: npt.NDArray[np.integer],
+    classes: int,
+    representations: Mapping[str, Represent],
+    *,
+    unscaled: Collection[str] = (),
+    settings: ProbeSettings | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Floats]:
+    """Out-of-fold log-posteriors of several representations, one load a fold.
+
+    load : Layer number to stored rows of shape (n, D); layer_of_fold : Block of every outer fold; labels, folds : (n,).
+    classes : Number of sources ``C``.
+    unscaled : Representations whose features reach the probe as they are, not standardised.
+    progress : Called with the name of every representation whose probe is fitted. Returns name to (n, C), float32.
+    """
+    out = {name: np.empty((len(labels), classes), dtype=np.float32) for name in representations}
+    for fold, layer in sorted(layer_of_fold.items()):
+        rows, test = load(layer), folds == fold
+        seen, unseen = rows[~test], rows[test]
+        for name, represent in representations.items():
+            encode, probe = matched_probe(
+                seen, labels[~test], classes, represent, unscaled=name in unscaled, settings=settings
+            )
+            out[name][test] = probe.log_posterior(encode(unseen))
+            if progress:
+                progress(name)
+    return out
+
+
+def matched_probe(
+    rows: Rows,
+    labels: npt.NDArray[np.integer],
+    classes: int,
+    represent: Represent,
+    *,
+    unscaled: bool = False,
+    settings: ProbeSettings | None = None,
+) -> tuple[Encode, LinearProbe]:
+    """A representation and the probe on it, both fitted on the same rows.
+
+    rows : (n, D), training rows; labels : (n,); classes : Number of sources ``C``.
+    unscaled : Features reach the probe as they are, not standardised.
+    Returns a function of rows (n, D) to features (n, E), and the probe on the features.
+    """
+    encode = represent(rows, labels)
+    fit = _fit_unscaled if unscaled else fit_probe
+    return encode, fit(encode(rows), labels, classes, settings)
+
+
+def _fit_unscaled(
+    features: Rows, labels: npt.NDArray[np.integer], classes: int, settings: ProbeSettings | None
+) -> LinearProbe:
+    x, y = torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
+    weight, bias = descend(x, y, classes, settings or ProbeSettings())
+    nothing, one = np.zeros(x.shape[1], dtype=np.float32), np.ones(x.shape[1], dtype=np.float32)
+    return LinearProbe(nothing, one, weight.numpy(), bias.numpy())
+
+
+def block_columns(block: str, width: int) -> slice:
+    """Columns of a spectral block in fingerprints of that width.
+
+    Raises ValueError if the width is not that of two modes.
+    """
+    if width % FINGERPRINT_MODES:
+        raise ValueError(f"fingerprints of width {width} do not hold {FINGERPRINT_MODES} modes")
+    d, modes = width // FINGERPRINT_MODES, BLOCKS[block]
+    return slice(modes[0] * d, (modes[-1] + 1) * d)
+
+
+def components() -> dict[str, Represent]:
+    """DC alone and first AC alone, by method id; both together are ``reader-paper``."""
+
+    def take(block: str) -> Encode:
+        def encode(rows: Rows) -> Floats:
+            out: Floats = rows[:, block_columns(block, rows.shape[1])].astype(np.float32)
+            return out
+
+        return encode
+
+    return {method: fixed(take(block)) for method, block in COMPONENTS.items()}
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A standardiser and orthonormal axes."""
+
+    mean: Floats  # (D,), float32
+    scale: Floats  # (D,), float32
+    axes: Floats  # (D, E), float32
+
+    def __call__(self, rows: Rows) -> Floats:
+        """Projected rows, (n, D) to (n, E)."""
+        standardised: Floats = (rows.astype(np.float32) - self.mean) / self.scale
+        out: Floats = standardised @ self.axes
+        return out
+
+
+def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
+    """The leading principal components.
+
+    rows : (n, D), training rows, not standardised; dimensions : Number of axes, at most D.
+    Returns axes in descending order of variance.
+    """
+    mean, scale = standardiser(rows)
+    x = (rows.astype(np.float64) - mean) / scale
+    _, vectors = np.linalg.eigh(x.T @ x)
+    return Projection(mean, scale, np.ascontiguousarray(vectors[:, ::-1][:, :dimensions], dtype=np.float32))
+
+
+def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int = DIMENSIONS) -> Projection:
+    """The leading right singular vectors of the centred class centroids.
+
+    rows : (n, D), training rows, not standardised; labels : (n,).
+    dimensions : Number of axes; centroids of C sources span C - 1 at most.
+    """
+    mean, scale = standardiser(rows)
+    present = np.unique(labels)
+    centroids = np.stack([rows[labels == label].mean(0, dtype=np.float64) for label in present])
+    centroids = (centroids - mean) / scale
+    centroids -= centroids.mean(0)
+    _, _, vectors = np.linalg.svd(centroids, full_matrices=False)
+    kept = min(dimensions, len(present) - 1)
+    return Projection(mean, scale, np.ascontiguousarray(vectors[:kept].T, dtype=np.float32))
+
+
+def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
+    """One linear map in place of a projection and the probe on its coordinates.
+
+    projection : (n, D) to (n, E); probe : On the projected coordinates (n, E).
+    Returns a probe on rows (n, D), equal but for the rounding of float32.
+    """
+    weight = probe.weight.astype(np.float64) / probe.scale[:, None]
+    bias = probe.bias - probe.mean.astype(np.float64) @ weight
+    axes = projection.axes.astype(np.float64)
+    return LinearProbe(projection.mean, projection.scale, (axes @ weight).astype(np.float32), bias.astype(np.float32))
+
+
+def compressions() -> dict[str, Represent]:
+    """PCA and class-centroid SVD by method id.
+
+    PCA keeps the directions in which fingerprints vary most; the SVD of the class centroids those in which the sources
+    differ most, and uses the labels a second time. The paper does not say whether its probe standardises the 64
+    coordinates too: ``-unscaled`` leaves strong directions strong, which suits 40 steps of Adam better.
+    """
+
+    def pca(rows: Rows, _labels: npt.NDArray[np.integer]) -> Encode:
+        return principal_axes(rows)
+
+    def svd(rows: Rows, labels: npt.NDArray[np.integer]) -> Encode:
+        return centroid_axes(rows, labels)
+
+    return {"pca-64": pca, "centroid-svd": svd, "pca-64-unscaled": pca, "centroid-svd-unscaled": svd}
+
+
+def fisher_weights(rows: Rows, labels: npt.NDArray[np.integer]) -> Doubles:
+    """Weights of 16 relative positions by how well they separate the sources.
+
+    rows : (n, 20 * d), training rows as the reader stores them: 16 states, then means.
+    labels : (n,), source of every row; at least two sources.
+    Returns (16,), float64, mean over coordinates of the ANOVA F between sources, divided by its sum over positions. A
+    coordinate that does not vary within sources counts as 0.
+    """
+    d = rows.shape[1] // (POSITIONS + len(POSITION_POOLS))
+    order = np.argsort(labels, kind="stable")
+    present, first, count = np.unique(labels[order], return_index=True, return_counts=True)
+    scores = np.empty(POSITIONS)
+    for position in range(POSITIONS):
+        states = rows[:, position * d : (position + 1) * d][order].astype(np.float64)
+        states -= states.mean(0)
+        means = np.add.reduceat(states, first, axis=0) / count[:, None]
+        between = (count[:, None] * means**2).sum(0)
+        within = np.maximum((states**2).sum(0) - between, 0)
+        ratio = np.divide(between, within, out=np.zeros(d), where=within > 1e-12 * between)
+        scores[position] = ratio.mean() * (len(labels) - len(present)) / (len(present) - 1)
+    weights: Doubles = scores / scores.sum()
+    return weights
+
+
+def weighted_mean(rows: Rows, weights: npt.NDArray[np.floating]) -> Floats:
+    """Weighted mean of the 16 stored states, (n, 20 * d) to (n, d)."""
+    d = rows.shape[1] // (POSITIONS + len(POSITION_POOLS))
+    out = np.zeros((len(rows), d), dtype=np.float32)
+    for position, weight in enumerate(weights):
+        out += np.float32(weight) * rows[:, position * d : (position + 1) * d]
+    return out
+
+
+def poolings() -> dict[str, Represent]:
+    """Every position pooling by method id, for rows of shape (n, 20 * d) as the reader stores them.
+
+    Weighted means of states at 16, 32 or 64 uniform positions, at every fourth token from the end (all or the last 32),
+    and at 16 positions with Fisher weights. The paper gives neither the grid nor the Fisher score; here the grid holds
+    the first and the last token, and a position's score is its one-way ANOVA F averaged over coordinates.
+    """
+    uniform = np.full(POSITIONS, 1 / POSITIONS)
+
+    def stored_mean(number: int) -> Encode:
+        def encode(rows: Rows) -> Floats:
+            vectors = rows.reshape(len(rows), POSITIONS + len(POSITION_POOLS), -1)
+            out: Floats = vectors[:, POSITIONS + number].astype(np.float32)
+            return out
+
+        return encode
+
+    def fisher(share: float) -> Represent:
+        def represent(rows: Rows, labels: npt.NDArray[np.integer]) -> Encode:
+            return mean_with(share * fisher_weights(rows, labels) + (1 - share) * uniform)
+
+        return represent
+
+    def mean_with(weights: Doubles) -> Encode:
+        return lambda rows: weighted_mean(rows, weights)
+
+    return {
+        f"positions-{POSITIONS}": fixed(mean_with(uniform)),
+        **{f"positions-{name}": fixed(stored_mean(number)) for number, name in enumerate(POSITION_POOLS)},
+        **{method: fisher(share) for method, share in FISHER_SHARE.items()},
+    }
+
+
+def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) -> tuple[Head, ...]:
+    """Heads of a control, a fold each, fitted as the stage controls does.
+
+    method : One of :data:`backend.methods.registry.STATES`; rows : Stored rows of whole responses.
+    layer_of_fold : Block of every outer fold.
+    Returns compressions, mixtures and weighted means are collapsed with their probes into one linear map.
+    Raises AtlasError if the block has no rows of the kind that the control reads.
+    """
+    folds = np.tile(rows.prompt_folds, len(rows.sources))
+    form = FORMS[STATES[method]]
+    heads = []
+    for fold in range(FOLDS):
+        layer, train = layer_of_fold[fold], folds != fold
+        if layer not in rows.layers(form.variant):
+            raise AtlasError(
+                f"The '{form.variant}' arrays of block {layer} are not on disk",
+                f"Extract them with --{form.variant} {layer}, or name a block that has them with --layer",
+            )
+        seen = rows.load(layer, form.variant)[train]
+        fitted = fit_control(method, form, seen, rows.labels[train], len(rows.sources))
+        heads.append(Head(fitted, (layer,), fold))
+    return tuple(heads)
+
+
+def fit_control(
+    method: str, form: Form, rows: npt.NDArray[np.float16], labels: npt.NDArray[np.intp], classes: int
+) -> LinearProbe:
+    """The linear map of a control, fitted on stored rows (n, V d) of one of :data:`backend.methods.registry.STATES`."""
+    if method in MIXTURES:
+        part = form.columns(rows).astype(np.float32)
+        mean, scale = standardiser(part)
+        x, y = torch.from_numpy((part - mean) / scale), torch.from_numpy(labels.astype(np.int64))
+        mixture, weight, bias = descend_mixture(x, y, classes, MIXTURES[method], MODES, ProbeSettings())
+        return LinearProbe(mean, scale, spread(mixture, weight).numpy(), bias.numpy())
+    if len(form.vectors) == POSITIONS and form.variant == "positions":
+        share = FISHER_SHARE.get(method, 0.0)
+        weights = np.full(POSITIONS, (1 - share) / POSITIONS)
+        if share:
+            weights += share * fisher_weights(rows, labels)
+        probe = fit_probe(weighted_mean(rows, weights), labels, classes)
+        by_position = weights.astype(np.float32)[:, None, None] * probe.weight
+        return LinearProbe(
+            np.tile(probe.mean, POSITIONS), np.tile(probe.scale, POSITIONS),
+            by_position.reshape(-1, classes), probe.bias,
+        )  # fmt: skip
+    represent: Represent = compressions().get(method) or fixed(lambda part: part.astype(np.float32))
+    encode, probe = matched_probe(form.columns(rows), labels, classes, represent, unscaled=method in UNSCALED)
+    return collapsed(encode, probe) if isinstance(encode, Projection) else probe
+
+
+def effects(grid: npt.NDArray[np.floating]) -> tuple[Doubles, Doubles, Doubles]:
+    """Source, prompt and residual variance of every coordinate.
+
+    grid : (S, P, D), one fingerprint a source and prompt.
+    Returns source, prompt, residual (D,), float64, mean squares of the effects; they add up to the population variance
+    over all S * P cells.
+    """
+    centred = grid - grid.mean((0, 1), dtype=np.float64)
+    source, prompt = centred.mean(1), centred.mean(0)
+    centred -= source[:, None]
+    centred -= prompt
+    return (source**2).mean(0), (prompt**2).mean(0), (centred**2).mean((0, 1))
+
+
+def variance_ratios(
+    fingerprints: npt.NDArray[np.floating], sources: int, prompt_folds: npt.NDArray[np.integer]
+) -> pd.DataFrame:
+    """Source-to-prompt variance of every spectral block in every held-out fold (paper, Source-to-Prompt Variance).
+
+    With one response in every cell the grid is balanced: effects are differences of means, and their mean squares add
+    up to the variance. A block's variances are averages over its coordinates; a ratio of averages is that of the sums.
+
+    fingerprints : (S * P, 2 * d), row = source * P + prompt, DC, then first AC; sources : Number of sources ``S``.
+    prompt_folds : (P,), outer fold of every prompt.
+    Returns columns block (dc, ac, dc-ac), fold, source_variance, prompt_variance, ratio. Rows without a fold are means
+    over the folds, the ratio included (the paper's bars).
+    """
+    width = fingerprints.shape[1]
+    folds = np.tile(prompt_folds, sources)
+    rows = []
+    for fold in np.unique(prompt_folds):
+        test = folds == fold
+        _, scale = standardiser(fingerprints[~test])
+        # Centring cancels in the effects, so only the scale of the standardiser matters.
+        scaled = fingerprints[test].astype(np.float64) / scale
+        source, prompt, _ = effects(scaled.reshape(sources, int(test.sum()) // sources, width))
+        for block in BLOCKS:
+            columns = block_columns(block, width)
+            by_source, by_prompt = float(source[columns].mean()), float(prompt[columns].mean())
+            variances = {"source_variance": by_source, "prompt_variance": by_prompt, "ratio": by_source / by_prompt}
+            rows.append({"block": block, "fold": int(fold), **variances})
+    frame = pd.DataFrame(rows).astype({"fold": "Int64"})
+    measures = ["source_variance", "prompt_variance", "ratio"]
+    means = frame.groupby("block", sort=False)[measures].mean().reset_index()
+    means["fold"] = pd.array([pd.NA] * len(means), dtype="Int64")
+    out: pd.DataFrame = pd.concat([frame, means], ignore_index=True)
+    return out[["block", "fold", *measures]]
