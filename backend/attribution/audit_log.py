@@ -31,13 +31,8 @@ class Chain:
     def append(self, step: str, details: Mapping[str, Any], at: datetime | None = None) -> Chain:
         """Add a step.
 
-        Parameters
-        ----------
-        step : str
-        details : mapping
-            JSON without NaN.
-        at : datetime, optional
-            By default now.
+        details : JSON without NaN.
+        at : by default now.
         """
         entry = {
             "number": len(self.steps) + 1,

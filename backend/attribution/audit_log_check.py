@@ -14,12 +14,7 @@ KEYS = ("number", "step", "at", "details", "previous", "sha256")
 
 
 def wrong_steps(report: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about a chain that is broken, is not the one of such a report, or says something else than the report.
-
-    Parameters
-    ----------
-    report : mapping
-    """
+    """Sentences about a chain that is broken, is none of such a report, or says something else than the report."""
     steps, due = report["steps"], steps_of(report)
     if (number := broken_step(steps)) is not None:
         yield f"Step {number} of the chain does not follow from the one before"

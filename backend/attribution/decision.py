@@ -48,46 +48,30 @@ Doubles = npt.NDArray[np.float64]
 LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min
 """Of weights, and of shares: a smaller one loses digits when it is written, or is 0."""
 DEFAULT_RULE = Rule()
-POINTS = 200
-"""Budgets at which the running evidence is printed."""
+POINTS = 200  # budgets at which the running evidence is printed
 
 
 @dataclass(frozen=True)
 class FittedStatistics:
     """Statistics that were fitted beside an enrolment; each may be absent.
 
-    Attributes
-    ----------
-    calibrate : callable or None
-        (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
-    per_trace : callable or None
-        Budget to the calibration's factor on sums, and to what it adds to the log-posteriors of every trace before,
-        (C,) nats.
-    log10_bounds : callable or None
-        Budget to the smallest and the largest log10 ratio of a source that the validation can bear.
-    family_log10_bounds : callable or None
-        The same of a family.
-    unknown_p : callable or None
-        Scored traces to the p value of "an enrolled source made them".
-    stop : callable or None
-        (log-posteriors (n, C), source or None) to where enough was enough, as JSON; ``looked`` says how many traces
+    calibrate : (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
+    per_trace : budget to the calibration's factor on sums, and to what it adds to the log-posteriors of every trace
+        before, (C,) nats.
+    log10_bounds : budget to the smallest and the largest log10 ratio of a source that the validation can bear.
+    stop : (log-posteriors (n, C), source or None) to where enough was enough, as JSON; ``looked`` says how many traces
         were looked at, where that is not all of them.
-    flags : callable or None
-        Scored traces to the shift flags of the verdict's rule.
-    rule : Rule
-        Thresholds of the verdict.
-    matched : callable or None
-        Scored traces to the statistics that were fitted for such short ones, or None where these here are right.
+    matched : scored traces to the statistics that were fitted for such short ones, or None where these here are right.
     """
 
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
     per_trace: Callable[[int], tuple[float, Doubles]] | None = None
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
-    family_log10_bounds: Callable[[int], tuple[float, float]] | None = None
-    unknown_p: Callable[[Scored], float] | None = None
+    family_log10_bounds: Callable[[int], tuple[float, float]] | None = None  # the same of a family
+    unknown_p: Callable[[Scored], float] | None = None  # scored traces to the p value of "an enrolled source made them"
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
-    flags: Callable[[Scored], tuple[Flag, ...]] | None = None
-    rule: Rule = DEFAULT_RULE
+    flags: Callable[[Scored], tuple[Flag, ...]] | None = None  # scored traces to the shift flags of the verdict's rule
+    rule: Rule = DEFAULT_RULE  # thresholds of the verdict
     matched: Callable[[Scored], FittedStatistics | None] | None = None
 
 
@@ -95,85 +79,43 @@ class FittedStatistics:
 class Findings:
     """The answer.
 
-    Attributes
-    ----------
-    claimed : int or None
-        Source that was named.
-    subject : int
-        The named source, else the leading one: whom ratios are about.
-    leader : int
-        The most probable source under the stated prior, calibrated where ``calibrated`` says so.
-    rival : int
-        Strongest source that is not the subject.
-    scores : ndarray of shape (C,), float64
-        Accumulated as in the paper, without the bias of the calibration.
-    bias : ndarray of shape (C,), float64
-        What the calibration adds to the log-posteriors of every trace; zero without one. All sums below hold it, so
-        that they lead to the source that the calibrated answer leads to.
-    log_posterior : ndarray of shape (C,), float64
-        Under the stated prior, calibrated where ``calibrated`` says so.
-    log10_ratios : ndarray of shape (C,), float64
-        Of the subject against every other source; calibrated and bounded where possible.
-    log10_others : float
-        Of the subject against 'another enrolled source'; calibrated and bounded where possible.
-    running : ndarray of shape (B, 4), float64
-        At printed budgets: traces, log10 ratio of the subject against the others and its posterior under the stated
-        prior, both calibrated and bounded as the answer is, and the most probable source.
-    spread : OrderSpread
-    contributions : Contributions
-    family : FamilyAnswer
-    verdict : Verdict
-    statements : Statements
-        What may be said together with the verdict.
-    calibrated : bool
-    traffic : Traffic
-    unknown_p : float or None
-    stop : mapping or None
-    flags : tuple of str or None
-    drift : mapping or None
-        Filled where two windows of traces were compared.
-    interval : Interval or None
-        Of ``log10_others`` and the subject's probability, over resampled traces; None for a single trace.
+    bias : (C,) what the calibration adds to the log-posteriors of every trace; zero without one. All sums below hold
+        it, so that they lead to the source that the calibrated answer leads to.
+    running : (B, 4) at printed budgets: traces, log10 ratio of the subject against the others and its posterior under
+        the stated prior, both calibrated and bounded as the answer is, and the most probable source.
+    interval : of ``log10_others`` and the subject's probability, over resampled traces; None for a single trace.
     """
 
-    claimed: int | None
-    subject: int
-    leader: int
-    rival: int
-    scores: Doubles
+    claimed: int | None  # source that was named
+    subject: int  # the named source, else the leading one: whom ratios are about
+    leader: int  # the most probable source under the stated prior, calibrated where ``calibrated`` says so
+    rival: int  # strongest source that is not the subject
+    scores: Doubles  # (C,) accumulated as in the paper, without the bias of the calibration
     bias: Doubles
-    log_posterior: Doubles
-    log10_ratios: Doubles
-    log10_others: float
+    log_posterior: Doubles  # (C,) under the stated prior, calibrated where ``calibrated`` says so
+    log10_ratios: Doubles  # (C,) of the subject against every other source; calibrated and bounded where possible
+    log10_others: float  # of the subject against 'another enrolled source'; calibrated and bounded where possible
     running: Doubles
     spread: OrderSpread
     contributions: Contributions
     family: FamilyAnswer
     verdict: Verdict
-    statements: Statements
+    statements: Statements  # what may be said together with the verdict
     calibrated: bool
     traffic: Traffic = UNCHECKED
     unknown_p: float | None = None
     stop: Mapping[str, Any] | None = None
     flags: tuple[Flag, ...] | None = None
-    drift: Mapping[str, Any] | None = None
+    drift: Mapping[str, Any] | None = None  # filled where two windows of traces were compared
     interval: Interval | None = None
 
 
 def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
     """Log of a prior over the enrolled sources, normalised; the same for each one where nothing is given.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    given : mapping of str to float, optional
-        Weights of sources; those that are not named share the smallest weight that is.
-
-    Raises
-    ------
-    AtlasError
-        If it names a source that is not enrolled, a weight is not positive and finite, or a share is too small to be
-        written down.
+    given : weights of sources; those that are not named share the smallest weight that is.
+    Raises AtlasError if it names a source that is not enrolled, a weight is not positive and finite, or a share is too
+        small to be written down.
     """
     weights = np.ones(len(enrolment.sources))
     if given:
@@ -201,10 +143,7 @@ def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None)
 def source_number(enrolment: Enrolment, label: str) -> int:
     """Column of a source.
 
-    Raises
-    ------
-    AtlasError
-        If it is not enrolled.
+    Raises AtlasError if it is not enrolled.
     """
     if label not in enrolment.sources:
         hint = ", ".join(alike(label, enrolment.sources) or enrolment.sources[:SHOWN])
@@ -226,27 +165,11 @@ def find(
 ) -> Findings:
     """Weigh the propositions.
 
-    Parameters
-    ----------
-    scored : Scored
-        At least one trace.
-    enrolment : Enrolment
-    claimed : str, optional
-        Source that the traces are said to come from.
-    prior : ndarray of shape (C,), optional
-        Log of the stated prior, from :func:`stated_prior`; uniform when absent.
-    companions : Companions, optional
-    orders, seed : int
-        Of the spread over random orders.
-
-    Returns
-    -------
-    Findings
-
-    Raises
-    ------
-    AtlasError
-        If no trace was scored, or the claimed source is not enrolled.
+    scored : at least one trace.
+    claimed : source that the traces are said to come from.
+    prior : (C,) log of the stated prior, from :func:`stated_prior`; uniform when absent.
+    orders, seed : of the spread over random orders.
+    Raises AtlasError if no trace was scored, or the claimed source is not enrolled.
     """
     n = len(scored.log_posteriors)
     if not n:
@@ -331,29 +254,15 @@ def find(
 
 @dataclass(frozen=True)
 class Weighed:
-    """What the rule asks of some traces, whatever is claimed.
+    """What the rule asks of some traces, whatever is claimed."""
 
-    Attributes
-    ----------
-    even : ndarray of shape (C,)
-        Log-posterior under the uniform prior, calibrated where there is a calibration.
-    family : ndarray of shape (C,)
-    traces : int
-    p : float or None
-        Of the unknown-source test.
-    flags : tuple of str or None
-    traffic : Traffic
-    companions : Companions
-        Those of the traces' own condition.
-    """
-
-    even: Doubles
-    family: npt.NDArray[np.intp]
+    even: Doubles  # (C,) log-posterior under the uniform prior, calibrated where there is a calibration
+    family: npt.NDArray[np.intp]  # (C,)
     traces: int
-    p: float | None
+    p: float | None  # of the unknown-source test
     flags: tuple[Flag, ...] | None
     traffic: Traffic
-    companions: FittedStatistics
+    companions: FittedStatistics  # those of the traces' own condition
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""

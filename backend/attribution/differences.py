@@ -27,18 +27,14 @@ map, and any one of them relative to its largest piece. Products in float32 and 
 LANDED = 0.005
 """What a cosine of where the traces land may differ by. Products in float32 and bfloat16 differ by 0.002 for one trace,
 and by 0.001 for ten."""
-EXACT = 1e-6
-"""Largest difference of two numbers that are the same; relative to those beyond 1."""
-STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
-"""What must be the same whatever computed it."""
-SENTENCES = 12
-"""Differences that are named one by one."""
+EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
+STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
+SENTENCES = 12  # differences that are named one by one
 APART = frozenset(
     {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
 )
 """Parts that only the author can know, or that are compared in a way of their own."""
-IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})
-"""What a trace has only from its file."""
+IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})  # what a trace has only from its file
 Slack = Callable[[str, float], float]
 
 
@@ -47,18 +43,10 @@ def differences(
 ) -> list[str]:
     """What a second run of the same traces gives differently; empty when it is equal.
 
-    Parameters
-    ----------
-    report, again : mapping
-        As it is told, and of the second run.
-    follows : mapping, optional
-        What follows from the log-posteriors of the report itself (:func:`backend.attribution.recompute.rederived`), in
-        the place of what follows from those of the second run.
-
-    Returns
-    -------
-    list of str
-        At most :data:`SENTENCES`, and how many there are more.
+    report, again : as it is told, and of the second run.
+    follows : what follows from the log-posteriors of the report itself
+        (:func:`backend.attribution.recompute.rederived`), in the place of what follows from those of the second run.
+    Returns at most :data:`SENTENCES`, and how many there are more.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []
     told, there = ([trace["sha256"] for trace in held["traces"]] for held in (report, again))
@@ -97,18 +85,9 @@ def exactly(_: str, now: float) -> float:
 def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
     """Places at which two values of JSON differ: keys, lengths, types, words, and numbers by more than their slack.
 
-    Parameters
-    ----------
-    was, now : JSON
-    place : str
-        What the values are called.
-    slack : callable
-        Name of a number and its value now to what it may differ by.
-
-    Yields
-    ------
-    str
-        With nothing in it that a terminal would obey.
+    place : what the values are called.
+    slack : name of a number and its value now to what it may differ by.
+    Yields with nothing in it that a terminal would obey.
     """
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in {**now, **was}:

@@ -31,29 +31,14 @@ HALVES = ("first half", "second half")
 
 @dataclass(frozen=True)
 class Window:
-    """The traces of a window, or of a file whose halves are compared.
+    """The traces of a window, or of a file whose halves are compared."""
 
-    Attributes
-    ----------
-    report : mapping
-        Of the audit that read them (:func:`backend.attribution.report.build_report`).
-    fingerprints : ndarray of shape (n, 2 d)
-        Where the enrolment places traces, in the order of arrival.
-    prompts : sequence of str, length n
-    total : int or None
-        Traces that the window has; None where all of them were read.
-    part : str or None
-        Which half of its file this is; None for all of it.
-    first : int
-        Where in the report its traces begin, from 0.
-    """
-
-    report: Mapping[str, Any]
-    fingerprints: npt.NDArray[np.floating]
-    prompts: Sequence[str]
-    total: int | None = None
-    part: str | None = None
-    first: int = 0
+    report: Mapping[str, Any]  # of the audit that read them (:func:`backend.attribution.report.build_report`)
+    fingerprints: npt.NDArray[np.floating]  # (n, 2 d) where the enrolment places traces, in the order of arrival
+    prompts: Sequence[str]  # length n
+    total: int | None = None  # traces that the window has; None where all of them were read
+    part: str | None = None  # which half of its file this is; None for all of it
+    first: int = 0  # where in the report its traces begin, from 0
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
@@ -75,30 +60,16 @@ def drift_answer(
     Of windows that somebody stopped before all was read, what answers the same prompts is compared where there is
     enough of it: without it the rest of one window would look like another model.
 
-    Parameters
-    ----------
-    read : sequence of Window, length 1 or 2
-        The earlier one first; read with the same enrolment.
-    enrolment : Enrolment
-    settings : Settings, optional
-        How the windows were read, from :func:`backend.attribution.settings.of_windows`.
-    command : str, optional
-        By default the one that gives this answer.
-
-    Returns
-    -------
-    dict
-        JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`) and
-        its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
+    read : length 1 or 2 the earlier one first; read with the same enrolment.
+    settings : how the windows were read, from :func:`backend.attribution.settings.of_windows`.
+    command : by default the one that gives this answer.
+    Returns JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`)
+        and its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
         (:func:`backend.attribution.fitted_statistics.drift_rows`); windows (name, part, total, the file with its
         columns and bad places, hashes of the traces that were read); reading (enrolment, reader, block, engine and
         their hashes, code version); settings; created, command and the sha256 of all else.
-
-    Raises
-    ------
-    AtlasError
-        StoppedError where too little was read; or if a window is too short, or they were read with different
-        enrolments.
+    Raises AtlasError StoppedError where too little was read; or if a window is too short, or they were read with
+        different enrolments.
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")

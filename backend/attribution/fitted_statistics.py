@@ -43,27 +43,13 @@ Fitted = Calibration | UnknownReference | StopRule | DomainReference | PromptRef
 
 @dataclass(frozen=True)
 class EnrolmentCapabilities:
-    """What can be asked of an enrolment.
+    """What can be asked of an enrolment."""
 
-    Attributes
-    ----------
-    calibrated : bool
-        Without a calibration no claim is decided.
-    unknown : bool
-        Whether it can be said that no enrolled source made the traces.
-    budgets : tuple of int
-        Numbers of traces that the calibration was fitted for, ascending.
-    stop_levels : tuple of float
-        Error rates of the sequential stop that can be chosen, ascending.
-    validated : bool
-        Whether the realised error rates of just these statistics are known.
-    """
-
-    calibrated: bool
-    unknown: bool
-    budgets: tuple[int, ...]
-    stop_levels: tuple[float, ...]
-    validated: bool
+    calibrated: bool  # without a calibration no claim is decided
+    unknown: bool  # whether it can be said that no enrolled source made the traces
+    budgets: tuple[int, ...]  # numbers of traces that the calibration was fitted for, ascending
+    stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
+    validated: bool  # whether the realised error rates of just these statistics are known
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
@@ -82,10 +68,7 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
 def drift_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
     """How often the drift test spoke on real pairs, as the enrolment's own validation measured it.
 
-    Returns
-    -------
-    list of dict
-        k, scenario, statistic, value, std and n of every row in fingerprint space; empty where none was measured.
+    Returns k, scenario, statistic, value, std and n of every row in fingerprint space; empty where none was measured.
     """
     held = validation_of(enrolment)
     held = held[held["part"].eq("drift") & held["space"].eq(SPACE) & held["condition"].eq(CLEAN)]
@@ -98,19 +81,10 @@ def fitted_statistics_of(
 ) -> FittedStatistics:
     """What an enrolment brings along, ready to be asked; what it does not bring is None.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    condition : str
-        'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean', traces
-        that turn out to be cut are met by what was fitted for that cut (``matched``).
-    stop_level : float
-        Stated error rate of the sequential stop. It is fitted for whole responses only.
-
-    Raises
-    ------
-    AtlasError
-        If an attachment is damaged, or holds no stop rule of that level.
+    condition : 'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean',
+        traces that turn out to be cut are met by what was fitted for that cut (``matched``).
+    stop_level : stated error rate of the sequential stop. It is fitted for whole responses only.
+    Raises AtlasError if an attachment is damaged, or holds no stop rule of that level.
     """
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:

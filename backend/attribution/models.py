@@ -14,8 +14,7 @@ from backend.methods.sentence_encoder import SentenceEncoder
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader, proxy_hash
 
-MODELS = 2
-"""Proxies, and encoders, that are in memory at a time, unless an enrolment asks for more."""
+MODELS = 2  # proxies, and encoders, that are in memory at a time, unless an enrolment asks for more
 Model = TypeVar("Model")
 Loaded = tuple[Reader, str | None]
 
@@ -34,15 +33,10 @@ def encoder_from_registry(name: str, device: str = "auto") -> tuple[SentenceEnco
 class Models:
     """What is loaded; used from one thread only.
 
-    Attributes
-    ----------
-    load : callable
-        Name of a proxy to its reader and the hash of its weights.
-    encode : callable
-        The same of a sentence encoder.
+    encode : the same of a sentence encoder.
     """
 
-    load: Callable[[str], Loaded] = from_registry
+    load: Callable[[str], Loaded] = from_registry  # name of a proxy to its reader and the hash of its weights
     encode: Callable[[str], tuple[SentenceEncoder, str | None]] = encoder_from_registry
     _readers: dict[str, Loaded] = field(default_factory=dict, repr=False)
     _encoders: dict[str, tuple[SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
@@ -55,10 +49,7 @@ class Models:
     def attributor(self, enrolment: Enrolment) -> Attributor:
         """An enrolment with all that it reads with; what was used longest ago makes room.
 
-        Raises
-        ------
-        AtlasError
-            If weights are not here, or are others.
+        Raises AtlasError if weights are not here, or are others.
         """
         known = enrolment.facts.get("hashes_beside") or {}
         others: dict[str, Reader | SentenceEncoder] = {}

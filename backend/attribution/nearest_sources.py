@@ -14,25 +14,16 @@ import numpy.typing as npt
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 
-NEAREST = 3
-"""Sources that the sentence names."""
+NEAREST = 3  # sources that the sentence names
 
 
 def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
     """Cosine between the signature of traces and that of every enrolled source.
 
-    Parameters
-    ----------
-    scored : Scored
-        Their mean fingerprint lies at the block where the enrolment places traces.
-    enrolment : Enrolment
-
-    Returns
-    -------
-    dict or None
-        proxy, view and layer (the block of the proxy) at which traces were placed; reader, roster and domain, by which
-        the atlas finds a map of them; rows (rank, source, family, cosine), the nearest first. None where the enrolment
-        brings no signatures.
+    scored : their mean fingerprint lies at the block where the enrolment places traces.
+    Returns proxy, view and layer (the block of the proxy) at which traces were placed; reader, roster and domain, by
+        which the atlas finds a map of them; rows (rank, source, family, cosine), the nearest first. None where the
+        enrolment brings no signatures.
     """
     vectors = enrolment.attachments.get("signatures.vectors")
     if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
@@ -62,10 +53,7 @@ def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floa
 def sentence(results: Mapping[str, Any]) -> str | None:
     """Where the traces land, for people; None for a report that does not say it.
 
-    Parameters
-    ----------
-    results : mapping
-        Of a report.
+    results : of a report.
     """
     landed = results.get("lands")
     if not landed:

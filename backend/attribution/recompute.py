@@ -34,18 +34,9 @@ def settings_of(
 ) -> Settings:
     """Settings that give a report again.
 
-    Parameters
-    ----------
-    report : mapping
-    enrolment : str
-        Name of the enrolment that has the report's sha256.
-    known : callable, optional
-        sha256 of an enrolment of a further reader to its name here; None where it is not here.
-
-    Raises
-    ------
-    AtlasError
-        If the report does not say what is needed.
+    enrolment : name of the enrolment that has the report's sha256.
+    known : sha256 of an enrolment of a further reader to its name here; None where it is not here.
+    Raises AtlasError if the report does not say what is needed.
     """
     try:
         results, held, shown = report["results"], report["input"]["columns"], report["heat_maps"]
@@ -76,10 +67,7 @@ def settings_of(
 def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
     """The stated prior of a report, by source.
 
-    Raises
-    ------
-    ValueError, OverflowError
-        If a weight is no number, not positive, or beyond what a number can be.
+    Raises ValueError, OverflowError if a weight is no number, not positive, or beyond what a number can be.
     """
     weights = {}
     for source, weight in zip(map(str, reference["sources"]), reference["prior"], strict=True):
@@ -94,16 +82,10 @@ def fitting(
 ) -> Settings:
     """The settings for a file that may hold the same traces in another way: what does not fit it is recognised anew.
 
-    Parameters
-    ----------
-    settings : Settings
-        Of the report.
-    sha256 : str
-        Of the report's own file, as it says; what that was decoded with says nothing of another one.
-    stream, name, limits
-        See :func:`backend.intake.inspect`.
-    encoding : str, optional
-        Of the file that is here, where a person names it.
+    settings : of the report.
+    sha256 : of the report's own file, as it says; what that was decoded with says nothing of another one.
+    stream, name, limits : see :func:`backend.intake.inspect`.
+    encoding : of the file that is here, where a person names it.
     """
     given = settings if encoding is None else replace(settings, encoding=encoding)
     try:
@@ -119,18 +101,9 @@ def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Sel
     Of its own file these are those that an audit takes, whatever the report says of each; where it says that somebody
     stopped it, the first of them. In another file they are found by their hashes, as often as the report counts them.
 
-    Parameters
-    ----------
-    report : mapping
-    sha256 : str
-        Of the file that is read now.
-    limits : Limits
-        Of its intake.
-
-    Raises
-    ------
-    AtlasError
-        If the report does not say what is needed.
+    sha256 : of the file that is read now.
+    limits : of its intake.
+    Raises AtlasError if the report does not say what is needed.
     """
     try:
         rule = report["input"]["selection"]
@@ -160,25 +133,11 @@ def rederived(
 ) -> dict[str, Any]:
     """What follows from the log-posteriors that a report holds: its results, and what it says of every trace.
 
-    Parameters
-    ----------
-    report : mapping
-    again : mapping
-        Of a second run of the same traces; what comes from their text is taken from it.
-    enrolment : Enrolment
-        Of the report.
-    mean : ndarray of shape (2 d,)
-        Mean fingerprint of the traces in the second run.
-
-    Returns
-    -------
-    dict
-        results (with the row of the report's own reader only) and traces.
-
-    Raises
-    ------
-    AtlasError
-        If the report asks what cannot be asked of the enrolment.
+    again : of a second run of the same traces; what comes from their text is taken from it.
+    enrolment : of the report.
+    mean : (2 d,) mean fingerprint of the traces in the second run.
+    Returns results (with the row of the report's own reader only) and traces.
+    Raises AtlasError if the report asks what cannot be asked of the enrolment.
     """
     settings = settings_of(report, enrolment.name)
     prior, _ = checked(enrolment, settings)

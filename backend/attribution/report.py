@@ -32,8 +32,7 @@ from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on
 
 REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
-FORMAT = 4
-"""Of reports; others are refused, since they state numbers where these were not validated."""
+FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",
@@ -49,30 +48,19 @@ LIMITS = (
 class Question:
     """What was asked.
 
-    Attributes
-    ----------
-    case, question : str
-        Names for people.
-    prior_statement : str
-        Where the prior comes from.
+    case, question : names for people.
     """
 
     case: str
     question: str
-    prior_statement: str = "Every enrolled source is as likely as the next."
+    prior_statement: str = "Every enrolled source is as likely as the next."  # where the prior comes from
 
 
 @dataclass(frozen=True)
 class Seen:
     """What a report keeps of a trace; text only where somebody chose so.
 
-    Attributes
-    ----------
-    place, turn : int
-    sha256 : str
-    prompt_characters, response_characters : int
-    time, label, name : str or None
-        As in the file; a report leaves out what is no short name in one line.
+    time, label, name : as in the file; a report leaves out what is no short name in one line.
     """
 
     place: int
@@ -115,35 +103,17 @@ def build_report(
 ) -> dict[str, Any]:
     """Put the report together.
 
-    Parameters
-    ----------
-    question : Question
-    layout, problems, notes
-        From the intake.
-    seen : sequence of Seen, length n
-        Scored traces, in the order of arrival.
-    exclusions : sequence of mapping
-        place, turn, sha256 and reason of every trace that was left out.
-    enrolment, scored, findings
-    log_prior : sequence of float, length C
-        Stated prior.
-    chain : Chain
-        Steps so far; the report adds its own.
-    code_version, command : str
-    heat_maps : sequence of (number, prompt, TokenEvidence)
-        Traces whose text the report is allowed to show.
-    readers : sequence of mapping
-        What further readers found (:func:`reader_row`).
-    selection : mapping
-        By which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt or a
-        response was refused.
-    session : mapping
-        From :func:`session_of`.
-
-    Returns
-    -------
-    dict
-        JSON; its ``sha256`` covers everything else.
+    layout, problems, notes : from the intake.
+    seen : length n scored traces, in the order of arrival.
+    exclusions : place, turn, sha256 and reason of every trace that was left out.
+    log_prior : length C stated prior.
+    chain : steps so far; the report adds its own.
+    heat_maps : traces whose text the report is allowed to show.
+    readers : what further readers found (:func:`reader_row`).
+    selection : by which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt
+        or a response was refused.
+    session : from :func:`session_of`.
+    Returns JSON; its ``sha256`` covers everything else.
     """
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
@@ -242,10 +212,7 @@ def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
 def log_posteriors_of(report: Mapping[str, Any]) -> npt.NDArray[np.float32]:
     """Log-posteriors (n, C) that a report holds: traces by sources of the reference.
 
-    Raises
-    ------
-    ValueError
-        If they are not so many.
+    Raises ValueError if they are not so many.
     """
     held = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
     return held.reshape(len(report["traces"]), len(report["reference"]["sources"]))

@@ -10,8 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from backend.attribution.nearest_sources import sentence
 
-ROWS = 500
-"""Traces that the page lists; the table in CSV holds all."""
+ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 FACTS = {
     "proxy_hash": "Weights of the proxy (sha256)",
@@ -40,15 +39,8 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 220, 46, 26
 def write_html(report: Mapping[str, Any]) -> str:
     """The page of a report.
 
-    Parameters
-    ----------
-    report : mapping
-        From :func:`backend.attribution.report.build_report`.
-
-    Returns
-    -------
-    str
-        HTML of one file.
+    report : from :func:`backend.attribution.report.build_report`.
+    Returns HTML of one file.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": _number, "share": _share, "heat": _heat}

@@ -34,17 +34,9 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes
-    ----------
-    report : dict
-        See :func:`backend.attribution.report.build_report`.
-    scored : Scored
-    findings : Findings
-    """
-
-    report: dict[str, Any]
+    report: dict[str, Any]  # see :func:`backend.attribution.report.build_report`
     scored: Scored
     findings: Findings
 
@@ -70,41 +62,18 @@ def audit(
 ) -> Inquiry:
     """Score a file and report.
 
-    Parameters
-    ----------
-    stream, layout
-        The file, and what :func:`backend.intake.inspect` found it to be.
-    attributor : Attributor
-    settings : Settings
-    selection : Selection, optional
-        Filled on return. By default what the settings say.
-    companions : Companions, optional
-        By default what is attached to the enrolment.
-    progress, cancelled, keep_fingerprints
-        See :meth:`backend.attribution.scoring.Attributor.score`.
-    limits : Limits
-    total : int, optional
-        Traces that will be scored, for the progress.
-    command : str, optional
-        Written into the report; by default the one that would give it again.
-    version : str, optional
-        Of the code, by default looked up.
-    others : sequence of Attributor
-        Further readers of the same traces; what they find stands beside the answer and does not change it.
-    beside : callable, optional
-        Receives their progress.
-    earlier : sequence of str
-        Hashes of the last steps of what was asked before in the same session, in that order: the report says how many
-        there are, so that the one that is shown is not taken for the only one.
-
-    Returns
-    -------
-    Inquiry
-
-    Raises
-    ------
-    AtlasError
-        If the settings name a source that is not enrolled, or no trace was scored.
+    stream, layout : the file, and what :func:`backend.intake.inspect` found it to be.
+    selection : filled on return. By default what the settings say.
+    companions : by default what is attached to the enrolment.
+    progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
+    total : traces that will be scored, for the progress.
+    command : written into the report; by default the one that would give it again.
+    version : of the code, by default looked up.
+    others : further readers of the same traces; what they find stands beside the answer and does not change it.
+    beside : receives their progress.
+    earlier : hashes of the last steps of what was asked before in the same session, in that order: the report says how
+        many there are, so that the one that is shown is not taken for the only one.
+    Raises AtlasError if the settings name a source that is not enrolled, or no trace was scored.
     """
     enrolment = attributor.enrolment
     selection = selection or selection_of(settings, limits)
@@ -190,15 +159,8 @@ def weighed(
 ) -> Findings:
     """The answer to the question of the settings.
 
-    Parameters
-    ----------
-    scored : Scored
-    enrolment : Enrolment
-    settings : Settings
-    prior : ndarray of shape (C,)
-        Log of the stated prior, from :func:`checked`.
-    companions : Companions, optional
-        By default what is attached to the enrolment.
+    prior : (C,) log of the stated prior, from :func:`checked`.
+    companions : by default what is attached to the enrolment.
     """
     return find(
         scored,
@@ -214,10 +176,7 @@ def weighed(
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
     """Log of the stated prior and the number of the rival; a wrong name speaks before anything runs.
 
-    Raises
-    ------
-    AtlasError
-        If a source is named that is not enrolled, or a number makes no sense.
+    Raises AtlasError if a source is named that is not enrolled, or a number makes no sense.
     """
     if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
         raise AtlasError(
@@ -240,18 +199,9 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
     """Enrolments of the further readers.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-        Of the audit itself.
-    settings : Settings
-    known : callable
-        Name to an enrolment; raises where there is none.
-
-    Raises
-    ------
-    AtlasError
-        If they are too many, or one is named twice.
+    enrolment : of the audit itself.
+    known : name to an enrolment; raises where there is none.
+    Raises AtlasError if they are too many, or one is named twice.
     """
     excess = AtlasError(
         f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"

@@ -32,70 +32,36 @@ from backend.traces import Trace
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Doubles = npt.NDArray[np.float64]
-BATCHES = (8, 24, 64)
-"""Traces of the first batches, so that evidence is there early; the last number goes on."""
+BATCHES = (8, 24, 64)  # traces of the first batches, so that evidence is there early; the last number goes on
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a batch brought.
+    """What a batch brought."""
 
-    Attributes
-    ----------
-    done : int
-        Traces scored so far.
-    total : int or None
-        Where it is known.
-    log_posteriors : ndarray of shape (m, C), float32
-        Of this batch, in the order of arrival.
-    seconds : float
-        Since scoring began.
-    """
-
-    done: int
-    total: int | None
-    log_posteriors: Floats
-    seconds: float
+    done: int  # traces scored so far
+    total: int | None  # where it is known
+    log_posteriors: Floats  # (m, C) of this batch, in the order of arrival
+    seconds: float  # since scoring began
 
 
 @dataclass(frozen=True)
 class Scored:
     """Traces that were scored, in the order of arrival.
 
-    Attributes
-    ----------
-    log_posteriors : ndarray of shape (n, C), float32
-    tokens : ndarray of shape (n,), int
-        Response tokens that the proxy read.
-    folds : tuple of int or None, length n
-        Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
-    mean : ndarray of shape (2 d,), float64
-        Mean fingerprint at the block where the enrolment places traces.
-    fingerprints : ndarray of shape (n, 2 d), float16, or None
-        At that same block, where they were asked for.
-    complete : bool
-        False when somebody cancelled.
-    seconds : float
-    engine : str
-        How the forward pass was computed.
-    traffic : Traffic
-        Whether the prompts are of the enrolled kind.
-
-    Raises
-    ------
-    AtlasError
-        If a trace has a score that is not finite.
+    folds : length n fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
+    Raises AtlasError if a trace has a score that is not finite.
     """
 
-    log_posteriors: Floats
-    tokens: npt.NDArray[np.intp]
+    log_posteriors: Floats  # (n, C)
+    tokens: npt.NDArray[np.intp]  # (n,) response tokens that the proxy read
     folds: tuple[int | None, ...]
-    mean: Doubles
-    fingerprints: npt.NDArray[np.float16] | None
-    complete: bool
+    mean: Doubles  # (2 d,) mean fingerprint at the block where the enrolment places traces
+    fingerprints: npt.NDArray[np.float16] | None  # (n, 2 d) at that same block, where they were asked for
+    complete: bool  # False when somebody cancelled
     seconds: float
-    engine: str
-    traffic: Traffic = UNCHECKED
+    engine: str  # how the forward pass was computed
+    traffic: Traffic = UNCHECKED  # whether the prompts are of the enrolled kind
 
     def __post_init__(self) -> None:
         refuse_unscored(self.log_posteriors)
@@ -112,19 +78,9 @@ class Scored:
 class Attributor:
     """An enrolment and the proxy that it was made with.
 
-    Parameters
-    ----------
-    reader : Reader
-    enrolment : Enrolment
-    proxy_hash : str, optional
-        Of the weights that were loaded; compared with the enrolment's where both are known.
-    others : mapping of str to Reader or SentenceEncoder, optional
-        Further proxies and encoders that its members read with.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is another one than that of the enrolment, or a further one is missing.
+    proxy_hash : of the weights that were loaded; compared with the enrolment's where both are known.
+    others : further proxies and encoders that its members read with.
+    Raises AtlasError if the proxy is another one than that of the enrolment, or a further one is missing.
     """
 
     def __init__(
@@ -159,29 +115,13 @@ class Attributor:
     ) -> Scored:
         """Score traces in the order of arrival.
 
-        Parameters
-        ----------
-        traces : iterable of Trace
-            Walked through once, a batch at a time.
-        total : int, optional
-            How many there are, for the progress.
-        progress : callable, optional
-            Receives a :class:`Progress` after every batch.
-        cancelled : callable, optional
-            Asked before every batch; when it says yes, what is done is returned.
-        keep_fingerprints : bool
-            Also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
-        sizes : sequence of int
-            Traces of the first batches; the last number goes on.
-
-        Returns
-        -------
-        Scored
-
-        Raises
-        ------
-        AtlasError
-            If a trace has a score that is not finite.
+        traces : walked through once, a batch at a time.
+        total : how many there are, for the progress.
+        progress : receives a :class:`Progress` after every batch.
+        cancelled : asked before every batch; when it says yes, what is done is returned.
+        keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
+        sizes : traces of the first batches; the last number goes on.
+        Raises AtlasError if a trace has a score that is not finite.
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
@@ -259,10 +199,7 @@ class Attributor:
 def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
     """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival.
 
-    Raises
-    ------
-    AtlasError
-        With the number of the first such trace.
+    Raises AtlasError with the number of the first such trace.
     """
     failed = ~np.isfinite(log_posteriors).all(axis=1)
     if failed.any():
@@ -282,13 +219,9 @@ def readout_of(enrolment: Enrolment) -> Readout:
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
     """Cell of every trace (n,), by its response tokens and how the response ends.
 
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    encoded : sequence of Encoded, length n
-        As the proxy reads them.
-    by : str, optional
-        Registered proxy whose tokens are counted in place of those.
+    traces : length n.
+    encoded : length n as the proxy reads them.
+    by : registered proxy whose tokens are counted in place of those.
     """
     read = np.array([e.response_tokens for e in encoded], dtype=np.intp)
     return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])

@@ -22,21 +22,13 @@ UNASKED = "not one of the traces asked for"
 class Selection:
     """Which traces of a file are scored; fills while the file is walked through.
 
-    Attributes
-    ----------
-    keep_duplicates : bool
-    wanted : callable or None
-        Says for a trace that repeats no earlier one whether it is scored; by default all are.
-    characters : int or None
-        Of one prompt or one response, where they are fewer than those of the limits.
-    text : int
-        Characters of text that are kept for token evidence; nothing is kept at 0.
+    wanted : says for a trace that repeats no earlier one whether it is scored; by default all are.
     """
 
     keep_duplicates: bool = False
     wanted: Callable[[Received], bool] | None = None
-    characters: int | None = None
-    text: int = 0
+    characters: int | None = None  # of one prompt or one response, where they are fewer than those of the limits
+    text: int = 0  # characters of text that are kept for token evidence; nothing is kept at 0
     seen: list[Seen] = field(default_factory=list)
     texts: list[Trace] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -93,10 +85,7 @@ def notes_on(selection: Selection) -> list[str]:
 def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
     """How many traces of a file a selection takes, before any is scored.
 
-    Raises
-    ------
-    AtlasError
-        If it takes none, with the first place that gives no trace.
+    Raises AtlasError if it takes none, with the first place that gives no trace.
     """
     total = sum(1 for _ in selection.traces(stream, layout, limits))
     if not total:

@@ -28,33 +28,23 @@ from backend.traces import Trace, view_text
 class TokenEvidence:
     """The heat map of one trace.
 
-    Attributes
-    ----------
-    source, rival : str
-        Positive evidence speaks for the source, negative for the rival.
-    response : str
-        The text that the offsets count in; lone surrogates are U+FFFD.
-    starts, stops : tuple of int, length T
-        Characters of every token in the response. Tokens of one character that takes several share its offsets; a
-        token that straddles the border to the prompt starts at 0.
-    split : Split
-    log_odds : float
-        The score difference from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4.
-    stored : float
-        The score difference as the live score has it, from fingerprints in half precision; of text nothing is rounded.
-    cut : int
-        Characters at the end that were not read.
+    source, rival : positive evidence speaks for the source, negative for the rival.
+    starts, stops : length T characters of every token in the response. Tokens of one character that takes several share
+        its offsets; a token that straddles the border to the prompt starts at 0.
+    log_odds : the score difference from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4.
+    stored : the score difference as the live score has it, from fingerprints in half precision; of text nothing is
+        rounded.
     """
 
     source: str
     rival: str
-    response: str
+    response: str  # the text that the offsets count in; lone surrogates are U+FFFD
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     split: Split
     log_odds: float
     stored: float
-    cut: int
+    cut: int  # characters at the end that were not read
 
 
 def token_evidence(
@@ -62,20 +52,9 @@ def token_evidence(
 ) -> TokenEvidence:
     """Evidence of every response token of a trace for one candidate against another.
 
-    Parameters
-    ----------
-    reader : Reader
-        With the proxy of the enrolment.
-    enrolment : Enrolment
-    trace : Trace
-    source, rival : int
-        Candidates, as columns of the enrolment.
-    others : mapping of str to Reader or SentenceEncoder, optional
-        Further proxies and encoders that members read with.
-
-    Returns
-    -------
-    TokenEvidence
+    reader : with the proxy of the enrolment.
+    source, rival : candidates, as columns of the enrolment.
+    others : further proxies and encoders that members read with.
     """
     clean = Trace(whole(trace.prompt), whole(trace.response))
     (encoded,) = reader.encode([clean], enrolment.view)

@@ -34,22 +34,16 @@ Doubles = npt.NDArray[np.float64]
 class Split:
     """Log-odds of two candidates over T response tokens, in nats.
 
-    Attributes
-    ----------
-    dc : ndarray of shape (T,), float64
-        Through the mean state, or through single states: how far this token's state lies from the enrolment's mean.
-    ac : ndarray of shape (T,), float64
-        Through the front-to-back change and higher modes: this token's state against the trace's own mean state.
-    constant : float
-        What belongs to no token: biases, and the enrolment's mean change.
-    words : ndarray of shape (T,), float64, or None
-        Through this token's characters: the n-grams that cover them, and tokens of further proxies; None where nothing
-        else is read.
+    dc : (T,) through the mean state, or through single states: how far this token's state lies from the enrolment's
+        mean.
+    ac : (T,) through the front-to-back change and higher modes: this token's state against the trace's own mean state.
+    words : (T,) through this token's characters: the n-grams that cover them, and tokens of further proxies; None where
+        nothing else is read.
     """
 
     dc: Doubles
     ac: Doubles
-    constant: float
+    constant: float  # what belongs to no token: biases, and the enrolment's mean change
     words: Doubles | None = None
 
     @property
@@ -68,18 +62,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Part:
-    """What a head or a member says, by token of the proxy and by character.
+    """What a head or a member says, by token of the proxy and by character."""
 
-    Attributes
-    ----------
-    split : Split
-        Without words.
-    characters : ndarray of shape (len(response),), float64, or None
-        None where nothing of it belongs to characters.
-    """
-
-    split: Split
-    characters: Doubles | None = None
+    split: Split  # without words
+    characters: Doubles | None = None  # (len(response) None where nothing of it belongs to characters
 
 
 @dataclass(frozen=True)
@@ -93,29 +79,14 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Seen:
-    """One trace as heads see it.
-
-    Attributes
-    ----------
-    response : str
-    tokens : int
-        Response tokens of the proxy.
-    states : mapping of int to ndarray of shape (T, d)
-        By the proxy, of every block that heads read.
-    counts : scipy.sparse.csr_matrix of shape (1, buckets), or None
-    beside : mapping
-        What members read besides, but for further proxies.
-    foreign : mapping of str to Foreign
-        The trace by further proxies.
-    cell : int
-    """
+    """One trace as heads see it."""
 
     response: str
-    tokens: int
-    states: Mapping[int, Floats]
-    counts: Counts
-    beside: Material
-    foreign: Mapping[str, Foreign]
+    tokens: int  # response tokens of the proxy
+    states: Mapping[int, Floats]  # (T, d) by the proxy, of every block that heads read
+    counts: Counts  # (1, buckets)
+    beside: Material  # what members read besides, but for further proxies
+    foreign: Mapping[str, Foreign]  # the trace by further proxies
     cell: int
 
 
@@ -124,26 +95,11 @@ def split_log_odds(
 ) -> Split:
     """Split the log-odds of a trace over its tokens, summed over the blocks that a head reads.
 
-    Parameters
-    ----------
-    states : mapping of int to ndarray of shape (T, d)
-        Response states at every block of the head.
-    head : Head
-    block : str
-        What the head reads of a block, a name of :data:`backend.methods.representations.FORMS`.
-    source, rival : int
-        Columns of the head.
-    cell : int
-        Cell of the text (:func:`backend.methods.stack.cells_of`); a probe does not ask for it.
-
-    Returns
-    -------
-    Split
-
-    Raises
-    ------
-    ValueError
-        If the head's width is not that of the states, or it reads text.
+    states : (T, d) response states at every block of the head.
+    block : what the head reads of a block, a name of :data:`backend.methods.representations.FORMS`.
+    source, rival : columns of the head.
+    cell : cell of the text (:func:`backend.methods.stack.cells_of`); a probe does not ask for it.
+    Raises ValueError if the head's width is not that of the states, or it reads text.
     """
     direction, constant = head.odds(cell, source, rival)
     centre, scale = head.standardiser or (direction, direction)

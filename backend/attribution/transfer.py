@@ -35,21 +35,11 @@ MOST_GROUPS = 1_000
 
 @dataclass(frozen=True)
 class LabelledScores:
-    """Scored traces whose source is known.
+    """Scored traces whose source is known."""
 
-    Attributes
-    ----------
-    scored : Scored
-        With the fingerprints of every trace.
-    labels : ndarray of shape (n,)
-        Column of the true source in the enrolment.
-    prompts : PromptScores
-        By the enrolment's reference, or by one that has not seen these prompts.
-    """
-
-    scored: Scored
-    labels: Ints
-    prompts: PromptScores
+    scored: Scored  # with the fingerprints of every trace
+    labels: Ints  # (n,) column of the true source in the enrolment
+    prompts: PromptScores  # by the enrolment's reference, or by one that has not seen these prompts
 
 
 def transfer_frame(
@@ -62,26 +52,14 @@ def transfer_frame(
 ) -> pd.DataFrame:
     """Shares of every answer on groups of one source each.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    rows : LabelledScores
-    scenario : str
-        What the traces are to the enrolment: 'math100', 'category', 'same'.
-    budgets : sequence of int
-        Those above the number of traces of every source are left out.
-    seed : int
-    reference : PromptReference, optional
-        Judges the prompts in place of the enrolment's own, where that has seen them.
-
-    Returns
-    -------
-    DataFrame
-        Columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`, ``flagged``
-        (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level, whatever the
-        prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or for a family,
-        that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match is
-        right).
+    scenario : what the traces are to the enrolment: 'math100', 'category', 'same'.
+    budgets : those above the number of traces of every source are left out.
+    reference : judges the prompts in place of the enrolment's own, where that has seen them.
+    Returns columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`,
+        ``flagged`` (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level,
+        whatever the prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or
+        for a family, that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best
+        match is right).
     """
     companions = fitted_statistics_of(enrolment)
     nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
@@ -134,16 +112,9 @@ def groups_of(labels: Ints, k: int, seed: int) -> list[tuple[Ints, int]]:
 def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> tuple[PromptScores, PromptReference]:
     """Prompts as references see them that have not seen their fold, and the reference that judges them.
 
-    Parameters
-    ----------
-    prompts : sequence of str, length P
-        Distinct ones.
-    folds : ndarray of shape (P,)
-
-    Raises
-    ------
-    ValueError
-        If there are too few prompts for a reference.
+    prompts : length P distinct ones.
+    folds : (P,).
+    Raises ValueError if there are too few prompts for a reference.
     """
     parts: list[PromptScores | None] = [None] * len(prompts)
     whole = None

@@ -34,41 +34,20 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A report beside a second run.
+    """A report beside a second run."""
 
-    Attributes
-    ----------
-    found : tuple of str
-        What is not equal; empty when everything is.
-    notes : tuple of str
-        What somebody should know and what makes nothing unequal.
-    traces : int
-    verdict : str
-        Of the second run.
-    largest : float
-        Largest difference of a log-posterior, in nats.
-    """
-
-    found: tuple[str, ...]
-    notes: tuple[str, ...]
+    found: tuple[str, ...]  # what is not equal; empty when everything is
+    notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
     traces: int
-    verdict: str
-    largest: float
+    verdict: str  # of the second run
+    largest: float  # largest difference of a log-posterior, in nats
 
 
 def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     """Read a report.
 
-    Parameters
-    ----------
-    text : str
-    values : int, optional
-        Bytes that its values may take, by estimate.
-
-    Raises
-    ------
-    AtlasError
-        If it is no report of this format.
+    values : bytes that its values may take, by estimate.
+    Raises AtlasError if it is no report of this format.
     """
     try:
         report: dict[str, Any] = parse_json(text, values)
@@ -94,10 +73,7 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
 def alterations(report: Mapping[str, Any]) -> list[str]:
     """What about a report does not agree with itself; empty for one that was left as it was written.
 
-    Raises
-    ------
-    AtlasError
-        If it is no report at all.
+    Raises AtlasError if it is no report at all.
     """
     try:
         return list(_alterations(report))
@@ -110,20 +86,10 @@ def compared(
 ) -> Comparison:
     """Hold a report against a second run of its traces.
 
-    Parameters
-    ----------
-    report : mapping
-    again : mapping
-        The report of the second run, with the traces of :func:`backend.attribution.recompute.selection_for`.
-    enrolment : Enrolment
-        Of the second run.
-    mean : ndarray of shape (2 d,)
-        Mean fingerprint of the second run.
-
-    Raises
-    ------
-    AtlasError
-        If the report does not say what is needed.
+    again : the report of the second run, with the traces of :func:`backend.attribution.recompute.selection_for`.
+    enrolment : of the second run.
+    mean : (2 d,) mean fingerprint of the second run.
+    Raises AtlasError if the report does not say what is needed.
     """
     try:
         follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None

@@ -20,10 +20,8 @@ from backend.intake import Layout, Limits, Problem, walk
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
-FEWEST = 5
-"""Traces that a window must have at least: with fewer, no permutation is rare enough."""
-MOST = 1_000
-"""Traces of a window that are compared; of a longer one, as many in even steps."""
+FEWEST = 5  # traces that a window must have at least: with fewer, no permutation is rare enough
+MOST = 1_000  # traces of a window that are compared; of a longer one, as many in even steps
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
@@ -31,10 +29,7 @@ def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
 
     Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
 
-    Raises
-    ------
-    AtlasError
-        If there is neither.
+    Raises AtlasError if there is neither.
     """
     if enrolment.landing is None:
         mean, scale = _of_heads(enrolment) or _of_domain(enrolment)
@@ -72,15 +67,8 @@ def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
 def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
     """Order of the second window that puts the same prompts side by side.
 
-    Parameters
-    ----------
-    before, after : sequence of str
-        Prompts.
-
-    Returns
-    -------
-    ndarray of shape (n,) or None
-        None where the windows do not answer the same prompts, or answer one twice.
+    before, after : prompts.
+    Returns (n,), None where the windows do not answer the same prompts, or answer one twice.
     """
     place = {prompt: i for i, prompt in enumerate(after)}
     if len(place) != len(after) or len(set(before)) != len(before) or set(place) != set(before) or "" in place:
@@ -91,15 +79,8 @@ def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.
 def in_common(before: Sequence[str], after: Sequence[str]) -> tuple[list[int], list[int]] | None:
     """Rows of two windows that answer the same prompts.
 
-    Parameters
-    ----------
-    before, after : sequence of str
-        Prompts.
-
-    Returns
-    -------
-    two lists of int, of one length, or None
-        None where the windows have too few prompts in common for a paired test, or answer one of them twice.
+    before, after : prompts.
+    Returns None where the windows have too few prompts in common for a paired test, or answer one of them twice.
     """
     both = set(before) & set(after) - {""}
     first, second = ([i for i, prompt in enumerate(prompts) if prompt in both] for prompts in (before, after))
@@ -115,23 +96,10 @@ def compare(
 ) -> DriftTest:
     """Test two windows for drift.
 
-    Parameters
-    ----------
-    before, after : ndarray of shape (n, 2 d) and (m, 2 d)
-        Fingerprints at the block where the enrolment places traces.
-    prompts : two sequences of str, lengths n and m
-    enrolment : Enrolment
-    method : {'energy', 'mmd'}
-
-    Returns
-    -------
-    DriftTest
-        Paired where the windows answer the same prompts, and at least as many as such a test needs.
-
-    Raises
-    ------
-    AtlasError
-        If a window has fewer than :data:`FEWEST` traces.
+    before, after : (n, 2 d) and (m, 2 d) fingerprints at the block where the enrolment places traces.
+    prompts : lengths n and m.
+    Returns paired where the windows answer the same prompts, and at least as many as such a test needs.
+    Raises AtlasError if a window has fewer than :data:`FEWEST` traces.
     """
     long_enough((len(before), len(after)))
     order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
@@ -142,17 +110,9 @@ def compare(
 def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
     """Refuse windows that are too short to be compared.
 
-    Parameters
-    ----------
-    counts : sequence of int
-        Traces of the two windows, or of the one file whose halves they are.
-    files : sequence of str, optional
-        What the files are called.
-
-    Raises
-    ------
-    AtlasError
-        If a window has fewer than :data:`FEWEST` traces.
+    counts : traces of the two windows, or of the one file whose halves they are.
+    files : what the files are called.
+    Raises AtlasError if a window has fewer than :data:`FEWEST` traces.
     """
     sizes = of_both([(count, count) for count in counts])
     for number, (name, (size, _)) in enumerate(zip(("first", "second"), sizes, strict=True)):
@@ -167,15 +127,8 @@ def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
 def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """How much was read of both windows, which may be the halves of one file.
 
-    Parameters
-    ----------
-    read : sequence of (int, int), length 1 or 2
-        Traces of a file that were read, in its order, and that it has.
-
-    Returns
-    -------
-    list of (int, int), length 2
-        The same of the windows. Where the halves part does not depend on how much was read.
+    read : length 1 or 2 traces of a file that were read, in its order, and that it has.
+    Returns length 2, the same of the windows. Where the halves part does not depend on how much was read.
     """
     if len(read) == 2:
         return list(read)
@@ -187,15 +140,8 @@ def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def enough_read(read: Sequence[tuple[int, int]]) -> None:
     """Refuse to compare what was read when somebody stopped, where it is too little.
 
-    Parameters
-    ----------
-    read : sequence of (int, int), length 1 or 2
-        See :func:`of_both`.
-
-    Raises
-    ------
-    StoppedError
-        If fewer than :data:`FEWEST` traces of a window were read.
+    read : length 1 or 2 see :func:`of_both`.
+    Raises StoppedError if fewer than :data:`FEWEST` traces of a window were read.
     """
     windows = of_both(read)
     if min(done for done, _ in windows) < FEWEST:

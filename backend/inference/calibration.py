@@ -39,8 +39,7 @@ WITH_BIAS: bool | None = None
 Doubles = npt.NDArray[np.float64]
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-BIAS_GROUPS = 20
-"""Groups of a source that a bias is fitted on at least."""
+BIAS_GROUPS = 20  # groups of a source that a bias is fitted on at least
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
 BOUNDS = ("bounds", "family_bounds")
@@ -52,14 +51,10 @@ WRONG = 0.5
 class Groups:
     """Scored groups of held-out traces.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (G, C), float64
-        Log-normalised sums of log-posteriors.
-    truth, fold, seed : ndarray of shape (G,)
+    truth, fold, seed : (G,).
     """
 
-    scores: Doubles
+    scores: Doubles  # (G, C) log-normalised sums of log-posteriors
     truth: Ints
     fold: Ints
     seed: Ints
@@ -73,23 +68,13 @@ class Groups:
 class Calibration:
     """Scale and bias of accumulated scores at every budget of the fit, for one condition.
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-        Ascending numbers of traces.
-    scale : ndarray of shape (B,)
-    bias : ndarray of shape (B, C)
-        Zero where no bias is used.
-    groups : ndarray of shape (B,)
-        Groups of one seed behind every budget; they bound the likelihood ratio that can be defended.
-    bounds, family_bounds : ndarray of shape (B, 2), optional
-        Empirical lower and upper bound of the log10 ratio of a source and of a family.
+    bounds, family_bounds : (B, 2) empirical lower and upper bound of the log10 ratio of a source and of a family.
     """
 
-    budgets: Ints
-    scale: Doubles
-    bias: Doubles
-    groups: Ints
+    budgets: Ints  # (B,) ascending numbers of traces
+    scale: Doubles  # (B,)
+    bias: Doubles  # (B, C) zero where no bias is used
+    groups: Ints  # (B,) groups of one seed behind every budget; they bound the likelihood ratio that can be defended
     bounds: Doubles | None = None
     family_bounds: Doubles | None = None
 
@@ -112,19 +97,10 @@ class Calibration:
     def apply(self, scores: Floating, budget: int, log_prior: Floating | None = None) -> Doubles:
         """Calibrated log-posteriors.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (G, C)
-            From :func:`backend.evidence.accumulate` under the uniform prior of enrollment.
-        budget : int
-            Traces behind each row of scores.
-        log_prior : ndarray of shape (C,), optional
-            Log of the stated prior over the enrolled sources; uniform when absent.
-
-        Returns
-        -------
-        ndarray of shape (G, C), float64
-            Normalised over the enrolled sources.
+        scores : (G, C) from :func:`backend.evidence.accumulate` under the uniform prior of enrollment.
+        budget : traces behind each row of scores.
+        log_prior : (C,) log of the stated prior over the enrolled sources; uniform when absent.
+        Returns (G, C), normalised over the enrolled sources.
         """
         scale, bias = self.parameters(budget)
         logits = scale * np.asarray(scores, dtype=np.float64) + bias
@@ -141,19 +117,11 @@ class Calibration:
         Within that, the empirical bounds of those trials hold where the fit has them: beyond them the ratios did no
         better than the prior alone.
 
-        Parameters
-        ----------
-        budget : int
-            Between the budgets of the fit the groups of the next larger one count, which are fewer, and of the
+        budget : between the budgets of the fit the groups of the next larger one count, which are fewer, and of the
             empirical bounds on either side the tighter ones; beyond the largest budget those of the largest.
-        among : int, optional
-            Number of propositions that a group can be tried with: the families where the ratio is a family's; the
+        among : number of propositions that a group can be tried with: the families where the ratio is a family's; the
             enrolled sources when absent.
-
-        Returns
-        -------
-        (float, float)
-            The first at most 0, the second at least 0.
+        Returns the first at most 0, the second at least 0.
         """
         last = len(self.budgets) - 1
         place = min(int(np.searchsorted(self.budgets, budget, side="left")), last)
@@ -176,12 +144,8 @@ class Calibration:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Calibration:
         """The inverse of :meth:`to_arrays`; a scale above that of the smallest budget is taken as that one.
 
-        Raises
-        ------
-        KeyError
-            Without an array; the bounds may be missing.
-        ValueError
-            If bounds are not a pair a budget with 0 between them.
+        Raises KeyError without an array; the bounds may be missing.
+        Raises ValueError if bounds are not a pair a budget with 0 between them.
         """
         scale = np.asarray(arrays["scale"], dtype=np.float64)
         held = np.minimum(scale, scale[0])
@@ -210,18 +174,9 @@ def held_out_groups(
 ) -> Groups:
     """Groups of a budget within folds, as the attribution table forms them.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    budget : int
-    seeds : sequence of int
-        Only the first is used at budget 1, where all give the same groups.
-
-    Returns
-    -------
-    Groups
+    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt.
+    prompt_folds : (P,).
+    seeds : only the first is used at budget 1, where all give the same groups.
     """
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
     scores, truths, folds, seed_of = [], [], [], []
@@ -251,18 +206,10 @@ def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
     The likelihood is concave in the factor, so there is one optimum. Where all groups lead to their source by about as
     much, the factor turns what they lead by into odds of about twice their number.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        C is at least 2.
-    truth : ndarray of shape (G,)
-    seeds : int
-        Groupings of the same traces that the G groups hold.
-
-    Returns
-    -------
-    float
-        Within 1e-4 .. 1e3.
+    scores : (G, C) C is at least 2.
+    truth : (G,).
+    seeds : groupings of the same traces that the G groups hold.
+    Returns within 1e-4 .. 1e3.
     """
     rows = np.arange(len(truth))
     wrong, second = _gone_wrong(scores, seeds)
@@ -348,25 +295,11 @@ def fit_calibration(
     traces share makes a further one worth less than the first, and a fit that says otherwise has seen too few groups.
     The bounds are those of ratios by fits to the other folds; of groups in a single fold, by the fit itself.
 
-    Parameters
-    ----------
-    by_budget : mapping of int to Groups
-        From :func:`held_out_groups`.
-    with_bias : bool or None
-        None decides by :func:`bias_helps` on the folds of the groups.
-    family : ndarray of shape (C,), optional
-        Family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
-    fits : dict, optional
-        Fits by the folds they saw, taken and added; for calls with parts of the same groups.
-
-    Returns
-    -------
-    Calibration
-
-    Raises
-    ------
-    ValueError
-        If there is no budget.
+    by_budget : from :func:`held_out_groups`.
+    with_bias : None decides by :func:`bias_helps` on the folds of the groups.
+    family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
+    fits : fits by the folds they saw, taken and added; for calls with parts of the same groups.
+    Raises ValueError if there is no budget.
     """
     fits = {} if fits is None else fits
     fit = _fit_scales(by_budget, with_bias, fits)

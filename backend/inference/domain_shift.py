@@ -28,19 +28,13 @@ STD_FLOOR = 1e-6
 class DomainReference:
     """Centre and spread of a domain, and how far groups of its own lie from the centre.
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,)
-        Over all traces.
-    budgets : ndarray of shape (B,)
-    nulls : ndarray of shape (B, M)
-        Ascending distances of resampled groups of one source.
+    mean, scale : (D,) over all traces.
     """
 
     mean: Doubles
     scale: Doubles
-    budgets: Ints
-    nulls: Doubles
+    budgets: Ints  # (B,)
+    nulls: Doubles  # (B, M) ascending distances of resampled groups of one source
 
     def distance(self, mean: Floating) -> float:
         """Root mean square of the standardised deviation of a mean fingerprint (D,)."""

@@ -27,31 +27,17 @@ FEWEST_PAIRED = 6
 class DriftTest:
     """Result of a two-sample test.
 
-    Attributes
-    ----------
-    statistic : float
-        Energy distance, or squared MMD with biased estimates; 0 for equal windows.
-    p_value : float
-        ``(1 + permutations at least as extreme) / (1 + permutations)``.
-    method : {'energy', 'mmd'}
-    paired : bool
-        Whether answers were swapped within prompts.
-    before, after : int
-        Traces of the windows.
-    permutations : int
-        Drawn; of paired windows with so few prompts that all swaps are tried, their number.
-    seed : int
-        Of what was drawn.
+    before, after : traces of the windows.
     """
 
-    statistic: float
-    p_value: float
+    statistic: float  # energy distance, or squared MMD with biased estimates; 0 for equal windows
+    p_value: float  # ``(1 + permutations at least as extreme) / (1 + permutations)``
     method: Method
-    paired: bool
+    paired: bool  # whether answers were swapped within prompts
     before: int
     after: int
-    permutations: int
-    seed: int
+    permutations: int  # drawn; of paired windows with so few prompts that all swaps are tried, their number
+    seed: int  # of what was drawn
 
 
 def drift_test(
@@ -64,25 +50,11 @@ def drift_test(
 ) -> DriftTest:
     """Test whether two windows of traces come from the same distribution.
 
-    Parameters
-    ----------
-    before, after : ndarray of shape (n, D) and (m, D)
-        Fingerprints, standardised so that coordinates are comparable (or log-posteriors). Prompts of both windows must
-        be alike: the test cannot tell another model from other questions.
-    method : {'energy', 'mmd'}
-        The kernel width of MMD is the median distance of the pooled traces.
-    paired : bool
-        Row i of both windows answers the same prompt.
-    permutations, seed : int
-
-    Returns
-    -------
-    DriftTest
-
-    Raises
-    ------
-    ValueError
-        If a window has fewer than two traces, or paired windows differ in length.
+    before, after : (n, D) and (m, D) fingerprints, standardised so that coordinates are comparable (or log-posteriors).
+        Prompts of both windows must be alike: the test cannot tell another model from other questions.
+    method : the kernel width of MMD is the median distance of the pooled traces.
+    paired : row i of both windows answers the same prompt.
+    Raises ValueError if a window has fewer than two traces, or paired windows differ in length.
     """
     n, m = len(before), len(after)
     if n < 2 or m < 2:

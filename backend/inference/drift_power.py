@@ -27,10 +27,7 @@ KINDS = ("same", "sibling", "family")
 def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
     """Random ordered pairs of sources (count, 2); families weigh by their number of sources.
 
-    Raises
-    ------
-    ValueError
-        If there is no such pair.
+    Raises ValueError if there is no such pair.
     """
     first, second = np.meshgrid(np.arange(len(family)), np.arange(len(family)), indexing="ij")
     alike = family[first] == family[second]
@@ -62,28 +59,15 @@ def drift_frame(
 ) -> pd.DataFrame:
     """Share of pairs of windows that the drift test calls different.
 
-    Parameters
-    ----------
-    features : ndarray of shape (C * P, D)
-        Row = source * P + prompt; standardised fingerprints, or log-posteriors.
-    family : ndarray of shape (C,)
-    space : str
-        What the features are, e.g. 'fingerprints'.
-    windows : sequence of int
-        Traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
-    methods : sequence of {'energy', 'mmd'}
-    pairs, permutations : int
-    level : float
-    seed : int
-
-    Returns
-    -------
-    DataFrame
-        Columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd, and
-        these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind 'same'
-        have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
-        Nor have windows with fewer prompts than a paired test needs.
-        A kind of which the sources hold no pair is absent.
+    features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors.
+    family : (C,).
+    space : what the features are, e.g. 'fingerprints'.
+    windows : traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
+    Returns columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd,
+        and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind
+        'same' have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
+        Nor have windows with fewer prompts than a paired test needs. A kind of which the sources hold no pair is
+        absent.
     """
     prompts = len(features) // len(family)
     rows: list[dict[str, object]] = []

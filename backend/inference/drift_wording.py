@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LEVEL = 0.05
-"""Windows are called different at this p value or below."""
+LEVEL = 0.05  # windows are called different at this p value or below
 DIFFERENT, ALIKE = "DIFFERENT", "NO DIFFERENCE SEEN"
 UNPAIRED = (
     "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
@@ -29,10 +28,7 @@ def p_text(p_value: float) -> str:
 def sentence(test: Mapping[str, Any]) -> str:
     """The test's answer for people; what a test of this size is worth (:func:`expected`) belongs below it.
 
-    Parameters
-    ----------
-    test : mapping
-        p_value, before, after, permutations and paired, as :class:`backend.inference.drift.DriftTest` has them.
+    test : p_value, before, after, permutations and paired, as :class:`backend.inference.drift.DriftTest` has them.
     """
     windows = f"{test['before']:,} and {test['after']:,} traces"
     how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
@@ -51,10 +47,7 @@ def sentence(test: Mapping[str, Any]) -> str:
 def expected(power: Mapping[str, Any] | None) -> str:
     """What a test with windows of this size is worth, by the ecosystem's own validation, in a sentence.
 
-    Parameters
-    ----------
-    power : mapping or None
-        From :func:`backend.enrolment.validation_lookup.expected_power`.
+    power : from :func:`backend.enrolment.validation_lookup.expected_power`.
     """
     if power is None:
         return UNMEASURED
@@ -65,10 +58,7 @@ def expected(power: Mapping[str, Any] | None) -> str:
 def so_far(read: Sequence[tuple[int, int]]) -> str:
     """How much was read of both windows, as a part of a sentence.
 
-    Parameters
-    ----------
-    read : sequence of (int, int), length 2
-        Traces of a window that were read, and that it has.
+    read : length 2 traces of a window that were read, and that it has.
     """
     (first, of_first), (second, of_second) = read
     return (

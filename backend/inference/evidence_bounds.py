@@ -4,8 +4,6 @@ A ratio compares two propositions: the traces come from one named source, or fro
 as the next), or the same for a family. The log-likelihood-ratio cost is the mean price in bits of the ratios that point
 the wrong way: 0 is perfect, 1 is what a reader earns that says nothing.
 
-References
-----------
 P. Vergeer, A. van Es, A. de Jongh, I. Alberink and R. Stoel (2016). Numerical likelihood ratios outputted by LR systems
 are often based on extrapolation: when to stop extrapolating? Science & Justice 56, 482-491.
 N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
@@ -26,29 +24,16 @@ Ints = npt.NDArray[np.intp]
 LN2 = float(np.log(2.0))
 LN10 = float(np.log(10.0))
 BOUND_DIGITS = 2
-BOUND_STEP = 10.0**-BOUND_DIGITS
-"""Distance of the thresholds that a bound is searched on, in log10."""
-LARGEST_LOG10 = 9.0
-"""Larger log10 ratios, infinite ones too, count as this one in the search of a bound."""
+BOUND_STEP = 10.0**-BOUND_DIGITS  # distance of the thresholds that a bound is searched on, in log10
+LARGEST_LOG10 = 9.0  # larger log10 ratios, infinite ones too, count as this one in the search of a bound
 
 
 def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
     """Each source against all other enrolled ones, in nats.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (G, C)
-        Normalised, under the uniform prior.
-
-    Returns
-    -------
-    ndarray of shape (G, C)
-        ``log p(traces | c) - log mean over c' != c of p(traces | c')``.
-
-    Raises
-    ------
-    ValueError
-        With fewer than two sources there is nothing to compare.
+    log_posteriors : (G, C) normalised, under the uniform prior.
+    Returns (G, C), ``log p(traces | c) - log mean over c' != c of p(traces | c')``.
+    Raises ValueError with fewer than two sources there is nothing to compare.
     """
     classes = log_posteriors.shape[1]
     if classes < 2:
@@ -60,22 +45,10 @@ def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
 def family_log_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
     """Each family against all other ones, in nats.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (G, C)
-        Normalised, under the uniform prior.
-    family : ndarray of shape (C,)
-        Family numbers 0 .. F - 1.
-
-    Returns
-    -------
-    ndarray of shape (G, F)
-        ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``.
-
-    Raises
-    ------
-    ValueError
-        With fewer than two families there is nothing to compare.
+    log_posteriors : (G, C) normalised, under the uniform prior.
+    family : (C,) family numbers 0 .. F - 1.
+    Returns (G, F), ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``.
+    Raises ValueError with fewer than two families there is nothing to compare.
     """
     members = np.bincount(family)
     if len(members) < 2:
@@ -108,22 +81,10 @@ def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[f
     a false one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs
     no more than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
 
-    Parameters
-    ----------
-    true, false : ndarray of shape (n,), (m,)
-        log10 ratios of true and of false claims.
-    repeats : int
-        How often the same traces were tried: n / repeats and m / repeats trials are counted.
-
-    Returns
-    -------
-    (float, float)
-        Lower bound, at most 0, and upper bound, at least 0; multiples of :data:`BOUND_STEP`.
-
-    Raises
-    ------
-    ValueError
-        Without trials of both kinds.
+    true, false : (n,) log10 ratios of true and of false claims.
+    repeats : how often the same traces were tried: n / repeats and m / repeats trials are counted.
+    Returns lower bound, at most 0, and upper bound, at least 0; multiples of :data:`BOUND_STEP`.
+    Raises ValueError without trials of both kinds.
     """
     if not (len(true) and len(false)):
         raise ValueError(f"a bound needs trials of both kinds, got {len(true)} true and {len(false)} false claims")
@@ -153,19 +114,11 @@ def _above(values: Doubles, thresholds: Doubles) -> Ints:
 def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
     """A group of sources against all others, where a prior says how the members of either side weigh.
 
-    Parameters
-    ----------
-    log_likelihoods : ndarray of shape (..., C)
-        Up to a constant a row; a log-posterior under the uniform prior is one.
-    inside : ndarray of shape (C,), bool
-        The sources of the proposition; some, not all.
-    log_prior : ndarray of shape (C,)
-        Only its shares within either side count: what it says of the proposition itself cancels, so that posterior
-        odds are prior odds times this ratio.
-
-    Returns
-    -------
-    ndarray of shape (...), nats
+    log_likelihoods : (..., C) up to a constant a row; a log-posterior under the uniform prior is one.
+    inside : (C,) the sources of the proposition; some, not all.
+    log_prior : (C,) only its shares within either side count: what it says of the proposition itself cancels, so that
+        posterior odds are prior odds times this ratio.
+    Returns (...).
     """
     sides = []
     for some in (inside, ~inside):
@@ -178,12 +131,8 @@ def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], l
 def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
     """Log-likelihood-ratio cost, in bits.
 
-    Parameters
-    ----------
-    target : ndarray of any shape
-        Log ratios (nats) of trials where the first proposition is true.
-    other : ndarray of any shape
-        Log ratios of trials where the second one is.
+    target : log ratios (nats) of trials where the first proposition is true.
+    other : log ratios of trials where the second one is.
     """
     return float((np.logaddexp(0, -target).mean() + np.logaddexp(0, other).mean()) / (2 * LN2))
 
@@ -192,17 +141,12 @@ def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> f
 class PooledRatios:
     """The best ratios that keep the order of the stated ones: pool adjacent violators (PAV).
 
-    Attributes
-    ----------
-    start : ndarray of shape (B,)
-        Smallest ratio of each block, ascending.
-    log_ratio : ndarray of shape (B,)
-        Natural logarithm of the ratio that the trials of the block show; infinite where it holds trials of one kind.
-    true, false : ndarray of shape (B,)
-        Trials of true and of false claims.
+    log_ratio : (B,) natural logarithm of the ratio that the trials of the block show; infinite where it holds trials of
+        one kind.
+    true, false : (B,) trials of true and of false claims.
     """
 
-    start: Doubles
+    start: Doubles  # (B,) smallest ratio of each block, ascending
     log_ratio: Doubles
     true: Doubles
     false: Doubles
@@ -228,10 +172,7 @@ def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
     False claims between two neighbouring ratios of true ones always fall into one block, so they are counted together
     before anything is pooled: many more of them cost little.
 
-    Parameters
-    ----------
-    true, false : ndarray of shape (n,), (m,)
-        Log ratios of true and of false claims, of any base; at least one of each.
+    true, false : (n,) log ratios of true and of false claims, of any base; at least one of each.
     """
     points, ties = np.unique(true, return_counts=True)
     # Place 2 i is the gap below the i-th ratio of true claims, place 2 i + 1 that ratio itself.

@@ -21,11 +21,9 @@ from backend.inference.evidence_bounds import LN10, weighed_log_ratio
 Floats = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 ORDERS = 200
-DRAWS = 1_000
-"""Resamples of the traces behind an interval."""
+DRAWS = 1_000  # resamples of the traces behind an interval
 SEED = 42
-POINTS = 60
-"""Budgets at which the spread over orders is taken."""
+POINTS = 60  # budgets at which the spread over orders is taken
 WORK = 200_000_000
 """Numbers that are added up for the spread or an interval; fewer draws are made beyond it, but never fewer than 20."""
 FAMILY_SHARE = 0.95
@@ -34,16 +32,9 @@ FAMILY_SHARE = 0.95
 def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
     """Scores after 1, 2, .. n traces in the order of arrival.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-        Prior in enrolment.
-
-    Returns
-    -------
-    ndarray of shape (n, C), float64
-        Row k holds ``S`` of the first k + 1 traces.
+    log_posteriors : (n, C).
+    log_prior : (C,) prior in enrolment.
+    Returns (n, C), row k holds ``S`` of the first k + 1 traces.
     """
     out: Doubles = np.cumsum(log_posteriors, axis=0, dtype=np.float64)
     out -= np.arange(len(out))[:, None] * log_prior
@@ -80,17 +71,9 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
 def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
     """Budgets up to n at which a curve is printed: every one where they are few, else ever wider apart.
 
-    Parameters
-    ----------
-    n : int
-        Traces.
-    points : int
-        Budgets at most.
-
-    Returns
-    -------
-    ndarray of shape (at most points,), int
-        Ascending; the first is 1 and the last n.
+    n : traces.
+    points : budgets at most.
+    Returns (at most points,), ascending; the first is 1 and the last n.
     """
     if n <= points:
         return np.arange(1, n + 1)
@@ -102,21 +85,14 @@ def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
 class OrderSpread:
     """The log10 ratio of a source against another enrolled one, over random orders of the traces.
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-    low, middle, high : ndarray of shape (B,), float64
-        5 %, 50 % and 95 % quantiles over the orders.
-    leads : ndarray of shape (B,), float64
-        Share of the orders in which the source leads at that budget.
-    orders, seed : int
+    low, middle, high : (B,) 5 %, 50 % and 95 % quantiles over the orders.
     """
 
-    budgets: npt.NDArray[np.intp]
+    budgets: npt.NDArray[np.intp]  # (B,)
     low: Doubles
     middle: Doubles
     high: Doubles
-    leads: Doubles
+    leads: Doubles  # (B,) share of the orders in which the source leads at that budget
     orders: int
     seed: int
 
@@ -135,22 +111,11 @@ def order_spread(
 
     The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        At least one trace.
-    log_prior : ndarray of shape (C,)
-    source : int
-        Claimed or leading source.
-    log_stated : ndarray of shape (C,)
-        Log of the stated prior: how the other sources weigh.
-    orders, seed : int
-    calibrate, bounds : callable, optional
-        Those of the answer, so that the curve is its own; a plain sum without them.
-
-    Returns
-    -------
-    OrderSpread
+    log_posteriors : (n, C) at least one trace.
+    log_prior : (C,).
+    source : claimed or leading source.
+    log_stated : (C,) log of the stated prior: how the other sources weigh.
+    calibrate, bounds : those of the answer, so that the curve is its own; a plain sum without them.
     """
     n, classes = log_posteriors.shape
     orders = max(min(orders, 20), min(orders, WORK // (n * classes)))
@@ -175,22 +140,11 @@ def order_spread(
 
 @dataclass(frozen=True)
 class Contributions:
-    """What every trace adds, and what would be left without it.
+    """What every trace adds, and what would be left without it."""
 
-    Attributes
-    ----------
-    log10_ratio : ndarray of shape (n,), float64
-        What the trace adds to the log10 likelihood ratio of the source against the rival.
-    without : ndarray of shape (n,), float64
-        log10 ratio of the source against the best other one when the trace is left out.
-    leader_without : ndarray of shape (n,), int
-        Leading source when the trace is left out.
-    source, rival : int
-    """
-
-    log10_ratio: Doubles
-    without: Doubles
-    leader_without: npt.NDArray[np.intp]
+    log10_ratio: Doubles  # (n,) what the trace adds to the log10 likelihood ratio of the source against the rival
+    without: Doubles  # (n,) log10 ratio of the source against the best other one when the trace is left out
+    leader_without: npt.NDArray[np.intp]  # (n,) leading source when the trace is left out
     source: int
     rival: int
 
@@ -200,17 +154,9 @@ def leave_one_out(
 ) -> Contributions:
     """Contribution of every trace to a source's case against its strongest rival.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-    source : int
-    log_stated : ndarray of shape (C,), optional
-        Log of the stated prior, which has a say in who leads; uniform when absent.
-
-    Returns
-    -------
-    Contributions
+    log_posteriors : (n, C).
+    log_prior : (C,).
+    log_stated : (C,) log of the stated prior, which has a say in who leads; uniform when absent.
     """
     steps = log_posteriors.astype(np.float64) - log_prior
     others = np.delete(np.arange(steps.shape[1]), source)
@@ -225,13 +171,8 @@ def leave_one_out(
 class Interval:
     """How far a result would move with other traces of the same kind.
 
-    Attributes
-    ----------
-    low, high : float
-        5 % and 95 % quantiles of the log10 ratio over resampled traces.
-    probability_low, probability_high : float
-        The same of the posterior.
-    draws, seed : int
+    low, high : 5 % and 95 % quantiles of the log10 ratio over resampled traces.
+    probability_low, probability_high : the same of the posterior.
     """
 
     low: float
@@ -245,13 +186,9 @@ class Interval:
 def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
     """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-    draws : int
-        Fewer are made where there are very many traces, but never fewer than 100.
-    seed : int
+    log_posteriors : (n, C).
+    log_prior : (C,).
+    draws : fewer are made where there are very many traces, but never fewer than 100.
     """
     n, classes = log_posteriors.shape
     draws = max(min(draws, 100), min(draws, WORK // (n * classes)))
@@ -267,17 +204,11 @@ def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, se
 class FamilyAnswer:
     """The answer a family at a time.
 
-    Attributes
-    ----------
-    families : tuple of str
-        Most probable first.
-    probabilities : tuple of float
-    siblings : tuple of str
-        Sources of the leading family that hold 95 % of its probability, when the family is clear and no single source
-        of it is; else empty.
+    siblings : sources of the leading family that hold 95 % of its probability, when the family is clear and no single
+        source of it is; else empty.
     """
 
-    families: tuple[str, ...]
+    families: tuple[str, ...]  # most probable first
     probabilities: tuple[float, ...]
     siblings: tuple[str, ...]
 

@@ -23,23 +23,12 @@ Ints = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Features of traces as a reader has them that never enrolled some of the sources.
+    """Features of traces as a reader has them that never enrolled some of the sources."""
 
-    Attributes
-    ----------
-    features : ndarray of shape (n, D)
-    source : ndarray of shape (n,)
-        Number of the source of every row, enrolled or not.
-    prompt : ndarray of shape (n,)
-        Number of its prompt; every source needs all prompts.
-    enrolled : ndarray of shape (C,)
-        Ascending source numbers; column c of log-posteriors is ``enrolled[c]``.
-    """
-
-    features: Floating
-    source: Ints
-    prompt: Ints
-    enrolled: Ints
+    features: Floating  # (n, D)
+    source: Ints  # (n,) number of the source of every row, enrolled or not
+    prompt: Ints  # (n,) number of its prompt; every source needs all prompts
+    enrolled: Ints  # (C,) ascending source numbers; column c of log-posteriors is ``enrolled[c]``
 
 
 def unknown_p_values(
@@ -52,23 +41,11 @@ def unknown_p_values(
 ) -> dict[int, tuple[Doubles, Ints]]:
     """p values of held-out groups of enrolled and unknown sources.
 
-    Parameters
-    ----------
-    excluded : LeftOut
-    prompt_folds : ndarray of shape (P,)
-        The reference is fitted on all folds that occur in ``excluded`` but the tested one; where that is a single
-        fold, every second of its prompts is a block.
-    budgets : sequence of int
-    statistic : {'max-logit', 'relative-mahalanobis'}
-    tested : sequence of int, optional
-        Folds to test; all when absent.
-    seed : int
-        Grouping seed.
-
-    Returns
-    -------
-    dict of int to (p_none, source)
-        Both of shape (G,), for every budget.
+    prompt_folds : (P,) the reference is fitted on all folds that occur in ``excluded`` but the tested one; where that
+        is a single fold, every second of its prompts is a block.
+    tested : folds to test; all when absent.
+    seed : grouping seed.
+    Returns dict of int to (p_none, source): both of shape (G,), for every budget.
     """
     column = np.full(int(excluded.source.max()) + 1, -1, dtype=np.intp)
     column[excluded.enrolled] = np.arange(len(excluded.enrolled))
@@ -103,27 +80,15 @@ def unknown_frame(
 ) -> pd.DataFrame:
     """AUROC and error rates of "none of the enrolled" when sources are left out.
 
-    Parameters
-    ----------
-    runs : iterable of LeftOut
-        One for each family (or set of siblings) left out.
-    prompt_folds : ndarray of shape (P,)
-    scenario : str
-        Who was left out: 'family' or 'sibling'.
-    statistic : {'max-logit', 'relative-mahalanobis'}
-    budgets : sequence of int
-    tested : sequence of int, optional
-        Folds to test; all when absent.
-    level : float
-        p values up to it count as unknown.
-
-    Returns
-    -------
-    DataFrame
-        Columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance`` (share of
-        unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the level put
-        where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means over runs,
-        ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
+    runs : one for each family (or set of siblings) left out.
+    prompt_folds : (P,).
+    scenario : who was left out: 'family' or 'sibling'.
+    tested : folds to test; all when absent.
+    level : p values up to it count as unknown.
+    Returns columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance``
+        (share of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the
+        level put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means
+        over runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
     """
     found: dict[tuple[int, str], list[float]] = {}
     counts: dict[tuple[int, str], int] = {}

@@ -5,8 +5,6 @@ another source. The novelty of a prompt is its distance from the nearest enrolle
 K prompts are as new as resampled groups of K held-out enrolled prompts are, or they are of another kind. Half of those
 groups are of one topic each, since an auditor may ask about one thing alone.
 
-References
-----------
 Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
 """
 
@@ -29,45 +27,29 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked"]
 BUDGETS = (1, 2, 5, 10, 20, 50, 100)
-GRAMS = (2, 5)
-"""Lengths of the character n-grams, inside words."""
+GRAMS = (2, 5)  # lengths of the character n-grams, inside words
 BUCKETS = 2**18
 WIDTH = 2048
 """Coordinates of a stored prompt: a signed fold of the buckets, which holds cosines and does not give text back."""
-STEP = 16
-"""Steps of a stored coordinate within the spread of a unit vector's coordinates."""
+STEP = 16  # steps of a stored coordinate within the spread of a unit vector's coordinates
 NEAREST = 5
-CHARACTERS = 2_000
-"""Beginning of a prompt that is looked at."""
+CHARACTERS = 2_000  # beginning of a prompt that is looked at
 MOST_PROMPTS = 2_000
-FEWEST = 10
-"""Prompts below which there is no reference."""
+FEWEST = 10  # prompts below which there is no reference
 DRAWS = 500
 SEED = 42
-LEVEL = 0.05
-"""p values up to it say that prompts are of another kind."""
-COMMON = 0.02
-"""Share of the enrolled prompts from which on a language counts as enrolled."""
+LEVEL = 0.05  # p values up to it say that prompts are of another kind
+COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
 PART = "prompts"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the prompts of some traces say about their kind.
+    """What the prompts of some traces say about their kind."""
 
-    Attributes
-    ----------
-    kind : {'like', 'other topic', 'other language', 'no prompts', 'unchecked'}
-        'unchecked' where the enrolment has no reference of its prompts.
-    p : float or None
-        Share of groups of enrolled prompts that are at least as new.
-    prompts : int
-        Distinct prompts that were looked at.
-    """
-
-    kind: Kind
-    p: float | None = None
-    prompts: int = 0
+    kind: Kind  # 'unchecked' where the enrolment has no reference of its prompts
+    p: float | None = None  # share of groups of enrolled prompts that are at least as new
+    prompts: int = 0  # distinct prompts that were looked at
 
 
 UNCHECKED = Traffic("unchecked")
@@ -75,20 +57,11 @@ UNCHECKED = Traffic("unchecked")
 
 @dataclass(frozen=True)
 class PromptScores:
-    """Prompts of traces as a reference sees them.
+    """Prompts of traces as a reference sees them."""
 
-    Attributes
-    ----------
-    novelty : ndarray of shape (n,)
-        NaN without a prompt.
-    languages : tuple of str, length n
-    keys : ndarray of shape (n,), uint64
-        Equal prompts have equal keys.
-    """
-
-    novelty: Doubles
-    languages: tuple[str, ...]
-    keys: npt.NDArray[np.uint64]
+    novelty: Doubles  # (n,) NaN without a prompt
+    languages: tuple[str, ...]  # length n
+    keys: npt.NDArray[np.uint64]  # (n,) equal prompts have equal keys
 
     def take(self, rows: Ints) -> PromptScores:
         """Some of them."""
@@ -108,28 +81,16 @@ class PromptScores:
 class PromptReference:
     """Enrolled prompts without their text, and how new groups of further ones are.
 
-    Attributes
-    ----------
-    buckets : ndarray of shape (F,), uint32
-        Ascending hashes of the n-grams that occur.
-    weights : ndarray of shape (F,), float16
-        Inverse document frequency of each; an n-gram that never occurred weighs ``unseen``.
-    unseen : float
-    vectors : ndarray of shape (P, WIDTH), int8
-    budgets : ndarray of shape (B,)
-    nulls : ndarray of shape (B, M)
-        Ascending mean novelty of groups of held-out prompts.
-    languages : tuple of str
-        Languages of the enrolled prompts.
+    weights : (F,) inverse document frequency of each; an n-gram that never occurred weighs ``unseen``.
     """
 
-    buckets: npt.NDArray[np.uint32]
+    buckets: npt.NDArray[np.uint32]  # (F,) ascending hashes of the n-grams that occur
     weights: npt.NDArray[np.float16]
     unseen: float
-    vectors: npt.NDArray[np.int8]
-    budgets: Ints
-    nulls: Doubles
-    languages: tuple[str, ...]
+    vectors: npt.NDArray[np.int8]  # (P, WIDTH)
+    budgets: Ints  # (B,)
+    nulls: Doubles  # (B, M) ascending mean novelty of groups of held-out prompts
+    languages: tuple[str, ...]  # languages of the enrolled prompts
 
     def novelty(self, prompts: Sequence[str]) -> Doubles:
         """One minus the mean cosine to the nearest enrolled prompts, (n,); NaN for a prompt without a letter."""
@@ -206,17 +167,10 @@ def fit_prompt_reference(
 ) -> PromptReference | None:
     """Reference of enrolled prompts; None where they are fewer than :data:`FEWEST`.
 
-    Parameters
-    ----------
-    prompts : sequence of str, length P
-        Distinct ones.
-    folds : ndarray of shape (P,)
-        Folds 0, 1, ..; the novelty of a fold is measured against the others.
-    budgets : sequence of int
-        Prompts a group.
-    draws : int
-        Random groups a budget, and as many of one topic: a prompt with its nearest held-out neighbours.
-    seed : int
+    prompts : length P distinct ones.
+    folds : (P,) folds 0, 1, ..; the novelty of a fold is measured against the others.
+    budgets : prompts a group.
+    draws : random groups a budget, and as many of one topic: a prompt with its nearest held-out neighbours.
     """
     if len(prompts) > MOST_PROMPTS:
         some = np.random.default_rng(seed).permutation(len(prompts))[:MOST_PROMPTS]

@@ -23,23 +23,18 @@ REFERENCE = (
 )
 REST = "Read the rest of the file: it was stopped before the end."
 COMPATIBLE = "compatible with an enrolled source"
-BLIND = 0.5
-"""Share of unenrolled families that pass the unknown-source test, above which it tells nothing."""
+BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, above which it tells nothing
 
 
 @dataclass(frozen=True)
 class Passing:
     """How many groups of sources that are not enrolled pass the unknown-source test.
 
-    Attributes
-    ----------
-    traces : int
-        Of a group, in the validation.
-    family, sibling : float or None
-        Share of the groups whose family is not enrolled, and of those whose siblings are; None where not measured.
+    family, sibling : share of the groups whose family is not enrolled, and of those whose siblings are; None where not
+        measured.
     """
 
-    traces: int
+    traces: int  # of a group, in the validation
     family: float | None
     sibling: float | None
 
@@ -57,30 +52,14 @@ class Passing:
 
 @dataclass(frozen=True)
 class Statements:
-    """The words of an answer.
+    """The words of an answer."""
 
-    Attributes
-    ----------
-    sentence : str
-        The answer: about the claim where there is one, else about the best match.
-    strength : str or None
-        The verbal scale's words for the ratio; None where the ratio does not hold.
-    stated : bool
-        Whether probabilities and ratios may be stated as such.
-    unknown : str
-        What the unknown-source test says.
-    stop : mapping or None
-        The stop's answer; with ``withheld``, why it is not given, in place of one.
-    next_steps : tuple of str
-        What to do now.
-    """
-
-    sentence: str
-    strength: str | None
-    stated: bool
-    unknown: str
-    stop: Mapping[str, Any] | None
-    next_steps: tuple[str, ...]
+    sentence: str  # the answer: about the claim where there is one, else about the best match
+    strength: str | None  # the verbal scale's words for the ratio; None where the ratio does not hold
+    stated: bool  # whether probabilities and ratios may be stated as such
+    unknown: str  # what the unknown-source test says
+    stop: Mapping[str, Any] | None  # the stop's answer; with ``withheld``, why it is not given, in place of one
+    next_steps: tuple[str, ...]  # what to do now
 
 
 def reconcile(
@@ -101,29 +80,13 @@ def reconcile(
 ) -> Statements:
     """Decide what may be said together with a verdict.
 
-    Parameters
-    ----------
-    verdict : Verdict
-    sources, families : sequence of str, length C
-    subject, leader : int
-        The claimed source, else the leading one; and the leading one.
-    claimed : bool
-    traces : int
-    traffic : Traffic
-    p : float or None
-        Of the unknown-source test.
-    stop : mapping or None
-        As the stop rule answers.
-    siblings : sequence of str
-        Members of the leading family that cannot be told apart.
-    complete : bool
-        False where somebody stopped the reading.
-    passing : Passing, optional
-        Of the unknown-source test, where that was measured.
-
-    Returns
-    -------
-    Statements
+    sources, families : length C.
+    subject, leader : the claimed source, else the leading one; and the leading one.
+    p : of the unknown-source test.
+    stop : as the stop rule answers.
+    siblings : members of the leading family that cannot be told apart.
+    complete : False where somebody stopped the reading.
+    passing : of the unknown-source test, where that was measured.
     """
     stated = verdict.validated and verdict.outcome != "UNKNOWN"
     return Statements(

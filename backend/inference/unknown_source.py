@@ -30,38 +30,24 @@ Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 DRAWS = 499
-UNKNOWN_LEVEL = 0.05
-"""p values up to it reject that any enrolled source made the traces."""
+UNKNOWN_LEVEL = 0.05  # p values up to it reject that any enrolled source made the traces
 SEED = 42
 SHORTENED = 0.25
 """How much of the variance within a block is taken out at most where K comes near its size: there the means of the few
 blocks are all that tells one group from the next."""
-REALISED = 4
-"""Groups of a source and block whose largest p value is looked at, to learn how that value is distributed."""
+REALISED = 4  # groups of a source and block whose largest p value is looked at, to learn how that value is distributed
 RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Shares of the identity that may be added to the within-source correlation before it is inverted."""
 
 
 @dataclass(frozen=True)
 class Discriminant:
-    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere.
+    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (D,)
-        Mean of the source means.
-    transform : ndarray of shape (D, q)
-        To coordinates with unit within-source covariance, q = min(D, C - 1).
-    centres : ndarray of shape (C, q)
-        Source means in these coordinates.
-    between : ndarray of shape (q,)
-        Between-source variance of every coordinate.
-    """
-
-    mean: Doubles
-    transform: Doubles
-    centres: Doubles
-    between: Doubles
+    mean: Doubles  # (D,) mean of the source means
+    transform: Doubles  # (D, q) to coordinates with unit within-source covariance, q = min(D, C - 1)
+    centres: Doubles  # (C, q) source means in these coordinates
+    between: Doubles  # (q,) between-source variance of every coordinate
 
     def project(self, features: Floating) -> Doubles:
         """Features (n, D) in discriminant coordinates (n, q)."""
@@ -101,16 +87,9 @@ def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequenc
     No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
     residuals around the source means of the other blocks, with their ridged correlation.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, D)
-    labels, blocks : ndarray of shape (n,)
-    ridges : sequence of float
-
-    Returns
-    -------
-    float
-        One of ``ridges``; the smaller one of equals.
+    features : (n, D).
+    labels, blocks : (n,).
+    Returns one of ``ridges``; the smaller one of equals.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
     cost = np.zeros(len(tried))
@@ -142,20 +121,13 @@ def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: floa
 class UnknownReference:
     """What accumulated scores of every enrolled source look like when it is the true one.
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-    nulls : ndarray of shape (B, C, M), float32
-        Ascending scores of M resampled groups of each source.
-    discriminant : Discriminant or None
-        None for max-logit.
-    realised : ndarray of shape (B, R), float32, optional
-        Ascending largest p values of groups of enrolled sources, by references without their block of prompts.
+    realised : (B, R) ascending largest p values of groups of enrolled sources, by references without their block of
+        prompts.
     """
 
-    budgets: Ints
-    nulls: npt.NDArray[np.float32]
-    discriminant: Discriminant | None
+    budgets: Ints  # (B,)
+    nulls: npt.NDArray[np.float32]  # (B, C, M) ascending scores of M resampled groups of each source
+    discriminant: Discriminant | None  # None for max-logit
     realised: npt.NDArray[np.float32] | None = None
 
     def null(self, budget: int) -> Doubles:
@@ -176,16 +148,8 @@ class UnknownReference:
     def p_values(self, means: Floating, budget: int) -> Doubles:
         """Conformal p value of every source.
 
-        Parameters
-        ----------
-        means : ndarray of shape (G, D)
-            Mean feature of the K traces of every group: log-posteriors, or fingerprints.
-        budget : int
-
-        Returns
-        -------
-        ndarray of shape (G, C)
-            ``(1 + nulls at most as typical) / (1 + nulls)``.
+        means : (G, D) mean feature of the K traces of every group: log-posteriors, or fingerprints.
+        Returns (G, C), ``(1 + nulls at most as typical) / (1 + nulls)``.
         """
         scores = self._scores(means, budget)
         null = self.null(budget)
@@ -250,29 +214,13 @@ def fit_unknown(
     from the block's mean shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the
     size of a block is judged too mildly rather than from a handful of values).
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, D)
-        Log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
-    labels : ndarray of shape (n,)
-        Source numbers 0 .. C - 1; every source occurs in every block.
-    blocks : ndarray of shape (n,)
-        Block of prompts of every trace (its fold), at least two.
-    statistic : {'max-logit', 'relative-mahalanobis'}
-    budgets : sequence of int
-    draws : int
-        Resampled groups a source and budget, M (rounded down to as many for every block).
-    seed : int
-
-    Returns
-    -------
-    UnknownReference
-        The ridge of its discriminant is the choice of :func:`choose_ridge` on these rows.
-
-    Raises
-    ------
-    ValueError
-        If max-logit is asked for features that are not log-posteriors of the enrolled sources, or there is one block.
+    features : (n, D) log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
+    labels : (n,) source numbers 0 .. C - 1; every source occurs in every block.
+    blocks : (n,) block of prompts of every trace (its fold), at least two.
+    draws : resampled groups a source and budget, M (rounded down to as many for every block).
+    Returns the ridge of its discriminant is the choice of :func:`choose_ridge` on these rows.
+    Raises ValueError if max-logit is asked for features that are not log-posteriors of the enrolled sources, or there
+        is one block.
     """
     classes, present = int(labels.max()) + 1, np.unique(blocks)
     if statistic == "max-logit" and features.shape[1] != classes:

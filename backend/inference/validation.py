@@ -119,25 +119,14 @@ def calibration_frame(
 ) -> pd.DataFrame:
     """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    budgets, seeds : sequence of int
-        Budgets ascending.
-    with_bias : bool or None
-        See :func:`backend.inference.calibration.fit_calibration`.
-    fitted : mapping of fold to Calibration, optional
-        From :func:`fold_calibrations` on these groups.
-    family : ndarray of shape (C,), optional
-        Family number of every source; without it nothing is said of verdicts.
-
-    Returns
-    -------
-    DataFrame
-        Columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum
-        of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
+    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt.
+    prompt_folds : (P,).
+    budgets, seeds : budgets ascending.
+    with_bias : see :func:`backend.inference.calibration.fit_calibration`.
+    fitted : from :func:`fold_calibrations` on these groups.
+    family : (C,) family number of every source; without it nothing is said of verdicts.
+    Returns columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain
+        sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
         costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
         ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
         grouping (std NaN), and with families the rates of :mod:`backend.inference.verdict_rates`, of the first grouping
@@ -193,17 +182,9 @@ def calibration_frame(
 def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
     """Points of the Tippett and PAV plots of likelihood ratios.
 
-    Parameters
-    ----------
-    true, false : ndarray of shape (n,), (m,)
-        Log ratios (nats) of true and of false claims.
-    pooled : PooledRatios
-        Of these ratios.
-
-    Returns
-    -------
-    list of dict
-        metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
+    true, false : (n,) log ratios (nats) of true and of false claims.
+    pooled : of these ratios.
+    Returns metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
         log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
         (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
         kinds lie.
@@ -253,28 +234,16 @@ def stop_frame(
 ) -> pd.DataFrame:
     """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-    prompt_folds : ndarray of shape (P,)
-    levels : sequence of float
-        Stated error rates.
-    budgets : sequence of int
-        Budgets of the calibration.
-    orders : int
-        Random orders of the traces of every source and fold.
-    seed : int
-    with_bias : bool or None
-        Of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
-    calibrations : mapping of fold to Calibration, optional
-        From :func:`fold_calibrations`, in place of fitting them.
-
-    Returns
-    -------
-    DataFrame
-        Columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std (over
-        folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain sum),
-        ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
+    log_posteriors : (C * P, C).
+    prompt_folds : (P,).
+    levels : stated error rates.
+    budgets : budgets of the calibration.
+    orders : random orders of the traces of every source and fold.
+    with_bias : of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
+    calibrations : from :func:`fold_calibrations`, in place of fitting them.
+    Returns columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std
+        (over folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain
+        sum), ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
         ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
         (among all, those that never stop at their full length). For a claim, by the controlled rule:
         ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
@@ -323,15 +292,8 @@ def stop_frame(
 def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
     """Mean over the sessions of all folds, and its spread over the folds that have any.
 
-    Parameters
-    ----------
-    folds : sequence of (sum, number of sessions)
-        At least one with sessions.
-
-    Returns
-    -------
-    dict
-        value, std, n (sessions).
+    folds : at least one with sessions.
+    Returns value, std, n (sessions).
     """
     n = sum(sessions for _, sessions in folds)
     means = [total / sessions for total, sessions in folds if sessions]
@@ -371,15 +333,8 @@ def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule)
 def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
     """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
+    frame : columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
         are needed.
-
-    Returns
-    -------
-    dict of str to ndarray
     """
     rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
     texts = {

@@ -61,82 +61,49 @@ OTHER_TRAFFIC: dict[Kind, str] = {
 """Why nothing can be said where the prompts are not known to be of the enrolled kind."""
 SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
-UNCALIBRATED = "the evidence is not calibrated"
-"""Further reasons for which nothing is decided."""
+UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
 
 
 @dataclass(frozen=True)
 class Rule:
     """Thresholds of the rule; they are printed with every verdict.
 
-    Attributes
-    ----------
-    minimum_traces : int
-        The smallest budget above 1 that is validated.
-    log10_lr : float
-        2: the traces are a hundred times more probable under one proposition.
-    share : float
-        Least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
+    share : least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
         one too.
-    unknown_level : float
-        Conformal p values up to it reject every enrolled source.
-    least_tokens : float
-        Mean response tokens below the shortest validated truncation.
-    domain_level : float
-        p values up to it mark the responses as unlike the enrolled ones.
     """
 
-    minimum_traces: int = 5
-    log10_lr: float = 2.0
+    minimum_traces: int = 5  # the smallest budget above 1 that is validated
+    log10_lr: float = 2.0  # 2: the traces are a hundred times more probable under one proposition
     share: float = 0.95
-    unknown_level: float = 0.05
-    least_tokens: float = 32.0
-    domain_level: float = 0.01
+    unknown_level: float = 0.05  # conformal p values up to it reject every enrolled source
+    least_tokens: float = 32.0  # mean response tokens below the shortest validated truncation
+    domain_level: float = 0.01  # p values up to it mark the responses as unlike the enrolled ones
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What the rule looks at.
 
-    Attributes
-    ----------
-    traces : int
-        K.
-    claimed : bool
-        Whether the proposition was named beforehand; else it is the leading source.
-    source, family : int
-        Numbers of the source that the proposition is about, and of its family.
-    log10_lr : float
-        Source against the other enrolled ones, calibrated, within what the validation can bear.
-    family_log10_lr : float
-        Its family against the other ones, within what the validation of families can bear; NaN where the family has no
-        other member or is the only one.
-    share, family_share : float
-        Posterior under the even prior.
-    posterior, family_posterior : float
-        Under the stated prior.
-    p_unknown : float
-        Of "the traces come from an enrolled source"; NaN where it was not computed.
-    flags : tuple of str
-        Shift flags, from :func:`shift_flags`.
-    traffic : str
-        Kind of the prompts, from :class:`backend.inference.prompt_novelty.Traffic`.
-    calibrated : bool
+    source, family : numbers of the source that the proposition is about, and of its family.
+    family_log10_lr : its family against the other ones, within what the validation of families can bear; NaN where the
+        family has no other member or is the only one.
+    share, family_share : posterior under the even prior.
+    posterior, family_posterior : under the stated prior.
     """
 
-    traces: int
-    claimed: bool
+    traces: int  # K
+    claimed: bool  # whether the proposition was named beforehand; else it is the leading source
     source: int
     family: int
-    log10_lr: float
+    log10_lr: float  # source against the other enrolled ones, calibrated, within what the validation can bear
     family_log10_lr: float
     share: float
     family_share: float
     posterior: float
     family_posterior: float
-    p_unknown: float
-    flags: tuple[Flag, ...] = ()
-    traffic: Kind = "like"
+    p_unknown: float  # of "the traces come from an enrolled source"; NaN where it was not computed
+    flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
+    traffic: Kind = "like"  # kind of the prompts, from :class:`backend.inference.prompt_novelty.Traffic`
     calibrated: bool = True
 
 
@@ -144,24 +111,14 @@ class Evidence:
 class Verdict:
     """The answer of the rule.
 
-    Attributes
-    ----------
-    outcome : {'SUPPORTS', 'AGAINST', 'UNKNOWN', 'INCONCLUSIVE'}
-    level : {'source', 'family', 'none'}
-        What the outcome is about.
-    reason : str
-        Which part of the rule decided.
-    log10_ratio : float
-        Of the source, or of its family where the outcome is about that, against the other enrolled ones.
-    validated : bool
-        Whether ratios and probabilities hold in the condition of these traces.
+    log10_ratio : of the source, or of its family where the outcome is about that, against the other enrolled ones.
     """
 
     outcome: Outcome
-    level: Level
-    reason: str
+    level: Level  # what the outcome is about
+    reason: str  # which part of the rule decided
     log10_ratio: float
-    validated: bool = True
+    validated: bool = True  # whether ratios and probabilities hold in the condition of these traces
 
 
 def gather(
@@ -179,26 +136,13 @@ def gather(
 ) -> Evidence:
     """Evidence from one log-posterior.
 
-    Parameters
-    ----------
-    log_posterior : ndarray of shape (C,)
-        Under the uniform prior.
-    family : ndarray of shape (C,)
-        Family number of every source.
-    traces : int
-    claimed : int or None
-        Source named beforehand; None for the leading one.
-    limits, family_limits : (float, float)
-        From :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and among the families.
-    p_unknown : float
-    log_prior : ndarray of shape (C,), optional
-        Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
-    flags, traffic, calibrated
-        See :class:`Evidence`.
-
-    Returns
-    -------
-    Evidence
+    log_posterior : (C,) under the uniform prior.
+    family : (C,) family number of every source.
+    claimed : source named beforehand; None for the leading one.
+    limits, family_limits : from :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and
+        among the families.
+    log_prior : (C,) stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
+    flags, traffic, calibrated : see :class:`Evidence`.
     """
     prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
     weighed = log_posterior + prior
@@ -230,22 +174,12 @@ def gather(
 def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
     """What makes the responses unlike those of the validation.
 
-    Parameters
-    ----------
-    mean_tokens : float
-        Mean number of response tokens.
-    p_domain : float
-        :meth:`backend.inference.domain_shift.DomainReference.p_value` of the responses, by the reference of their own
-        length; NaN without one.
-    budget, largest_budget : int
-        Traces, and the most that were validated; more of them is noted and does not stop a verdict, since the
-        calibration averages there.
-    rule : Rule
-
-    Returns
-    -------
-    tuple of str
-        Of 'short', 'domain' and 'budget'.
+    mean_tokens : mean number of response tokens.
+    p_domain : :meth:`backend.inference.domain_shift.DomainReference.p_value` of the responses, by the reference of
+        their own length; NaN without one.
+    budget, largest_budget : traces, and the most that were validated; more of them is noted and does not stop a
+        verdict, since the calibration averages there.
+    Returns of 'short', 'domain' and 'budget'.
     """
     flags: list[Flag] = []
     if mean_tokens < rule.least_tokens:
@@ -298,10 +232,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
 def verbal(log10_ratio: float, level: Level = "source") -> str:
     """The verbal scale: how strong, and for which side; at the level of the family, for which families.
 
-    Raises
-    ------
-    ValueError
-        If the ratio is not a number.
+    Raises ValueError if the ratio is not a number.
     """
     if math.isnan(log10_ratio):
         raise ValueError("log10_ratio is not a number")

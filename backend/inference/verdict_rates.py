@@ -27,28 +27,18 @@ def verdict_rates(
 ) -> dict[str, float]:
     """Shares of groups by what the rule answers.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        Calibrated, of groups that the calibration has not seen.
-    truth : ndarray of shape (n,)
-    k : int
-        Traces a group.
-    family : ndarray of shape (C,)
-        Family number of every source.
-    nearest : ndarray of shape (C,)
-        Of every source the other one that is claimed in its place
+    log_posteriors : (n, C) calibrated, of groups that the calibration has not seen.
+    truth : (n,).
+    k : traces a group.
+    family : (C,) family number of every source.
+    nearest : (C,) of every source the other one that is claimed in its place
         (:func:`backend.inference.sequential_stop.nearest_sources`).
-    limits, family_limits : ndarray of shape (n, 2)
-        What ratios of sources and of families are held within
+    limits, family_limits : (n, 2) what ratios of sources and of families are held within
         (:meth:`backend.inference.calibration.Calibration.log10_limits`).
-
-    Returns
-    -------
-    dict of str to float
-        :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the nearest
-        source's family counts where it is another than the true one, since a sibling's is what a true claim asks for.
-        Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told apart.
+    Returns :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the
+        nearest source's family counts where it is another than the true one, since a sibling's is what a true claim
+        asks for. Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told
+        apart.
     """
     tally = dict.fromkeys(METRICS, 0)
     held = np.stack([limits, family_limits], axis=1).tolist()

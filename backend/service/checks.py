@@ -23,27 +23,14 @@ if TYPE_CHECKING:
 class Check:
     """What a check of a report found.
 
-    Attributes
-    ----------
-    found : tuple of str
-        What is not equal, in sentences without a full stop; empty when everything is.
-    notes : tuple of str
-        What somebody should know and what makes nothing unequal.
-    traces : int
-        That were scored again; 0 where the report alone was looked at.
-    verdict : str or None
-        Of the second run.
-    largest : float or None
-        Largest difference of a trace's log-posterior, in nats.
-    sha256, case, created : str
-        Of the report, as it says.
+    sha256, case, created : of the report, as it says.
     """
 
-    found: tuple[str, ...]
-    notes: tuple[str, ...]
-    traces: int
-    verdict: str | None
-    largest: float | None
+    found: tuple[str, ...]  # what is not equal, in sentences without a full stop; empty when everything is
+    notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
+    traces: int  # that were scored again; 0 where the report alone was looked at
+    verdict: str | None  # of the second run
+    largest: float | None  # largest difference of a trace's log-posterior, in nats
     sha256: str
     case: str
     created: str
@@ -60,10 +47,7 @@ class Checks(Sessions):
     def report(self, session: str, job: str) -> dict[str, Any]:
         """Report of a job that has ended.
 
-        Raises
-        ------
-        AtlasError
-            MissingError; the problem of a job that failed; or that it has not ended.
+        Raises AtlasError MissingError; the problem of a job that failed; or that it has not ended.
         """
         held = self._job(session, job)
         if held.reported:
@@ -81,10 +65,7 @@ class Checks(Sessions):
     def read_report(self, session: str, key: str) -> dict[str, Any]:
         """A report out of an uploaded file.
 
-        Raises
-        ------
-        AtlasError
-            MissingError; or the file is no report.
+        Raises AtlasError MissingError; or the file is no report.
         """
         from backend.attribution.verify import read_report
 
@@ -107,24 +88,11 @@ class Checks(Sessions):
     def recompute(self, session: str, key: str, traces: str, client: str | None = None) -> str:
         """Queue the traces of an uploaded report to be scored once more.
 
-        Parameters
-        ----------
-        session, key : str
-            The report.
-        traces : str
-            The file of traces.
-        client : str, optional
-            As for :meth:`start`.
-
-        Returns
-        -------
-        str
-            The job; :meth:`checked` compares when it is done.
-
-        Raises
-        ------
-        AtlasError
-            If the file holds none of the report's traces, or the ecosystem is not here.
+        session, key : the report.
+        traces : the file of traces.
+        client : as for :meth:`start`.
+        Returns the job; :meth:`checked` compares when it is done.
+        Raises AtlasError if the file holds none of the report's traces, or the ecosystem is not here.
         """
         from backend.attribution.recompute import fitting, selection_for, settings_of
 

@@ -26,16 +26,9 @@ from backend.traces import Trace
 
 @dataclass
 class Engine:
-    """Loaded proxies; used from one thread only.
+    """Loaded proxies; used from one thread only."""
 
-    Attributes
-    ----------
-    load : callable
-        Name of a proxy to its reader and the hash of its weights.
-    limits : Limits
-    """
-
-    load: Callable[[str], Loaded]
+    load: Callable[[str], Loaded]  # name of a proxy to its reader and the hash of its weights
     limits: Limits
 
     def __post_init__(self) -> None:
@@ -49,10 +42,7 @@ class Engine:
     def attributor(self, enrolment: Enrolment) -> Attributor:
         """The enrolment with all that it reads with.
 
-        Raises
-        ------
-        AtlasError
-            If the weights are not here, or are others.
+        Raises AtlasError if the weights are not here, or are others.
         """
         return self._models.attributor(enrolment)
 
@@ -71,14 +61,8 @@ class Engine:
     ) -> Inquiry:
         """Score the file of a job, telling the job after every batch.
 
-        Parameters
-        ----------
-        job : Job
-        enrolment : Enrolment
-        path, name
-            Where the file lies, and what it is called.
-        between : callable, optional
-            Called before every batch.
+        path, name : where the file lies, and what it is called.
+        between : called before every batch.
         """
         attributor = self.attributor(enrolment)
         prior, _ = checked(enrolment, job.settings)
@@ -128,10 +112,7 @@ class Engine:
 def trace_at(stream: BinaryIO, name: str, settings: Settings, limits: Limits, entry: Mapping[str, Any]) -> Trace:
     """The trace of a file that a report lists.
 
-    Raises
-    ------
-    MissingError
-        If the file does not hold it.
+    Raises MissingError if the file does not hold it.
     """
     layout: Layout = inspect(stream, name, settings.columns, limits, settings.encoding)
     for found in walk(stream, layout, limits):

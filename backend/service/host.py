@@ -28,16 +28,10 @@ REMEDY = "Tell whoever runs the server; its log says more"
 class Readiness:
     """Whether the proxy of the default ecosystem is in memory.
 
-    Attributes
-    ----------
-    status : str
-        absent (no ecosystem is enrolled here), loading, ready, failed.
-    proxy : str or None
-    problem, remedy : str or None
-        Sentences without a full stop.
+    problem, remedy : sentences without a full stop.
     """
 
-    status: str
+    status: str  # absent (no ecosystem is enrolled here), loading, ready, failed
     proxy: str | None = None
     problem: str | None = None
     remedy: str | None = None
@@ -46,12 +40,7 @@ class Readiness:
 class Host:
     """The worker, its engine, and how far loading is.
 
-    Parameters
-    ----------
-    ecosystems : Ecosystems
-    load : callable or None
-        Name of a proxy to its reader and the hash of its weights; by default out of the registry.
-    limits : Limits
+    load : name of a proxy to its reader and the hash of its weights; by default out of the registry.
     """
 
     def __init__(self, ecosystems: Ecosystems, load: Callable[[str], Loaded] | None, limits: Limits) -> None:

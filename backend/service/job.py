@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from backend.enrolment.enrolment import Enrolment
 
 Doubles = npt.NDArray[np.float64]
-POINTS = 200
-"""Traces after each of which the running evidence is kept; later it is kept after each batch."""
+POINTS = 200  # traces after each of which the running evidence is kept; later it is kept after each batch
 ENDED = ("done", "cancelled", "failed")
 
 
@@ -28,89 +27,48 @@ ENDED = ("done", "cancelled", "failed")
 class Point:
     """Evidence after some traces, in the order of arrival.
 
-    Attributes
-    ----------
-    traces : int
-    subject : str
-        The claimed source, else the one that leads after the latest batch, under the stated prior.
-    log10_sum : float
-        Plain sum of log10 ratios of the subject against 'another enrolled source': neither calibrated nor bounded, so
-        that it is no likelihood ratio.
-    leader : str
-        Most probable source after these traces, under the stated prior.
+    log10_sum : plain sum of log10 ratios of the subject against 'another enrolled source': neither calibrated nor
+        bounded, so that it is no likelihood ratio.
     """
 
     traces: int
-    subject: str
+    subject: str  # the claimed source, else the one that leads after the latest batch, under the stated prior
     log10_sum: float
-    leader: str
+    leader: str  # most probable source after these traces, under the stated prior
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """A job at a moment.
 
-    Attributes
-    ----------
-    job : str
-    state : str
-        queued, running, done, cancelled, failed.
-    done : int
-        Traces that are scored.
-    total : int
-        Traces that will be.
-    seconds : float
-        Since scoring began.
-    waiting : int
-        Tasks in front of it.
-    nearest : tuple of str
-        Sources by the plain sum so far, the nearest first; empty before the first batch. How probable they are is
+    nearest : sources by the plain sum so far, the nearest first; empty before the first batch. How probable they are is
         said at the end, where it is known whether that may be stated.
-    points : tuple of Point
-    reported : bool
-        Whether there is a report; a job that was cancelled has one when a batch was done.
-    problem : str or None
-        Why it failed, in a sentence.
-    remedy : str or None
-    at_fault : str or None
-        'server' where the traces are not to blame: weights are missing, or something broke.
-    enrolment : str
-    claimed : str or None
-    beside : int
-        Traces that further readers have scored.
-    beside_total : int
-        Traces that they will.
     """
 
     job: str
-    state: str
-    done: int
-    total: int
-    seconds: float
-    waiting: int
+    state: str  # queued, running, done, cancelled, failed
+    done: int  # traces that are scored
+    total: int  # traces that will be
+    seconds: float  # since scoring began
+    waiting: int  # tasks in front of it
     nearest: tuple[str, ...]
     points: tuple[Point, ...]
-    reported: bool
-    problem: str | None
+    reported: bool  # whether there is a report; a job that was cancelled has one when a batch was done
+    problem: str | None  # why it failed, in a sentence
     remedy: str | None
-    at_fault: str | None
+    at_fault: str | None  # 'server' where the traces are not to blame: weights are missing, or something broke
     enrolment: str
     claimed: str | None
-    beside: int = 0
-    beside_total: int = 0
+    beside: int = 0  # traces that further readers have scored
+    beside_total: int = 0  # traces that they will
 
 
 class Running:
     """Sums up evidence a batch at a time.
 
-    Parameters
-    ----------
-    sources : sequence of str, length C
-    log_prior : ndarray of shape (C,)
-        Of the enrolment.
-    stated : ndarray of shape (C,)
-        Log of the stated prior.
-    claimed : int or None
+    sources : length C.
+    log_prior : (C,) of the enrolment.
+    stated : (C,) log of the stated prior.
     """
 
     def __init__(self, sources: Sequence[str], log_prior: Doubles, stated: Doubles, claimed: int | None) -> None:

@@ -23,23 +23,16 @@ if TYPE_CHECKING:
     from backend.attribution.fitted_statistics import EnrolmentCapabilities
     from backend.attribution.models import Loaded
 
-TOKEN_SECONDS = 120
-"""For which token evidence is waited for."""
+TOKEN_SECONDS = 120  # for which token evidence is waited for
 
 
 class Service(Checks):
     """One a process; every method may be called from any thread.
 
-    Parameters
-    ----------
-    data : Path
-        Data folder; its ``enrolments/`` are the ecosystems.
-    cache : Path, optional
-        Cache folder, in which uploads lie.
-    load : callable, optional
-        Name of a proxy to its reader and the hash of its weights; by default out of the registry.
-    limits : Limits, optional
-        Of an upload.
+    data : data folder; its ``enrolments/`` are the ecosystems.
+    cache : cache folder, in which uploads lie.
+    load : name of a proxy to its reader and the hash of its weights; by default out of the registry.
+    limits : of an upload.
     """
 
     def __init__(
@@ -61,10 +54,7 @@ class Service(Checks):
     def sample(self, session: str, number: int = 0) -> Upload:
         """Shipped traces of one model on prompts that the sample ecosystem has not seen.
 
-        Returns
-        -------
-        Upload
-            Its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
+        Returns its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
         """
         from backend.enrolment.samples import sample_enrolment_of, sample_file
 
@@ -77,10 +67,7 @@ class Service(Checks):
     def brings(self, ecosystem: str) -> EnrolmentCapabilities:
         """What can be asked of an ecosystem: calibration, error rates of the stop, validation.
 
-        Raises
-        ------
-        AtlasError
-            If there is none of that name, or its file is damaged.
+        Raises AtlasError if there is none of that name, or its file is damaged.
         """
         from backend.attribution.fitted_statistics import capabilities_of
 
@@ -102,24 +89,11 @@ class Service(Checks):
     ) -> dict[str, Any]:
         """Which response tokens of a trace speak for one source against another.
 
-        Parameters
-        ----------
-        session, job : str
-        row : int
-            Number of the trace in the report, from 1.
-        source, rival : str, optional
-            By default the report's subject and its strongest rival.
-
-        Returns
-        -------
-        dict
-            number, prompt, source, rival, log_odds, stored, pieces (text, start, stop, value), rest, cut. The values
-            of the pieces sum to log_odds.
-
-        Raises
-        ------
-        AtlasError
-            MissingError where the file was deleted, BusyError where the proxy does not get to it.
+        row : number of the trace in the report, from 1.
+        source, rival : by default the report's subject and its strongest rival.
+        Returns number, prompt, source, rival, log_odds, stored, pieces (text, start, stop, value), rest, cut. The
+            values of the pieces sum to log_odds.
+        Raises AtlasError MissingError where the file was deleted, BusyError where the proxy does not get to it.
         """
         held, report = self._job(session, job), self.report(session, job)
         if not 1 <= row <= len(report["traces"]):
@@ -143,25 +117,11 @@ class Service(Checks):
     ) -> list[str]:
         """Queue the windows of a test of drift; what is wrong with one of them is said at once, and none then runs.
 
-        Parameters
-        ----------
-        session : str
-        keys : sequence of str
-            Files of the two windows, the earlier one first, or of one whose halves are compared.
-        settings : Settings
-            From :func:`backend.attribution.settings.of_windows`.
-        client : str, optional
-            As for :meth:`start`.
-
-        Returns
-        -------
-        list of str
-            The jobs; :meth:`drift` compares when they are done.
-
-        Raises
-        ------
-        AtlasError
-            As :meth:`start`; or a window is too short.
+        keys : files of the two windows, the earlier one first, or of one whose halves are compared.
+        settings : from :func:`backend.attribution.settings.of_windows`.
+        client : as for :meth:`start`.
+        Returns the jobs; :meth:`drift` compares when they are done.
+        Raises AtlasError as :meth:`start`; or a window is too short.
         """
         jobs: list[str] = []
         try:
@@ -181,22 +141,10 @@ class Service(Checks):
 
         Of jobs that somebody cancelled, what they have read is compared.
 
-        Parameters
-        ----------
-        session, before : str
-        after : str, optional
-            Without it the first half of ``before`` is held against its second half.
-
-        Returns
-        -------
-        dict
-            See :func:`backend.attribution.drift_report.drift_answer`.
-
-        Raises
-        ------
-        AtlasError
-            MissingError; StoppedError where too little was read before a cancel; or a window is too short; or the
-            jobs were read by different ecosystems.
+        after : without it the first half of ``before`` is held against its second half.
+        Returns see :func:`backend.attribution.drift_report.drift_answer`.
+        Raises AtlasError MissingError; StoppedError where too little was read before a cancel; or a window is too
+            short; or the jobs were read by different ecosystems.
         """
         from backend.attribution.drift_report import Window, drift_answer
         from backend.attribution.windows import enough_read, prompts_of

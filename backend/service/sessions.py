@@ -34,20 +34,13 @@ if TYPE_CHECKING:
     from backend.attribution.selection import Selection
     from backend.enrolment.enrolment import Enrolment
 
-SESSION_JOBS = 4
-"""Jobs of one session that wait or run at a time."""
-LIVE_JOBS = 32
-"""Jobs of all sessions that wait or run at a time."""
-CLIENT_JOBS = LIVE_JOBS // 2
-"""Jobs of one client, whatever its sessions, that wait or run at a time."""
-STOP_SECONDS = 60.0
-"""For which a server that is stopped waits for the batch that is read."""
-KEPT_JOBS = 1_000
-"""Jobs that are known; those that ended longest ago are deleted beyond it."""
-SHORT = 200
-"""Traces up to which a job goes before longer ones, and between two batches of one."""
-SWEEP = 600
-"""Seconds between two looks for what would be too old before the next one."""
+SESSION_JOBS = 4  # jobs of one session that wait or run at a time
+LIVE_JOBS = 32  # jobs of all sessions that wait or run at a time
+CLIENT_JOBS = LIVE_JOBS // 2  # jobs of one client, whatever its sessions, that wait or run at a time
+STOP_SECONDS = 60.0  # for which a server that is stopped waits for the batch that is read
+KEPT_JOBS = 1_000  # jobs that are known; those that ended longest ago are deleted beyond it
+SHORT = 200  # traces up to which a job goes before longer ones, and between two batches of one
+SWEEP = 600  # seconds between two looks for what would be too old before the next one
 _NAME = re.compile(r"[0-9a-f]{24}")
 FAILED = ("The server could not score these traces", REMEDY)
 
@@ -55,16 +48,10 @@ FAILED = ("The server could not score these traces", REMEDY)
 class Sessions:
     """What the sessions of a server hold; every method may be called from any thread.
 
-    Parameters
-    ----------
-    data : Path
-        Data folder; its ``enrolments/`` are the ecosystems.
-    cache : Path
-        Folder in which uploads lie.
-    load : callable or None
-        See :class:`backend.service.host.Host`.
-    limits : Limits
-        Of an upload.
+    data : data folder; its ``enrolments/`` are the ecosystems.
+    cache : folder in which uploads lie.
+    load : see :class:`backend.service.host.Host`.
+    limits : of an upload.
     """
 
     def __init__(self, data: Path, cache: Path, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
@@ -104,30 +91,17 @@ class Sessions:
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
         """Keep a file for a session.
 
-        Parameters
-        ----------
-        session : str
-            A key that nobody guesses, at least 16 characters.
-        name : str
-        content : bytes
-            At most 25 MB.
-        passing : bool
-            Whether the session is one of this process alone, whose files the next start deletes.
-
-        Raises
-        ------
-        AtlasError
-            TooLargeError, BusyError, ServerError, or if it is empty.
+        session : a key that nobody guesses, at least 16 characters.
+        content : at most 25 MB.
+        passing : whether the session is one of this process alone, whose files the next start deletes.
+        Raises AtlasError TooLargeError, BusyError, ServerError, or if it is empty.
         """
         return self.uploads.add(session, name, content, passing=passing)
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """What a file is, with every bad place; nothing is scored.
 
-        Raises
-        ------
-        AtlasError
-            MissingError, or if no trace can be read out of it.
+        Raises AtlasError MissingError, or if no trace can be read out of it.
         """
         return self.uploads.preview(session, key, columns, encoding)
 
@@ -146,28 +120,12 @@ class Sessions:
     ) -> str:
         """Queue an audit; what is wrong with the settings or the file is said at once.
 
-        Parameters
-        ----------
-        session, key : str
-        settings : Settings
-        discard : bool
-            Delete the file as soon as it is scored; token evidence is then not to be had.
-        fingerprints : bool
-            Keep every trace's fingerprint beside the report, for a test of drift.
-        select : callable, optional
-            Makes a selection of traces; by default the settings' own.
-        client : str, optional
-            Address of whoever sends this, whose jobs are limited over all sessions.
-
-        Returns
-        -------
-        str
-            The job.
-
-        Raises
-        ------
-        AtlasError
-            MissingError, BusyError, or whatever is wrong.
+        discard : delete the file as soon as it is scored; token evidence is then not to be had.
+        fingerprints : keep every trace's fingerprint beside the report, for a test of drift.
+        select : makes a selection of traces; by default the settings' own.
+        client : address of whoever sends this, whose jobs are limited over all sessions.
+        Returns the job.
+        Raises AtlasError MissingError, BusyError, or whatever is wrong.
         """
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
@@ -206,10 +164,7 @@ class Sessions:
     def progress(self, session: str, job: str) -> Snapshot:
         """How far a job is, and what the traces so far say.
 
-        Raises
-        ------
-        MissingError
-            If this session has no such job.
+        Raises MissingError if this session has no such job.
         """
         held = self._job(session, job)
         return held.snapshot(self._host.worker.before(held.number) if held.state == "queued" else 0)

@@ -31,16 +31,11 @@ from backend.intake.json_text import BREAK
 from backend.intake.preview import Preview, preview
 from backend.intake.traces import short
 
-LIFETIME = 24 * 3600
-"""Seconds after which a file is deleted, whatever happens."""
-AHEAD = 3_600
-"""Seconds by which a clock may be set back."""
-PASSING = "passing"
-"""Name of the file that marks the folder of a passing session."""
-SESSION_BYTES = 250_000_000
-"""Bytes that one session may hold at a time."""
-ALL_BYTES = 20 * SESSION_BYTES
-"""Bytes that all sessions may hold together: a session costs nobody anything."""
+LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
+AHEAD = 3_600  # seconds by which a clock may be set back
+PASSING = "passing"  # name of the file that marks the folder of a passing session
+SESSION_BYTES = 250_000_000  # bytes that one session may hold at a time
+ALL_BYTES = 20 * SESSION_BYTES  # bytes that all sessions may hold together: a session costs nobody anything
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -67,13 +62,8 @@ class FullError(ServerError):
 class Turns:
     """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
 
-    Parameters
-    ----------
-    places : int
-    waiting : int
-        Threads that wait at a time; each is one that serves nobody else.
-    seconds : float
-        For which one waits.
+    waiting : threads that wait at a time; each is one that serves nobody else.
+    seconds : for which one waits.
     """
 
     def __init__(self, places: int, waiting: int, seconds: float) -> None:
@@ -85,10 +75,7 @@ class Turns:
     def turn(self, busy: str) -> Iterator[None]:
         """Wait for a place, and give it back.
 
-        Raises
-        ------
-        BusyError
-            With the sentence ``busy``, if too many wait, or too long.
+        Raises BusyError with the sentence ``busy``, if too many wait, or too long.
         """
         with contextlib.ExitStack() as end:
             for places, seconds in ((self._all, 0), (self._places, self._seconds)):
@@ -121,8 +108,7 @@ def share_arena() -> None:
 _TRIM, _OPTION = (
     getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None for name in ("malloc_trim", "mallopt")
 )
-_ARENA_MAX = -8
-"""Of ``malloc.h``."""
+_ARENA_MAX = -8  # of ``malloc.h``
 parsing = Turns(places=1, waiting=3, seconds=20)
 """Files that are read whole at a time: one may take most of the memory that the server has for all."""
 
@@ -131,10 +117,7 @@ parsing = Turns(places=1, waiting=3, seconds=20)
 def open_in_turn(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is read whole by a request, when it is its turn.
 
-    Raises
-    ------
-    BusyError
-        If too many others are read.
+    Raises BusyError if too many others are read.
     """
     with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
         yield stream
@@ -142,37 +125,19 @@ def open_in_turn(path: Path) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that was received.
+    """A file that was received."""
 
-    Attributes
-    ----------
-    key : str
-        sha256 of its bytes.
-    name : str
-        As it was called; never a path.
-    size : int
-        Bytes.
-    enrolment : str or None
-        The ecosystem that a shipped sample belongs to.
-    label : str or None
-        The source of a shipped sample.
-    """
-
-    key: str
-    name: str
-    size: int
-    enrolment: str | None = None
-    label: str | None = None
+    key: str  # sha256 of its bytes
+    name: str  # as it was called; never a path
+    size: int  # bytes
+    enrolment: str | None = None  # the ecosystem that a shipped sample belongs to
+    label: str | None = None  # the source of a shipped sample
 
 
 class Uploads:
     """The folder of uploads.
 
-    Parameters
-    ----------
-    folder : Path
-        Is made when the first file comes.
-    limits : Limits, optional
+    folder : is made when the first file comes.
     """
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
@@ -184,10 +149,8 @@ class Uploads:
     def place(self, session: str) -> Path:
         """Folder of a session.
 
-        Raises
-        ------
-        MissingError
-            If the session's key is too short to be one that nobody guesses, so that nothing can be kept under it.
+        Raises MissingError if the session's key is too short to be one that nobody guesses, so that nothing can be kept
+            under it.
         """
         if len(session) < 16:
             raise MissingError("The session has no key", "Reload the page")
@@ -207,10 +170,8 @@ class Uploads:
 
         A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
 
-        Raises
-        ------
-        AtlasError
-            If it is empty or too large, or the session holds too much; ServerError if the disk does not take it.
+        Raises AtlasError if it is empty or too large, or the session holds too much; ServerError if the disk does not
+            take it.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -247,10 +208,7 @@ class Uploads:
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
         """A file of this session.
 
-        Raises
-        ------
-        MissingError
-            If this session has no such file, or it was deleted.
+        Raises MissingError if this session has no such file, or it was deleted.
         """
         place = self.place(session)
         if _KEY.fullmatch(key):
@@ -266,10 +224,7 @@ class Uploads:
     def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """Read a file whole and say what is in it.
 
-        Raises
-        ------
-        AtlasError
-            As :func:`backend.intake.receive`.
+        Raises AtlasError as :func:`backend.intake.receive`.
         """
         upload, path = self.get(session, key)
         with open_in_turn(path) as stream:

@@ -37,10 +37,7 @@ class Worker:
     def ask(self, question: Callable[[], T], timeout: float) -> T:
         """Answer of a short task.
 
-        Raises
-        ------
-        TimeoutError
-            If it has not come by then; the task is then left out where it has not begun.
+        Raises TimeoutError if it has not come by then; the task is then left out where it has not begun.
         """
         answer: Future[T] = Future()
 
