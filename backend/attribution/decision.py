@@ -21,8 +21,9 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.labels import SHOWN, alike
 from backend.enrolment.validation_lookup import matched_validation, passing_of
 from backend.errors import AtlasError
-from backend.inference.evidence_bounds import LN10, weighed_log_ratio
+from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.likelihood_ratios import (
+    LN10,
     ORDERS,
     SEED,
     Contributions,
@@ -39,10 +40,9 @@ from backend.inference.likelihood_ratios import (
     printed_budgets,
     resampled,
     running_scores,
+    weighed_log_ratio,
 )
-from backend.inference.prompt_novelty import UNCHECKED, Traffic
-from backend.inference.statements import Statements, reconcile
-from backend.inference.verdict import Flag, Rule, Verdict, decide, gather
+from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile
 
 Doubles = npt.NDArray[np.float64]
 LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min

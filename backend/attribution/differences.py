@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.report import log_posteriors_of
-from backend.attribution.selection import UNASKED
-from backend.inference.evidence_bounds import LN10
-from backend.inference.statements import REST
+from backend.attribution.run import UNASKED
+from backend.inference.likelihood_ratios import LN10
+from backend.inference.verdict import REST
 from backend.intake.traces import short, visible
 
 OTHER_ENGINE = 0.25
@@ -45,7 +45,7 @@ def differences(
 
     report, again : as it is told, and of the second run.
     follows : what follows from the log-posteriors of the report itself
-        (:func:`backend.attribution.recompute.rederived`), in the place of what follows from those of the second run.
+        (:func:`backend.attribution.verify.rederived`), in the place of what follows from those of the second run.
     Returns at most :data:`SENTENCES`, and how many there are more.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []

@@ -21,8 +21,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, validation_of
 from backend.errors import AtlasError
 from backend.inference.calibration import Calibration
-from backend.inference.domain_shift import DomainReference
-from backend.inference.prompt_novelty import PromptReference
+from backend.inference.domain_shift import DomainReference, PromptReference
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
 from backend.inference.validation import SPACE

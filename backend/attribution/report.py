@@ -1,8 +1,8 @@
-"""The report of an audit: everything that is needed to recompute it, as JSON, as a table, and as a page.
+"""The report of an audit: everything that is needed to recompute it, as JSON and as a table.
 
-JSON is the report; the page and the table show it. It holds the hash of every trace and no text unless that was asked
-for. Its own hash covers all of it, and the chain of steps ends with the hash of the results.
-"""
+JSON is the report; the table and the page (:mod:`backend.attribution.report_html`) show it. It holds the hash of every
+trace and no text unless that was asked for. Its own hash covers all of it, and the chain of steps ends with the hash of
+the results."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ import numpy.typing as npt
 
 from backend.attribution.audit_log import Chain, digest
 from backend.attribution.decision import Findings
-from backend.attribution.report_results import reader_row, results_of
+from backend.attribution.fitted_statistics import FLAGS
 from backend.attribution.scoring import BATCHES, Scored
 from backend.attribution.token_evidence import TokenEvidence
 from backend.cells import plain_cell
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
-from backend.inference.prompt_novelty import LEVEL
+from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
 from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on_remarks
 
+NEAREST = 3  # sources that the sentence names
 REMARKS = ("time", "label", "name")
 """What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
 FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
@@ -42,6 +43,160 @@ LIMITS = (
     "The proxy reads at most 1,024 tokens of prompt and response together.",
     "The report shows where evidence points, and how strongly. It proves nothing.",
 )
+
+
+def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
+    """Cosine between the signature of traces and that of every enrolled source.
+
+    scored : their mean fingerprint lies at the block where the enrolment places traces.
+    Returns proxy, view and layer (the block of the proxy) at which traces were placed; reader, roster and domain, by
+        which the atlas finds a map of them; rows (rank, source, family, cosine), the nearest first. None where the
+        enrolment brings no signatures.
+    """
+    vectors = enrolment.attachments.get("signatures.vectors")
+    if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
+        return None
+    cosines = cosines_to(scored.signature, vectors.astype(np.float64))
+    return {
+        "proxy": enrolment.proxy,
+        "view": enrolment.view,
+        "layer": enrolment.place,
+        "reader": enrolment.place_reader,
+        "roster": str(enrolment.facts.get("roster", enrolment.name)),
+        "domain": str(enrolment.facts.get("benchmark", "")),
+        "rows": [
+            {"rank": rank, "source": enrolment.sources[i], "family": enrolment.families[i], "cosine": float(cosines[i])}
+            for rank, i in enumerate(np.argsort(-cosines, kind="stable"), start=1)
+        ],
+    }
+
+
+def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
+    out: npt.NDArray[np.float64] = vectors @ signature / np.where(lengths > 0, lengths, 1.0)
+    return out
+
+
+def landing_sentence(results: Mapping[str, Any]) -> str | None:
+    """Where the traces land, for people; None for a report that does not say it.
+
+    results : of a report.
+    """
+    landed = results.get("lands")
+    if not landed:
+        return None
+    rows, subject = landed["rows"], results["subject"]
+    near = ", ".join(f"{row['source']} ({row['cosine']:.3f})" for row in rows[:NEAREST])
+    own = next((row for row in rows[NEAREST:] if row["source"] == subject), None)
+    far = f"; {subject} comes as number {own['rank']:,} ({own['cosine']:.3f})" if own else ""
+    return (
+        f"Nearest of the {len(rows):,} signatures, by the cosine to the mean fingerprint of these traces at block "
+        f"{landed['layer']} of {landed['proxy']} (view {landed['view']}): {near}{far}. Nearness says what the traces "
+        "are like, the ratio says who made them."
+    )
+
+
+def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
+    """Findings as JSON: the answer first, then what it rests on."""
+    sources, f, said = enrolment.sources, findings, findings.statements
+    order = np.argsort(-f.log_posterior, kind="stable")
+
+    def stated(probability: float) -> float | None:
+        return probability if said.stated else None
+
+    return {
+        "verdict": f.verdict.outcome,
+        "level": f.verdict.level,
+        "reason": f.verdict.reason,
+        "sentence": said.sentence,
+        "next_steps": list(said.next_steps),
+        "claimed": None if f.claimed is None else sources[f.claimed],
+        "subject": sources[f.subject],
+        "leader": sources[f.leader],
+        "rival": sources[f.rival],
+        "traces": len(scored.log_posteriors),
+        "complete": scored.complete,
+        "calibrated": f.calibrated,
+        "log10_ratio_others": f.log10_others,
+        "in_words": said.strength,
+        "stated": said.stated,
+        "traffic": asdict(f.traffic),
+        "candidates": [
+            {
+                "source": sources[i],
+                "family": enrolment.families[i],
+                "probability": stated(math.exp(f.log_posterior[i])),
+                "score": float(f.scores[i]),
+                "bias": float(f.bias[i]),
+                "log10_ratio": float(f.log10_ratios[i]),
+            }
+            for i in order
+        ],
+        "families": [
+            {"family": name, "probability": stated(p)}
+            for name, p in zip(f.family.families, f.family.probabilities, strict=True)
+        ],
+        "siblings": list(f.family.siblings),
+        "lands": landing_of(scored, enrolment),
+        "running": [
+            {
+                "traces": int(k),
+                "log10_ratio_others": float(ratio),
+                "probability": stated(float(probability)),
+                "leader": sources[int(leader)],
+            }
+            for k, ratio, probability, leader in f.running
+        ],
+        "spread": {
+            "orders": f.spread.orders,
+            "seed": f.spread.seed,
+            "points": [
+                {"traces": int(k), "low": float(a), "middle": float(b), "high": float(c), "leads": float(d)}
+                for k, a, b, c, d in zip(
+                    f.spread.budgets, f.spread.low, f.spread.middle, f.spread.high, f.spread.leads, strict=True
+                )
+            ],
+        },
+        "leave_one_out": {
+            "rival": sources[f.contributions.rival],
+            "lowest": float(f.contributions.without.min()),
+            "highest": float(f.contributions.without.max()),
+            "leader_changes": int((f.contributions.leader_without != f.leader).sum()),
+        },
+        "unknown_p": f.unknown_p,
+        "unknown_words": said.unknown,
+        "stop": None if f.stop is None else dict(f.stop),
+        "flags": None if f.flags is None else [FLAGS[flag] for flag in f.flags],
+        "drift": None if f.drift is None else dict(f.drift),
+        "interval": None
+        if f.interval is None or not said.stated
+        else {"kind": "5 % to 95 % over traces drawn again with replacement", **asdict(f.interval)},
+    }
+
+
+def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict[str, Any]:
+    """What one reader says about the traces: a row of the table that shows what hangs on the reader."""
+    f = findings
+    return {
+        "enrolment": enrolment.name,
+        "enrolment_sha256": enrolment.sha256,
+        "reader": enrolment.reader,
+        "layers": enrolment.layers,
+        "sources": len(enrolment.sources),
+        "traces": len(scored.log_posteriors),
+        "engine": scored.engine,
+        "claimed": None if f.claimed is None else enrolment.sources[f.claimed],
+        "verdict": f.verdict.outcome,
+        "subject": enrolment.sources[f.subject],
+        "leader": enrolment.sources[f.leader],
+        "calibrated": f.calibrated,
+        "log10_ratio_others": f.log10_others,
+        "low": None if f.interval is None or not f.statements.stated else f.interval.low,
+        "high": None if f.interval is None or not f.statements.stated else f.interval.high,
+        "probability": math.exp(f.log_posterior[f.subject]) if f.statements.stated else None,
+        "unknown_p": f.unknown_p,
+    }
 
 
 @dataclass(frozen=True)

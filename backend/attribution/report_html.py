@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from backend.attribution.nearest_sources import sentence
+from backend.attribution.report import landing_sentence
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
@@ -50,7 +50,7 @@ def write_html(report: Mapping[str, Any]) -> str:
         rows=ROWS,
         candidates=CANDIDATES,
         facts=FACTS,
-        landed=sentence(report["results"]),
+        landed=landing_sentence(report["results"]),
         subject_prior=dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))[
             report["results"]["subject"]
         ],

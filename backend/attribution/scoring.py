@@ -1,30 +1,37 @@
 """Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
 
 The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
-is done when somebody cancels is kept.
-"""
+is done when somebody cancels is kept. Proxies and encoders stay in memory for the next attributor."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.enrolment.auxiliary_models import Others, check_others, read_auxiliary_models, some_of
+from backend.enrolment.auxiliary_models import (
+    Others,
+    check_others,
+    models_beside,
+    named,
+    read_auxiliary_models,
+    some_of,
+)
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.inference.prompt_novelty import UNCHECKED, PromptScores, Traffic
+from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
 from backend.intake.traces import whole
 from backend.methods.ngrams import Counts
+from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import cells_of
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.registry import tokenizer_of
+from backend.proxies.registry import load_reader, proxy_hash, tokenizer_of
 from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace
@@ -33,6 +40,9 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Doubles = npt.NDArray[np.float64]
 BATCHES = (8, 24, 64)  # traces of the first batches, so that evidence is there early; the last number goes on
+MODELS = 2  # proxies, and encoders, that are in memory at a time, unless an enrolment asks for more
+Model = TypeVar("Model")
+Loaded = tuple[Reader, str | None]
 
 
 @dataclass(frozen=True)
@@ -234,3 +244,65 @@ def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Tra
         if not batch:
             return
         yield batch
+
+
+def from_registry(proxy: str, device: str = "auto") -> Loaded:
+    """A registered proxy and the hash of its weights."""
+    return load_reader(proxy, device), proxy_hash(proxy)
+
+
+def encoder_from_registry(name: str, device: str = "auto") -> tuple[SentenceEncoder, str | None]:
+    """A registered encoder and the hash of its weights."""
+    return SentenceEncoder(name, device), proxy_hash(name)
+
+
+@dataclass
+class Models:
+    """What is loaded; used from one thread only.
+
+    encode : the same of a sentence encoder.
+    """
+
+    load: Callable[[str], Loaded] = from_registry  # name of a proxy to its reader and the hash of its weights
+    encode: Callable[[str], tuple[SentenceEncoder, str | None]] = encoder_from_registry
+    _readers: dict[str, Loaded] = field(default_factory=dict, repr=False)
+    _encoders: dict[str, tuple[SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def on(cls, device: str) -> Models:
+        """Of the registry, on a device."""
+        return cls(lambda proxy: from_registry(proxy, device), lambda name: encoder_from_registry(name, device))
+
+    def attributor(self, enrolment: Enrolment) -> Attributor:
+        """An enrolment with all that it reads with; what was used longest ago makes room.
+
+        Raises AtlasError if weights are not here, or are others.
+        """
+        known = enrolment.facts.get("hashes_beside") or {}
+        others: dict[str, Reader | SentenceEncoder] = {}
+        asked = models_beside(enrolment)
+        for reads, encodes in asked.items():
+            name = named(reads)
+            held, found = _taken(name, self._encoders, self.encode) if encodes else self._reader(name)
+            if found and known.get(name) and found != known[name]:
+                raise AtlasError(
+                    f"The weights of {name} here are not those that the enrolment '{enrolment.name}' was made with "
+                    f"({found[:12]} and {str(known[name])[:12]})",
+                    f"Run: python -m jobs proxies install {name}, or make the enrolment again",
+                )
+            others[reads] = held
+        reader, found = self._reader(enrolment.proxy)
+        for cache, needed in ((self._readers, 1 + len(asked)), (self._encoders, len(asked))):
+            while len(cache) > max(MODELS, needed):
+                cache.pop(next(iter(cache)))
+        return Attributor(reader, enrolment, found, others)
+
+    def _reader(self, name: str) -> Loaded:
+        return _taken(name, self._readers, self.load)
+
+
+def _taken(name: str, cache: dict[str, Model], load: Callable[[str], Model]) -> Model:
+    """The model of a name, loaded where it is not held; the last one that was asked for stands last."""
+    held = cache.pop(name) if name in cache else load(name)
+    cache[name] = held
+    return held

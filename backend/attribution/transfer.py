@@ -20,7 +20,7 @@ from backend.attribution.decision import weigh
 from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
-from backend.inference.prompt_novelty import PromptReference, PromptScores, fit_prompt_reference
+from backend.inference.domain_shift import PromptReference, PromptScores, fit_prompt_reference
 from backend.inference.sequential_stop import nearest_sources
 from backend.inference.verdict import Rule
 from backend.protocol import BUDGETS, GROUPING_SEEDS

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 from backend.evaluations.readout_members import CHUNK, Load, loader
 from backend.evaluations.stages.readout_members import Plan
 from backend.inference.calibration import fit_scale, normalised
-from backend.inference.open_set import LeftOut
+from backend.inference.unknown_source import LeftOut
 from backend.methods.discriminant import LinearReadout, fit_discriminant
 from backend.methods.moments import Moments, merged, moments_of
 

@@ -9,7 +9,7 @@ whatever the source; a bias a source takes that out, and is kept only where fold
 Between the budgets of the fit the logarithm of the scale is interpolated in log K; beyond the largest one, evidence is
 averaged and no longer added, because no validated number says that it would be worth more. Everything is fitted on
 groups of held-out prompts. Likelihood ratios are held within the empirical bounds of those groups, each with ratios by
-a fit that has not seen it (:func:`backend.inference.evidence_bounds.empirical_bounds`).
+a fit that has not seen it (:func:`backend.inference.likelihood_ratios.empirical_bounds`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from backend.evidence import accumulate
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     LN10,
     claim_trials,
     empirical_bounds,

@@ -1,18 +1,20 @@
-"""Has an endpoint changed between two windows of traces? (paper, Limitations: drift is not detected there).
+"""Has an endpoint changed between two windows of traces? The test, its power, and its words (paper, Limitations).
 
 Two-sample permutation tests on fingerprints, which need no enrolled source: the energy distance, or the maximum mean
 discrepancy with a Gaussian kernel. All permutations share one matrix of distances, so that a test is one matrix
 product. Where both windows answered the same prompts, the answers are swapped within prompts, which takes the large
-variance between prompts out of the comparison.
-"""
+variance between prompts out of the comparison. The power is measured on real pairs of windows: of one source split in
+two (the false-alarm rate, which must stay at the level), of two of a family, and of two of different families."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
@@ -21,6 +23,18 @@ PERMUTATIONS = 999
 SEED = 42
 FEWEST_PAIRED = 6
 """Prompts that paired windows need before the test can speak at 5 %: with 5, the rarest of 16 swaps has p = .0625."""
+Ints = npt.NDArray[np.intp]
+WINDOWS = (10, 20, 50)
+PAIRS = 100
+POWER_PERMUTATIONS = 199
+LEVEL = 0.05  # windows are called different at this p value or below
+DIFFERENT, ALIKE = "DIFFERENT", "NO DIFFERENCE SEEN"
+UNPAIRED = (
+    "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
+    "with the same prompts where you can."
+)
+UNMEASURED = "What a test with windows of this size is worth is no part of this enrolment's validation."
+KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
 
 
 @dataclass(frozen=True)
@@ -104,3 +118,127 @@ def similarities(rows: Doubles, method: Method) -> Doubles:
     upper = distances[np.triu_indices(len(rows), 1)]
     width = float(np.median(upper))
     return np.exp(-distances / (2 * width)) if width > 0 else np.ones_like(distances)
+
+
+def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
+    """Random ordered pairs of sources (count, 2); families weigh by their number of sources.
+
+    Raises ValueError if there is no such pair.
+    """
+    first, second = np.meshgrid(np.arange(len(family)), np.arange(len(family)), indexing="ij")
+    alike = family[first] == family[second]
+    fits = {"same": first == second, "sibling": alike & (first != second), "family": ~alike}[kind]
+    allowed = np.argwhere(fits)
+    if not len(allowed):
+        raise ValueError(f"the sources hold no pair of kind {kind!r}")
+    out: Ints = allowed[rng.integers(0, len(allowed), size=count)]
+    return out
+
+
+def held_kinds(family: Ints) -> list[str]:
+    """Kinds of pairs that sources of these families (C,) have."""
+    sizes = np.bincount(np.unique(family, return_inverse=True)[1])
+    held = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
+    return [kind for kind in KINDS if held[kind]]
+
+
+def drift_frame(
+    features: Floating,
+    family: Ints,
+    space: str,
+    windows: Sequence[int] = WINDOWS,
+    methods: Sequence[Method] = ("energy", "mmd"),
+    pairs: int = PAIRS,
+    permutations: int = POWER_PERMUTATIONS,
+    level: float = LEVEL,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    """Share of pairs of windows that the drift test calls different.
+
+    features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors.
+    family : (C,).
+    space : what the features are, e.g. 'fingerprints'.
+    windows : traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
+    Returns columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd,
+        and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind
+        'same' have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
+        Nor have windows with fewer prompts than a paired test needs. A kind of which the sources hold no pair is
+        absent.
+    """
+    prompts = len(features) // len(family)
+    rows: list[dict[str, object]] = []
+    for window in windows:
+        for kind in held_kinds(family):
+            rng = np.random.default_rng([seed, window, list(KINDS).index(kind)])
+            chosen = pairs_of_kind(family, kind, pairs, rng)
+            orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
+            for method in methods:
+                for paired in (False, True) if kind != "same" and window >= FEWEST_PAIRED else (False,):
+                    alarms = []
+                    for (a, b), order in zip(chosen, orders, strict=True):
+                        before = features[a * prompts + order[:window]]
+                        after = features[b * prompts + (order[:window] if paired else order[window:])]
+                        test = drift_test(before, after, method, paired, permutations, seed)
+                        alarms.append(test.p_value <= level)
+                    share = float(np.mean(alarms))
+                    spread = float(np.sqrt(share * (1 - share) / pairs))
+                    about = {"scenario": kind, "statistic": f"{method}{'-paired' if paired else ''}", "space": space}
+                    row = {"k": window, "metric": "alarms", **about, "level": level}
+                    rows.append({**row, "value": share, "std": spread, "n": pairs})
+    return pd.DataFrame(rows)
+
+
+def verdict(test: Mapping[str, Any]) -> str:
+    """Whether the windows are called different."""
+    return DIFFERENT if test["p_value"] <= LEVEL else ALIKE
+
+
+def p_text(p_value: float) -> str:
+    """A p value to three digits, without a leading zero."""
+    return f"{p_value:.3f}".removeprefix("0")
+
+
+def sentence(test: Mapping[str, Any]) -> str:
+    """The test's answer for people; what a test of this size is worth (:func:`expected`) belongs below it.
+
+    test : p_value, before, after, permutations and paired, as :class:`backend.inference.drift.DriftTest` has them.
+    """
+    windows = f"{test['before']:,} and {test['after']:,} traces"
+    how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
+    p = f"p = {p_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
+    if verdict(test) == DIFFERENT:
+        return (
+            f"The two windows of {windows} differ by more than chance: {p}. "
+            "Something between prompt and answer changed."
+        )
+    return (
+        f"The two windows of {windows} do not differ by more than chance: {p}. That is no proof that nothing changed; "
+        "below is what a test of this size would have seen."
+    )
+
+
+def expected(power: Mapping[str, Any] | None) -> str:
+    """What a test with windows of this size is worth, by the ecosystem's own validation, in a sentence.
+
+    power : from :func:`backend.enrolment.validation_lookup.expected_power`.
+    """
+    if power is None:
+        return UNMEASURED
+    shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
+    return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
+
+
+def so_far(read: Sequence[tuple[int, int]]) -> str:
+    """How much was read of both windows, as a part of a sentence.
+
+    read : length 2 traces of a window that were read, and that it has.
+    """
+    (first, of_first), (second, of_second) = read
+    return (
+        f"{first:,} of {of_first:,} traces of the first window and {second:,} of {of_second:,} of the second were read"
+    )
+
+
+def named(window: Mapping[str, Any]) -> str:
+    """What a window is called: its file, and which half of it."""
+    return f"{window['name']}, {window['part']}" if window["part"] else str(window["name"])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from backend.inference.calibration import Calibration
-from backend.inference.evidence_bounds import log_likelihood_ratios
+from backend.inference.likelihood_ratios import log_likelihood_ratios
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]

@@ -1,9 +1,8 @@
-"""What calibration and sequential stop are worth: each is fitted on some prompt folds and measured on the others.
+"""What calibration, verdict and stop are worth: each is fitted on some prompt folds and measured on the others.
 
-All frames of the audit's validation share their columns (k, metric, value, std, n, and where they need them scenario,
+All frames of the validation share their columns (k, metric, value, std, n, and where they need them scenario,
 statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
-counts the groups, sessions or pairs behind the number.
-"""
+counts the groups, sessions or pairs behind the number."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.inference.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     LN10,
     PooledRatios,
     claim_trials,
@@ -34,15 +33,13 @@ from backend.inference.sequential_stop import (
     ordered_sessions,
     running_ratios,
 )
-from backend.inference.verdict import Rule
-from backend.inference.verdict_rates import verdict_rates
+from backend.inference.verdict import Rule, Verdict, decide, gather
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, grid_rows
 
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
 NUMBERS = ("k", "level", "value", "std", "n")
 SPACE = "fingerprints"
-
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -62,6 +59,12 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "cllr_pairwise": cllr_pairwise,
     "cllr_multiclass": cllr_multiclass,
 }
+METRICS = (
+    "true_claim_supported", "true_claim_refuted", "nearest_claim_supported", "nearest_claim_refuted",
+    "named_right", "named_wrong", "family_right", "family_wrong",
+    "true_claim_family_supported", "true_claim_family_refuted",
+    "nearest_claim_family_supported", "nearest_claim_family_refuted",
+)  # fmt: skip
 
 
 def fold_calibrations(
@@ -129,7 +132,7 @@ def calibration_frame(
         sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
         costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
         ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
-        grouping (std NaN), and with families the rates of :mod:`backend.inference.verdict_rates`, of the first grouping
+        grouping (std NaN), and with families the rates of :mod:`backend.inference.validation`, of the first grouping
         as well, for budgets that the verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
@@ -342,3 +345,46 @@ def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
     }
     numbers = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in NUMBERS}
     return {f"validation.{name}": array for name, array in (texts | numbers).items()}
+
+
+def verdict_rates(
+    log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles, family_limits: Doubles
+) -> dict[str, float]:
+    """Shares of groups by what the rule answers.
+
+    log_posteriors : (n, C) calibrated, of groups that the calibration has not seen.
+    truth : (n,).
+    k : traces a group.
+    family : (C,) family number of every source.
+    nearest : (C,) of every source the other one that is claimed in its place
+        (:func:`backend.inference.sequential_stop.nearest_sources`).
+    limits, family_limits : (n, 2) what ratios of sources and of families are held within
+        (:meth:`backend.inference.calibration.Calibration.log10_limits`).
+    Returns :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the
+        nearest source's family counts where it is another than the true one, since a sibling's is what a true claim
+        asks for. Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told
+        apart.
+    """
+    tally = dict.fromkeys(METRICS, 0)
+    held = np.stack([limits, family_limits], axis=1).tolist()
+    for scores, source, within in zip(log_posteriors, truth.tolist(), held, strict=True):
+        for claim, name in ((source, "true_claim"), (int(nearest[source]), "nearest_claim")):
+            answer, _ = _answer(scores, family, k, claim, within)
+            answered = "supported" if answer.outcome == "SUPPORTS" else "refuted"
+            if answer.level == "source":
+                tally[f"{name}_{answered}"] += 1
+            elif answer.level == "family" and (claim == source or family[claim] != family[source]):
+                tally[f"{name}_family_{answered}"] += 1
+        answer, leader = _answer(scores, family, k, None, within)
+        if answer.level == "source":
+            tally["named_right" if leader == source else "named_wrong"] += 1
+        elif answer.level == "family":
+            tally["family_right" if family[leader] == family[source] else "family_wrong"] += 1
+    return {name: count / len(truth) for name, count in tally.items()}
+
+
+def _answer(scores: Doubles, family: Ints, k: int, claim: int | None, within: list[list[float]]) -> tuple[Verdict, int]:
+    """The rule's answer, whose level is 'none' where it decides nothing, and the source that it is about."""
+    (low, high), (family_low, family_high) = within
+    evidence = gather(scores, family, k, claim, (low, high), (family_low, family_high))
+    return decide(evidence), evidence.source

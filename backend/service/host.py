@@ -1,27 +1,109 @@
-"""The proxy of a server: loaded in the background by the one thread that uses it, and whether it is there yet."""
+"""The one thread that does the work of a server, and how far its proxy is loaded."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from backend.enrolment.catalogue import Ecosystems
 from backend.errors import AtlasError
 from backend.intake import Limits
-from backend.service.worker import Worker
 
 if TYPE_CHECKING:
-    from backend.attribution.models import Loaded
+    from backend.attribution.scoring import Loaded
     from backend.service.engine import Engine
 
+T = TypeVar("T")
 CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 """Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
 after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time."""
 REMEDY = "Tell whoever runs the server; its log says more"
+
+
+class Worker:
+    """A thread with two queues; it starts with the first task and ends with the process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ready = threading.Condition()
+        self._short: deque[tuple[int, Callable[[], None]]] = deque()
+        self._long: deque[tuple[int, Callable[[], None]]] = deque()
+        self._numbers = 0
+        self._thread: threading.Thread | None = None
+
+    def submit(self, task: Callable[[], None], *, short: bool) -> int:
+        """Queue a task; one that is short goes before those that are long. Returns its number."""
+        with self._ready:
+            self._numbers += 1
+            (self._short if short else self._long).append((self._numbers, task))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._ready.notify()
+            return self._numbers
+
+    def ask(self, question: Callable[[], T], timeout: float) -> T:
+        """Answer of a short task.
+
+        Raises TimeoutError if it has not come by then; the task is then left out where it has not begun.
+        """
+        answer: Future[T] = Future()
+
+        def task() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self.submit(task, short=True)
+        try:
+            return answer.result(timeout)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    def before(self, number: int) -> int:
+        """Tasks that wait in front of a waiting one."""
+        with self._ready:
+            for queue, ahead in ((self._short, 0), (self._long, len(self._short))):
+                for place, (other, _) in enumerate(queue):
+                    if other == number:
+                        return ahead + place
+        return 0
+
+    def between(self) -> None:
+        """Do what is short now; a long task calls this between two of its steps, from the worker's own thread."""
+        while (task := self._next(short=True)) is not None:
+            self._do(task)
+
+    def _next(self, *, short: bool) -> Callable[[], None] | None:
+        with self._ready:
+            queue = self._short or (None if short else self._long)
+            return queue.popleft()[1] if queue else None
+
+    def _run(self) -> None:
+        while True:
+            task = self._next(short=False)
+            if task is not None:
+                self._do(task)
+                continue
+            with self._ready:
+                if not self._short and not self._long:
+                    self._ready.wait()
+
+    def _do(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception:
+            logging.getLogger(__name__).exception("A task of %s failed", self._name)
 
 
 @dataclass(frozen=True)
@@ -94,7 +176,7 @@ class Host:
     def engine(self) -> Engine:
         """Made in the worker's thread, because it brings torch and transformers."""
         if self._made is None:
-            from backend.attribution.models import from_registry
+            from backend.attribution.scoring import from_registry
             from backend.service.engine import Engine
 
             self._made = Engine(self._load or from_registry, self._limits)

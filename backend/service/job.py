@@ -15,7 +15,7 @@ from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
 
 if TYPE_CHECKING:
-    from backend.attribution.selection import Selection
+    from backend.attribution.run import Selection
     from backend.enrolment.enrolment import Enrolment
 
 Doubles = npt.NDArray[np.float64]

@@ -30,8 +30,8 @@ from backend.service.job import ENDED, Job, Snapshot
 from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn
 
 if TYPE_CHECKING:
-    from backend.attribution.models import Loaded
-    from backend.attribution.selection import Selection
+    from backend.attribution.run import Selection
+    from backend.attribution.scoring import Loaded
     from backend.enrolment.enrolment import Enrolment
 
 SESSION_JOBS = 4  # jobs of one session that wait or run at a time
@@ -129,8 +129,12 @@ class Sessions:
         """
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
-        from backend.attribution.run import checked, others_of  # torch is here already, with the enrolment
-        from backend.attribution.selection import counted, selection_of
+        from backend.attribution.run import (  # torch is here already, with the enrolment
+            checked,
+            counted,
+            others_of,
+            selection_of,
+        )
 
         checked(enrolment, settings)
         others = others_of(enrolment, settings, self._ecosystems.enrolment)
