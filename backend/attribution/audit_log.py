@@ -31,8 +31,7 @@ class Chain:
     def append(self, step: str, details: Mapping[str, Any], at: datetime | None = None) -> Chain:
         """Add a step.
 
-        details : JSON without NaN.
-        at : by default now.
+        details : JSON without NaN; at : by default now.
         """
         entry = {
             "number": len(self.steps) + 1,

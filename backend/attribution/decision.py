@@ -141,10 +141,7 @@ def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None)
 
 
 def source_number(enrolment: Enrolment, label: str) -> int:
-    """Column of a source.
-
-    Raises AtlasError if it is not enrolled.
-    """
+    """Column of a source; raises AtlasError if it is not enrolled."""
     if label not in enrolment.sources:
         hint = ", ".join(alike(label, enrolment.sources) or enrolment.sources[:SHOWN])
         raise AtlasError(
@@ -165,8 +162,7 @@ def find(
 ) -> Findings:
     """Weigh the propositions.
 
-    scored : at least one trace.
-    claimed : source that the traces are said to come from.
+    scored : at least one trace; claimed : source that the traces are said to come from.
     prior : (C,) log of the stated prior, from :func:`stated_prior`; uniform when absent.
     orders, seed : of the spread over random orders.
     Raises AtlasError if no trace was scored, or the claimed source is not enrolled.

@@ -44,8 +44,8 @@ def differences(
     """What a second run of the same traces gives differently; empty when it is equal.
 
     report, again : as it is told, and of the second run.
-    follows : what follows from the log-posteriors of the report itself
-        (:func:`backend.attribution.verify.rederived`), in the place of what follows from those of the second run.
+    follows : what follows from the log-posteriors of the report itself (:func:`backend.attribution.verify.rederived`),
+        in the place of what follows from those of the second run.
     Returns at most :data:`SENTENCES`, and how many there are more.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []
@@ -85,8 +85,7 @@ def exactly(_: str, now: float) -> float:
 def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
     """Places at which two values of JSON differ: keys, lengths, types, words, and numbers by more than their slack.
 
-    place : what the values are called.
-    slack : name of a number and its value now to what it may differ by.
+    place : what the values are called; slack : name of a number and its value now to what it may differ by.
     Yields with nothing in it that a terminal would obey.
     """
     if isinstance(was, Mapping) and isinstance(now, Mapping):

@@ -2,7 +2,8 @@
 
 Fingerprints are standardised as the enrolment does, so that no coordinate speaks louder for its scale. Where both
 windows answer the same prompts, and enough of them, answers are put side by side and swapped within prompts. The
-answer holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace."""
+answer holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
+"""
 
 from __future__ import annotations
 
@@ -131,8 +132,7 @@ def compare(
 def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
     """Refuse windows that are too short to be compared.
 
-    counts : traces of the two windows, or of the one file whose halves they are.
-    files : what the files are called.
+    counts : traces of the two windows, or of the one file whose halves they are; files : what the files are called.
     Raises AtlasError if a window has fewer than :data:`FEWEST` traces.
     """
     sizes = of_both([(count, count) for count in counts])

@@ -2,7 +2,8 @@
 
 JSON is the report; the table and the page (:mod:`backend.attribution.report_html`) show it. It holds the hash of every
 trace and no text unless that was asked for. Its own hash covers all of it, and the chain of steps ends with the hash of
-the results."""
+the results.
+"""
 
 from __future__ import annotations
 
@@ -258,12 +259,9 @@ def build_report(
 ) -> dict[str, Any]:
     """Put the report together.
 
-    layout, problems, notes : from the intake.
-    seen : length n scored traces, in the order of arrival.
-    exclusions : place, turn, sha256 and reason of every trace that was left out.
-    log_prior : length C stated prior.
-    chain : steps so far; the report adds its own.
-    heat_maps : traces whose text the report is allowed to show.
+    layout, problems, notes : from the intake; seen : length n, scored traces, in the order of arrival.
+    exclusions : place, turn, sha256 and reason of every trace that was left out; log_prior : length C, stated prior.
+    chain : steps so far; the report adds its own; heat_maps : traces whose text the report is allowed to show.
     readers : what further readers found (:func:`reader_row`).
     selection : by which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt
         or a response was refused.

@@ -1,7 +1,8 @@
 """One audit from a file to its report: the road that the page, REST and the command line share.
 
 A file is walked through once, a trace at a time; what is left out is listed with its reason; the scores, the answer and
-the report follow (paper, Stage 1 and Stage 2)."""
+the report follow (paper, Stage 1 and Stage 2).
+"""
 
 from __future__ import annotations
 
@@ -275,8 +276,7 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
     """Enrolments of the further readers.
 
-    enrolment : of the audit itself.
-    known : name to an enrolment; raises where there is none.
+    enrolment : of the audit itself; known : name to an enrolment; raises where there is none.
     Raises AtlasError if they are too many, or one is named twice.
     """
     excess = AtlasError(

@@ -1,7 +1,8 @@
 """Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
 
 The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
-is done when somebody cancels is kept. Proxies and encoders stay in memory for the next attributor."""
+is done when somebody cancels is kept. Proxies and encoders stay in memory for the next attributor.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class Progress:
 class Scored:
     """Traces that were scored, in the order of arrival.
 
-    folds : length n fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
+    folds : length n, fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
     Raises AtlasError if a trace has a score that is not finite.
     """
 
@@ -125,8 +126,7 @@ class Attributor:
     ) -> Scored:
         """Score traces in the order of arrival.
 
-        traces : walked through once, a batch at a time.
-        total : how many there are, for the progress.
+        traces : walked through once, a batch at a time; total : how many there are, for the progress.
         progress : receives a :class:`Progress` after every batch.
         cancelled : asked before every batch; when it says yes, what is done is returned.
         keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
@@ -229,8 +229,7 @@ def readout_of(enrolment: Enrolment) -> Readout:
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
     """Cell of every trace (n,), by its response tokens and how the response ends.
 
-    traces : length n.
-    encoded : length n as the proxy reads them.
+    traces : length n; encoded : length n, as the proxy reads them.
     by : registered proxy whose tokens are counted in place of those.
     """
     read = np.array([e.response_tokens for e in encoded], dtype=np.intp)

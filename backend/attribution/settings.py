@@ -54,8 +54,7 @@ class Settings:
 def of_windows(enrolment: str | None, columns: Columns | None = None, encoding: str | None = None) -> Settings:
     """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
 
-    columns : what a person mapped.
-    encoding : of the files.
+    columns : what a person mapped; encoding : of the files.
     """
     return Settings(
         enrolment=enrolment,

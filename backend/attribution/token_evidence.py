@@ -10,7 +10,8 @@ well. What an encoder's embedding says, fine-tuned or not, belongs to no token.
 
 Everything is computed in float32 states and float64 sums. The live score goes through the feature store's half
 precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by
-the rounding of the fingerprint alone (a few thousandths of a nat)."""
+the rounding of the fingerprint alone (a few thousandths of a nat).
+"""
 
 from __future__ import annotations
 
@@ -249,8 +250,7 @@ def token_evidence(
 ) -> TokenEvidence:
     """Evidence of every response token of a trace for one candidate against another.
 
-    reader : with the proxy of the enrolment.
-    source, rival : candidates, as columns of the enrolment.
+    reader : with the proxy of the enrolment; source, rival : candidates, as columns of the enrolment.
     others : further proxies and encoders that members read with.
     """
     clean = Trace(whole(trace.prompt), whole(trace.response))

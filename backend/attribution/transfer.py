@@ -112,8 +112,7 @@ def groups_of(labels: Ints, k: int, seed: int) -> list[tuple[Ints, int]]:
 def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> tuple[PromptScores, PromptReference]:
     """Prompts as references see them that have not seen their fold, and the reference that judges them.
 
-    prompts : length P distinct ones.
-    folds : (P,).
+    prompts : length P, distinct ones; folds : (P,).
     Raises ValueError if there are too few prompts for a reference.
     """
     parts: list[PromptScores | None] = [None] * len(prompts)

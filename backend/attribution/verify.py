@@ -2,7 +2,8 @@
 
 What a report says of itself is checked by its hashes and by its steps, each of which repeats a part of it. What it says
 of the traces is computed again from them: with the same engine bit for bit. Another one may differ by a stated
-tolerance in log-posteriors only: all else is computed from those that the report holds."""
+tolerance in log-posteriors only: all else is computed from those that the report holds.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +113,7 @@ def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Sel
     Of its own file these are those that an audit takes, whatever the report says of each; where it says that somebody
     stopped it, the first of them. In another file they are found by their hashes, as often as the report counts them.
 
-    sha256 : of the file that is read now.
-    limits : of its intake.
+    sha256 : of the file that is read now; limits : of its intake.
     Raises AtlasError if the report does not say what is needed.
     """
     try:
@@ -144,8 +144,7 @@ def rederived(
 ) -> dict[str, Any]:
     """What follows from the log-posteriors that a report holds: its results, and what it says of every trace.
 
-    again : of a second run of the same traces; what comes from their text is taken from it.
-    enrolment : of the report.
+    again : of a second run of the same traces; what comes from their text is taken from it; enrolment : of the report.
     mean : (2 d,) mean fingerprint of the traces in the second run.
     Returns results (with the row of the report's own reader only) and traces.
     Raises AtlasError if the report asks what cannot be asked of the enrolment.
@@ -292,8 +291,7 @@ def compared(
     """Hold a report against a second run of its traces.
 
     again : the report of the second run, with the traces of :func:`backend.attribution.verify.selection_for`.
-    enrolment : of the second run.
-    mean : (2 d,) mean fingerprint of the second run.
+    enrolment : of the second run; mean : (2 d,) mean fingerprint of the second run.
     Raises AtlasError if the report does not say what is needed.
     """
     try:

@@ -10,7 +10,8 @@ centre as resampled groups of K traces of one enrolled source are, or they are o
 language, another source altogether. That test cannot tell these apart; it only says where nothing was validated (paper,
 Stress Tests: another domain costs most of the accuracy).
 
-Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51."""
+Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +28,27 @@ import py3langid
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from backend.inference.calibration import neighbours
 from backend.protocol import BUDGETS as TRACE_BUDGETS
 
+Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked"]
 BUDGETS = (1, 2, 5, 10, 20, 50, 100)
 GRAMS = (2, 5)  # lengths of the character n-grams, inside words
 BUCKETS = 2**18
-WIDTH = 2048
-"""Coordinates of a stored prompt: a signed fold of the buckets, which holds cosines and does not give text back."""
+WIDTH = 2048  # coordinates of a stored prompt: a signed fold of the buckets, which does not give text back
 STEP = 16  # steps of a stored coordinate within the spread of a unit vector's coordinates
 NEAREST = 5
 CHARACTERS = 2_000  # beginning of a prompt that is looked at
 MOST_PROMPTS = 2_000
 FEWEST = 10  # prompts below which there is no reference
-DRAWS = 500
+DRAWS, RESPONSE_DRAWS = 500, 999
 SEED = 42
 LEVEL = 0.05  # p values up to it say that prompts are of another kind
 COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
 PART = "prompts"
-Floating = npt.NDArray[np.floating]
-RESPONSE_DRAWS = 999
 STD_FLOOR = 1e-6
 
 
@@ -88,14 +88,11 @@ class PromptScores:
 
 @dataclass(frozen=True)
 class PromptReference:
-    """Enrolled prompts without their text, and how new groups of further ones are.
-
-    weights : (F,) inverse document frequency of each; an n-gram that never occurred weighs ``unseen``.
-    """
+    """Enrolled prompts without their text, and how new groups of further ones are."""
 
     buckets: npt.NDArray[np.uint32]  # (F,) ascending hashes of the n-grams that occur
-    weights: npt.NDArray[np.float16]
-    unseen: float
+    weights: npt.NDArray[np.float16]  # (F,) inverse document frequency of each
+    unseen: float  # that of an n-gram that never occurred
     vectors: npt.NDArray[np.int8]  # (P, WIDTH)
     budgets: Ints  # (B,)
     nulls: Doubles  # (B, M) ascending mean novelty of groups of held-out prompts
@@ -119,9 +116,7 @@ class PromptReference:
 
     def p_value(self, novelty: float, prompts: int) -> float:
         """Share of groups at least as new, with the +1 correction; quantiles are interpolated in log K."""
-        place = np.interp(np.log(prompts), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(prompts, self.budgets)
         null = (1 - share) * self.nulls[low] + share * self.nulls[high]
         return float((1 + (null >= novelty).sum()) / (1 + len(null)))
 
@@ -176,9 +171,7 @@ def fit_prompt_reference(
 ) -> PromptReference | None:
     """Reference of enrolled prompts; None where they are fewer than :data:`FEWEST`.
 
-    prompts : length P distinct ones.
-    folds : (P,) folds 0, 1, ..; the novelty of a fold is measured against the others.
-    budgets : prompts a group.
+    prompts : length P, distinct ones; folds : (P,) the novelty of a fold is measured against the others.
     draws : random groups a budget, and as many of one topic: a prompt with its nearest held-out neighbours.
     """
     if len(prompts) > MOST_PROMPTS:
@@ -293,13 +286,10 @@ def _groups(vectors: npt.NDArray[np.float32], budgets: Sequence[int], draws: int
 
 @dataclass(frozen=True)
 class DomainReference:
-    """Centre and spread of a domain, and how far groups of its own lie from the centre.
+    """Centre and spread of a domain, and how far groups of its own lie from the centre."""
 
-    mean, scale : (D,) over all traces.
-    """
-
-    mean: Doubles
-    scale: Doubles
+    mean: Doubles  # (D,) over all traces
+    scale: Doubles  # (D,)
     budgets: Ints  # (B,)
     nulls: Doubles  # (B, M) ascending distances of resampled groups of one source
 
@@ -309,9 +299,7 @@ class DomainReference:
 
     def p_value(self, mean: Floating, budget: int) -> float:
         """Share of groups at least as far, with the +1 correction; quantiles are interpolated in log K."""
-        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(budget, self.budgets)
         null = (1 - share) * self.nulls[low] + share * self.nulls[high]
         return float((1 + (null >= self.distance(mean)).sum()) / (1 + len(null)))
 

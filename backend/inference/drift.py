@@ -4,7 +4,8 @@ Two-sample permutation tests on fingerprints, which need no enrolled source: the
 discrepancy with a Gaussian kernel. All permutations share one matrix of distances, so that a test is one matrix
 product. Where both windows answered the same prompts, the answers are swapped within prompts, which takes the large
 variance between prompts out of the comparison. The power is measured on real pairs of windows: of one source split in
-two (the false-alarm rate, which must stay at the level), of two of a family, and of two of different families."""
+two (the false-alarm rate, which must stay at the level), of two of a family, and of two of different families.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +19,32 @@ import pandas as pd
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
-Method = Literal["energy", "mmd"]
-PERMUTATIONS = 999
-SEED = 42
-FEWEST_PAIRED = 6
-"""Prompts that paired windows need before the test can speak at 5 %: with 5, the rarest of 16 swaps has p = .0625."""
 Ints = npt.NDArray[np.intp]
+Method = Literal["energy", "mmd"]
+PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
+SEED = 42
+LEVEL = 0.05  # windows are called different at this p value or below
+FEWEST_PAIRED = 6  # prompts that paired windows need at 5 %: with 5, the rarest of 16 swaps has p = .0625
 WINDOWS = (10, 20, 50)
 PAIRS = 100
-POWER_PERMUTATIONS = 199
-LEVEL = 0.05  # windows are called different at this p value or below
+KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
 DIFFERENT, ALIKE = "DIFFERENT", "NO DIFFERENCE SEEN"
 UNPAIRED = (
     "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
     "with the same prompts where you can."
 )
 UNMEASURED = "What a test with windows of this size is worth is no part of this enrolment's validation."
-KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
 
 
 @dataclass(frozen=True)
 class DriftTest:
-    """Result of a two-sample test.
-
-    before, after : traces of the windows.
-    """
+    """Result of a two-sample test."""
 
     statistic: float  # energy distance, or squared MMD with biased estimates; 0 for equal windows
     p_value: float  # ``(1 + permutations at least as extreme) / (1 + permutations)``
     method: Method
     paired: bool  # whether answers were swapped within prompts
-    before: int
+    before: int  # traces of the window
     after: int
     permutations: int  # drawn; of paired windows with so few prompts that all swaps are tried, their number
     seed: int  # of what was drawn
@@ -97,10 +93,10 @@ def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
     Swapping all other prompts instead gives the same distance, so the first one of n stays where every swap is tried.
     """
     if 2 ** (n - 1) > permutations:
-        kept = rng.integers(0, 2, size=(permutations, n))
+        stays = rng.integers(0, 2, size=(permutations, n))
     else:
-        kept = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
-    signs: Doubles = np.where(kept, 1.0, -1.0)
+        stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
+    signs: Doubles = np.where(stays, 1.0, -1.0)
     return signs
 
 
@@ -115,20 +111,14 @@ def similarities(rows: Doubles, method: Method) -> Doubles:
     if method == "energy":
         out: Doubles = -np.sqrt(distances)
         return out
-    upper = distances[np.triu_indices(len(rows), 1)]
-    width = float(np.median(upper))
+    width = float(np.median(distances[np.triu_indices(len(rows), 1)]))
     return np.exp(-distances / (2 * width)) if width > 0 else np.ones_like(distances)
 
 
 def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
-    """Random ordered pairs of sources (count, 2); families weigh by their number of sources.
-
-    Raises ValueError if there is no such pair.
-    """
-    first, second = np.meshgrid(np.arange(len(family)), np.arange(len(family)), indexing="ij")
-    alike = family[first] == family[second]
-    fits = {"same": first == second, "sibling": alike & (first != second), "family": ~alike}[kind]
-    allowed = np.argwhere(fits)
+    """Random ordered pairs of sources (count, 2); families weigh by their number of sources."""
+    alike, same = family[:, None] == family, np.eye(len(family), dtype=bool)
+    allowed = np.argwhere({"same": same, "sibling": alike & ~same, "family": ~alike}[kind])
     if not len(allowed):
         raise ValueError(f"the sources hold no pair of kind {kind!r}")
     out: Ints = allowed[rng.integers(0, len(allowed), size=count)]
@@ -138,8 +128,8 @@ def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator)
 def held_kinds(family: Ints) -> list[str]:
     """Kinds of pairs that sources of these families (C,) have."""
     sizes = np.bincount(np.unique(family, return_inverse=True)[1])
-    held = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
-    return [kind for kind in KINDS if held[kind]]
+    has = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
+    return [kind for kind in KINDS if has[kind]]
 
 
 def drift_frame(
@@ -155,15 +145,12 @@ def drift_frame(
 ) -> pd.DataFrame:
     """Share of pairs of windows that the drift test calls different.
 
-    features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors.
-    family : (C,).
+    features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors; family : (C,).
     space : what the features are, e.g. 'fingerprints'.
     windows : traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
     Returns columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd,
         and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind
-        'same' have no paired form: an endpoint that is asked twice answers anew, and the data hold one answer a prompt.
-        Nor have windows with fewer prompts than a paired test needs. A kind of which the sources hold no pair is
-        absent.
+        'same' have no paired form: the data hold one answer a prompt. A kind without pairs is absent.
     """
     prompts = len(features) // len(family)
     rows: list[dict[str, object]] = []
@@ -199,10 +186,7 @@ def p_text(p_value: float) -> str:
 
 
 def sentence(test: Mapping[str, Any]) -> str:
-    """The test's answer for people; what a test of this size is worth (:func:`expected`) belongs below it.
-
-    test : p_value, before, after, permutations and paired, as :class:`backend.inference.drift.DriftTest` has them.
-    """
+    """The answer of a :class:`DriftTest` for people; what such a test is worth (:func:`expected`) belongs below it."""
     windows = f"{test['before']:,} and {test['after']:,} traces"
     how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
     p = f"p = {p_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
@@ -218,10 +202,7 @@ def sentence(test: Mapping[str, Any]) -> str:
 
 
 def expected(power: Mapping[str, Any] | None) -> str:
-    """What a test with windows of this size is worth, by the ecosystem's own validation, in a sentence.
-
-    power : from :func:`backend.enrolment.validation_lookup.expected_power`.
-    """
+    """What such a test is worth, by :func:`backend.enrolment.validation_lookup.expected_power`, in a sentence."""
     if power is None:
         return UNMEASURED
     shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
@@ -229,14 +210,9 @@ def expected(power: Mapping[str, Any] | None) -> str:
 
 
 def so_far(read: Sequence[tuple[int, int]]) -> str:
-    """How much was read of both windows, as a part of a sentence.
-
-    read : length 2 traces of a window that were read, and that it has.
-    """
-    (first, of_first), (second, of_second) = read
-    return (
-        f"{first:,} of {of_first:,} traces of the first window and {second:,} of {of_second:,} of the second were read"
-    )
+    """How much was read of both windows, of each (read, total), as a part of a sentence."""
+    (one, of_one), (two, of_two) = read
+    return f"{one:,} of {of_one:,} traces of the first window and {two:,} of {of_two:,} of the second were read"
 
 
 def named(window: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ a reader earns that says nothing.
 N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
 20, 230-275.
 P. Vergeer, A. van Es, A. de Jongh, I. Alberink and R. Stoel (2016). Numerical likelihood ratios outputted by LR systems
-are often based on extrapolation: when to stop extrapolating? Science & Justice 56, 482-491."""
+are often based on extrapolation: when to stop extrapolating? Science & Justice 56, 482-491.
+"""
 
 from __future__ import annotations
 
@@ -233,8 +234,7 @@ def cllr_multiclass(log_posteriors: Doubles, truth: Ints) -> float:
 def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
     """Scores after 1, 2, .. n traces in the order of arrival.
 
-    log_posteriors : (n, C).
-    log_prior : (C,) prior in enrolment.
+    log_posteriors : (n, C); log_prior : (C,) prior in enrolment.
     Returns (n, C), row k holds ``S`` of the first k + 1 traces.
     """
     out: Doubles = np.cumsum(log_posteriors, axis=0, dtype=np.float64)
@@ -272,8 +272,7 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
 def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
     """Budgets up to n at which a curve is printed: every one where they are few, else ever wider apart.
 
-    n : traces.
-    points : budgets at most.
+    n : traces; points : budgets at most.
     Returns (at most points,), ascending; the first is 1 and the last n.
     """
     if n <= points:
@@ -312,9 +311,7 @@ def order_spread(
 
     The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order.
 
-    log_posteriors : (n, C) at least one trace.
-    log_prior : (C,).
-    source : claimed or leading source.
+    log_posteriors : (n, C) at least one trace; log_prior : (C,); source : claimed or leading source.
     log_stated : (C,) log of the stated prior: how the other sources weigh.
     calibrate, bounds : those of the answer, so that the curve is its own; a plain sum without them.
     """
@@ -355,8 +352,7 @@ def leave_one_out(
 ) -> Contributions:
     """Contribution of every trace to a source's case against its strongest rival.
 
-    log_posteriors : (n, C).
-    log_prior : (C,).
+    log_posteriors : (n, C); log_prior : (C,).
     log_stated : (C,) log of the stated prior, which has a say in who leads; uniform when absent.
     """
     steps = log_posteriors.astype(np.float64) - log_prior
@@ -387,8 +383,7 @@ class Interval:
 def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
     """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
 
-    log_posteriors : (n, C).
-    log_prior : (C,).
+    log_posteriors : (n, C); log_prior : (C,).
     draws : fewer are made where there are very many traces, but never fewer than 100.
     """
     n, classes = log_posteriors.shape

@@ -47,9 +47,7 @@ def ordered_sessions(rows_by_source: Ints, orders: int, seed: int) -> Sessions:
 def running_ratios(log_posteriors: Floating, rows: Ints, calibration: Calibration | None) -> Doubles:
     """Log likelihood ratio of every source against the others after every trace.
 
-    log_posteriors : (n, C).
-    rows : (N, m).
-    calibration : None for the plain sum of evidence.
+    log_posteriors : (n, C); rows : (N, m); calibration : None for the plain sum of evidence.
     Returns (N, m, C).
     """
     sessions, m = rows.shape

@@ -10,7 +10,8 @@ groups of a block are nearly alike, and the p value promises no more than the va
 The statistic is the accumulated log-posterior of the source itself (max-logit), or the relative Mahalanobis distance of
 the accumulated log-posterior profile or of the mean fingerprint. The validation leaves whole families and single
 siblings out in turn: taking their columns out of saved log-posteriors is cheap, but the probe was shaped by them; a
-probe refitted without them is what an auditor has. Both are measured and named apart."""
+probe refitted without them is what an auditor has. Both are measured and named apart.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ import pandas as pd
 from scipy.linalg import eigh
 from scipy.stats import rankdata
 
+from backend.inference.calibration import neighbours
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups
 
 Statistic = Literal["max-logit", "relative-mahalanobis"]
@@ -88,8 +90,7 @@ def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequenc
     No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
     residuals around the source means of the other blocks, with their ridged correlation.
 
-    features : (n, D).
-    labels, blocks : (n,).
+    features : (n, D); labels, blocks : (n,).
     Returns one of ``ridges``; the smaller one of equals.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
@@ -140,9 +141,7 @@ class UnknownReference:
 
     def _between(self, rows: npt.NDArray[np.float32], budget: int) -> Doubles:
         """Rows (B, ..) at any number of traces, interpolated in log K."""
-        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(budget, self.budgets)
         out: Doubles = (1 - share) * rows[low].astype(np.float64) + share * rows[high]
         return out
 
@@ -316,8 +315,7 @@ def unknown_p_values(
 
     prompt_folds : (P,) the reference is fitted on all folds that occur in ``excluded`` but the tested one; where that
         is a single fold, every second of its prompts is a block.
-    tested : folds to test; all when absent.
-    seed : grouping seed.
+    tested : folds to test; all when absent; seed : grouping seed.
     Returns dict of int to (p_none, source): both of shape (G,), for every budget.
     """
     column = np.full(int(excluded.source.max()) + 1, -1, dtype=np.intp)
@@ -353,10 +351,8 @@ def unknown_frame(
 ) -> pd.DataFrame:
     """AUROC and error rates of "none of the enrolled" when sources are left out.
 
-    runs : one for each family (or set of siblings) left out.
-    prompt_folds : (P,).
-    scenario : who was left out: 'family' or 'sibling'.
-    tested : folds to test; all when absent.
+    runs : one for each family (or set of siblings) left out; prompt_folds : (P,).
+    scenario : who was left out: 'family' or 'sibling'; tested : folds to test; all when absent.
     level : p values up to it count as unknown.
     Returns columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance``
         (share of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the

@@ -2,7 +2,8 @@
 
 All frames of the validation share their columns (k, metric, value, std, n, and where they need them scenario,
 statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
-counts the groups, sessions or pairs behind the number."""
+counts the groups, sessions or pairs behind the number.
+"""
 
 from __future__ import annotations
 
@@ -122,18 +123,16 @@ def calibration_frame(
 ) -> pd.DataFrame:
     """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
 
-    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt.
-    prompt_folds : (P,).
-    budgets, seeds : budgets ascending.
-    with_bias : see :func:`backend.inference.calibration.fit_calibration`.
+    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
+    budgets, seeds : budgets ascending; with_bias : see :func:`backend.inference.calibration.fit_calibration`.
     fitted : from :func:`fold_calibrations` on these groups.
     family : (C,) family number of every source; without it nothing is said of verdicts.
     Returns columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain
         sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
         costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
         ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
-        grouping (std NaN), and with families the rates of :mod:`backend.inference.validation`, of the first grouping
-        as well, for budgets that the verdict's rule decides at.
+        grouping (std NaN), and with families the rates of :mod:`backend.inference.validation`, of the first grouping as
+        well, for budgets that the verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
@@ -185,8 +184,7 @@ def calibration_frame(
 def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
     """Points of the Tippett and PAV plots of likelihood ratios.
 
-    true, false : (n,) log ratios (nats) of true and of false claims.
-    pooled : of these ratios.
+    true, false : (n,) log ratios (nats) of true and of false claims; pooled : of these ratios.
     Returns metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
         log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
         (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
@@ -237,10 +235,7 @@ def stop_frame(
 ) -> pd.DataFrame:
     """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
 
-    log_posteriors : (C * P, C).
-    prompt_folds : (P,).
-    levels : stated error rates.
-    budgets : budgets of the calibration.
+    log_posteriors : (C * P, C); prompt_folds : (P,); levels : stated error rates; budgets : budgets of the calibration.
     orders : random orders of the traces of every source and fold.
     with_bias : of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
     calibrations : from :func:`fold_calibrations`, in place of fitting them.
@@ -352,9 +347,7 @@ def verdict_rates(
 ) -> dict[str, float]:
     """Shares of groups by what the rule answers.
 
-    log_posteriors : (n, C) calibrated, of groups that the calibration has not seen.
-    truth : (n,).
-    k : traces a group.
+    log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
     family : (C,) family number of every source.
     nearest : (C,) of every source the other one that is claimed in its place
         (:func:`backend.inference.sequential_stop.nearest_sources`).

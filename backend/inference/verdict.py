@@ -21,7 +21,8 @@ prior must reach that share as well; likewise for its family. The words of the s
 for evaluative reporting proposes.
 
 No two sentences of one answer contradict each other (:func:`reconcile`): ratios and probabilities are stated where they
-were validated, the sequential stop where it says the same as the verdict; and every answer names its next step."""
+were validated, the sequential stop where it says the same as the verdict; and every answer names its next step.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +73,11 @@ REFERENCE = (
     "python -m jobs drift traces.jsonl genuine.jsonl"
 )
 REST = "Read the rest of the file: it was stopped before the end."
+PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."
+AGAIN = "Make the enrolment again, from {why}."
+SUSPECT = "Enrol the model that you suspect, or {also}."
+MORE = "Collect more traces to further prompts of the enrolled kind."
+KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
 BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, above which it tells nothing
 
@@ -99,8 +105,7 @@ class Evidence:
     source, family : numbers of the source that the proposition is about, and of its family.
     family_log10_lr : its family against the other ones, within what the validation of families can bear; NaN where the
         family has no other member or is the only one.
-    share, family_share : posterior under the even prior.
-    posterior, family_posterior : under the stated prior.
+    share, family_share : posterior under the even prior; posterior, family_posterior : under the stated prior.
     """
 
     traces: int  # K
@@ -140,7 +145,7 @@ def gather(
     claimed: int | None,
     limits: tuple[float, float],
     family_limits: tuple[float, float],
-    p_unknown: float = float("nan"),
+    p_unknown: float = math.nan,
     log_prior: Doubles | None = None,
     flags: tuple[Flag, ...] = (),
     traffic: Kind = "like",
@@ -148,8 +153,7 @@ def gather(
 ) -> Evidence:
     """Evidence from one log-posterior.
 
-    log_posterior : (C,) under the uniform prior.
-    family : (C,) family number of every source.
+    log_posterior : (C,) under the uniform prior; family : (C,) family number of every source.
     claimed : source named beforehand; None for the leading one.
     limits, family_limits : from :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and
         among the families.
@@ -162,9 +166,8 @@ def gather(
     source = int(weighed.argmax()) if claimed is None else claimed
     members = family == family[source]
     ratio = float(weighed_log_ratio(log_posterior, np.arange(len(family)) == source, prior)) / LN10
-    wide = float("nan")
-    if 1 < members.sum() < len(family):
-        wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10
+    several = 1 < members.sum() < len(family)
+    wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10 if several else math.nan
     return Evidence(
         traces=traces,
         claimed=claimed is not None,
@@ -193,14 +196,12 @@ def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget
         verdict, since the calibration averages there.
     Returns of 'short', 'domain' and 'budget'.
     """
-    flags: list[Flag] = []
-    if mean_tokens < rule.least_tokens:
-        flags.append("short")
-    if p_domain <= rule.domain_level:
-        flags.append("domain")
-    if budget > largest_budget:
-        flags.append("budget")
-    return tuple(flags)
+    flags: dict[Flag, bool] = {
+        "short": mean_tokens < rule.least_tokens,
+        "domain": p_domain <= rule.domain_level,
+        "budget": budget > largest_budget,
+    }
+    return tuple(flag for flag, applies in flags.items() if applies)
 
 
 def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
@@ -211,9 +212,8 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
     def undecided(reason: str, validated: bool = True) -> Verdict:
         return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
 
-    few = evidence.traces < rule.minimum_traces
     like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
-    if few:
+    if evidence.traces < rule.minimum_traces:
         known = like and fits and evidence.calibrated and not {"short", "domain"} & set(evidence.flags)
         return undecided(f"fewer than {rule.minimum_traces} traces", known)
     if not like:
@@ -309,39 +309,32 @@ def reconcile(
 ) -> Statements:
     """Decide what may be said together with a verdict.
 
-    sources, families : length C.
-    subject, leader : the claimed source, else the leading one; and the leading one.
-    p : of the unknown-source test.
-    stop : as the stop rule answers.
+    sources, families : length C; subject, leader : the claimed source, else the leading one; and the leading one.
+    p : of the unknown-source test; stop : as the stop rule answers.
     siblings : members of the leading family that cannot be told apart.
-    complete : False where somebody stopped the reading.
-    passing : of the unknown-source test, where that was measured.
+    complete : False where somebody stopped the reading; passing : of the unknown-source test, where that was measured.
     """
+    name, nearest = sources[subject], sources[leader]
     stated = verdict.validated and verdict.outcome != "UNKNOWN"
+    text = _sentence(
+        verdict, name, families[subject], claimed, nearest, f"{traces:,} trace{'s' if traces != 1 else ''}", p
+    )
+    # Naming a source among siblings would take back that it was decided about.
+    answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
+    if siblings and verdict.validated and verdict.outcome != "UNKNOWN" and not answered:
+        text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
     return Statements(
-        sentence=_sentence(verdict, sources, families, subject, claimed, leader, traces, p, siblings),
+        sentence=text,
         strength=verbal(verdict.log10_ratio, verdict.level) if stated else None,
         stated=stated,
         unknown=_unknown(verdict, p, passing),
-        stop=None if stop is None else _stop(stop, verdict, sources[subject], claimed),
-        next_steps=_next_steps(verdict, sources[subject], claimed, traffic, complete),
+        stop=None if stop is None else _stop(stop, verdict, name, claimed),
+        next_steps=(*(() if complete else (REST,)), *_next_steps(verdict, name, claimed, traffic)),
     )
 
 
-def _sentence(
-    verdict: Verdict,
-    sources: Sequence[str],
-    families: Sequence[str],
-    subject: int,
-    claimed: bool,
-    leader: int,
-    traces: int,
-    p: float | None,
-    siblings: Sequence[str],
-) -> str:
-    name, nearest = sources[subject], sources[leader]
-    many = f"{traces:,} trace{'s' if traces != 1 else ''}"
-    who = f"the family {families[subject]}" if verdict.level == "family" else name
+def _sentence(verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None) -> str:
+    who = f"the family {family}" if verdict.level == "family" else name
     ratio = f"log10 likelihood ratio {verdict.log10_ratio:.1f}"
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p:.3f})"
@@ -349,21 +342,12 @@ def _sentence(
         return f"{first} {many} fit none of the enrolled sources{with_p}. The nearest is {nearest}."
     if verdict.outcome == "SUPPORTS":
         first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
-        text = f"{first} against the other enrolled sources: {ratio}."
-    elif verdict.outcome == "AGAINST":
-        text = f"No, the {many} speak against {who}: {ratio}. "
-        text += "Only the stated prior keeps it ahead." if leader == subject else f"They are nearest to {nearest}."
-    else:
-        asked = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
-        text = f"We cannot say {asked}: {verdict.reason}. They are nearest to {nearest}."
-    if siblings and verdict.validated and not _answered(verdict, name, siblings):
-        text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
-    return text
-
-
-def _answered(verdict: Verdict, name: str, siblings: Sequence[str]) -> bool:
-    """Whether a source itself was decided about, and naming it among siblings would take that back."""
-    return verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
+        return f"{first} against the other enrolled sources: {ratio}."
+    if verdict.outcome == "AGAINST":
+        rest = "Only the stated prior keeps it ahead." if nearest == name else f"They are nearest to {nearest}."
+        return f"No, the {many} speak against {who}: {ratio}. {rest}"
+    question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
+    return f"We cannot say {question}: {verdict.reason}. They are nearest to {nearest}."
 
 
 def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
@@ -382,55 +366,44 @@ def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
 
 def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool) -> dict[str, Any]:
     """The stop's answer at every error rate, withheld where the verdict does not say the same."""
+    family = verdict.level == "family"
+    withheld = family or verdict.outcome in ("UNKNOWN", "INCONCLUSIVE")
     agreed = {"SUPPORTS": "for the claim", "AGAINST": "against the claim"}.get(verdict.outcome)
 
-    def agrees(answer: Mapping[str, Any]) -> bool:
+    def served(answer: Mapping[str, Any]) -> dict[str, Any]:
         if claimed:
-            return answer.get("decided") == agreed and agreed is not None
-        return verdict.outcome == "SUPPORTS" and answer.get("named") == subject
-
-    def kept(answer: Mapping[str, Any]) -> dict[str, Any]:
-        if answer.get("enough_after") and not agrees(answer):
+            agrees = agreed is not None and answer.get("decided") == agreed
+        else:
+            agrees = verdict.outcome == "SUPPORTS" and answer.get("named") == subject
+        if withheld or (answer.get("enough_after") and not agrees):
             return {**answer, "enough_after": None, "decided" if claimed else "named": None}
         return dict(answer)
 
-    if verdict.outcome in ("UNKNOWN", "INCONCLUSIVE") or verdict.level == "family":
-        why = f"the answer is about a family ({verdict.outcome})" if verdict.level == "family" else verdict.reason
-        out = {**kept({**stop, "enough_after": None, "decided" if claimed else "named": None}), "withheld": why}
-    else:
-        out = kept(stop)
+    out = served(stop)
+    if withheld:
+        out["withheld"] = f"the answer is about a family ({verdict.outcome})" if family else verdict.reason
     if "levels" in stop:
-        levels = [kept(answer) for answer in stop["levels"]]
-        if "withheld" in out:
-            emptied = {"enough_after": None, "decided" if claimed else "named": None}
-            levels = [{**answer, **emptied} for answer in levels]
-        out["levels"] = levels
+        out["levels"] = [served(answer) for answer in stop["levels"]]
     return out
 
 
-def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, complete: bool) -> tuple[str, ...]:
-    more = () if complete else (REST,)
+def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) -> tuple[str, ...]:
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
-    if verdict.reason.startswith("fewer than"):
-        return (*more, "Give more traces: the rule needs at least five.")
-    if traffic.kind == "no prompts":
-        return (*more, "Give the prompts beside the responses: name their column with --prompt-column.")
-    if traffic.kind == "unchecked":
-        return (*more, f"Make the enrolment again, from {FEWEST} prompts at least: this one cannot compare prompts.")
-    if traffic.kind != "like":
-        return (*more, ENROL, reference)
-    if verdict.outcome == "UNKNOWN":
-        return (*more, "Enrol the model that you suspect, or a later version of the claimed one.", reference)
-    if verdict.reason == UNCALIBRATED:
-        return (*more, "Make the enrolment again, from prompts that every source has answered.", reference)
-    if verdict.reason == SHORT:
-        return (*more, "Ask for longer answers, or enrol such answers.", reference)
-    if verdict.reason == UNLIKE:
-        return (*more, "Enrol the model that you suspect, or answers that were made as these were.", reference)
-    if verdict.outcome == "INCONCLUSIVE":
-        return (*more, "Collect more traces to further prompts of the enrolled kind.", reference)
-    if verdict.outcome == "AGAINST":
-        return (*more, reference)
-    if verdict.level == "family":
-        return (*more, f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}")
-    return (*more, "Keep the report and the file of traces: python -m jobs verify checks one against the other.")
+    steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
+        (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
+        (traffic.kind == "no prompts", (PROMPTS,)),
+        (
+            traffic.kind == "unchecked",
+            (AGAIN.format(why=f"{FEWEST} prompts at least: this one cannot compare prompts"),),
+        ),
+        (traffic.kind != "like", (ENROL, reference)),
+        (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
+        (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),
+        (verdict.reason == SHORT, ("Ask for longer answers, or enrol such answers.", reference)),
+        (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),
+        (verdict.outcome == "INCONCLUSIVE", (MORE, reference)),
+        (verdict.outcome == "AGAINST", (reference,)),
+        (verdict.level == "family", (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)),
+        (True, (KEEP,)),
+    )
+    return next(texts for applies, texts in steps if applies)

@@ -55,8 +55,7 @@ class Engine:
     ) -> Inquiry:
         """Score the file of a job, telling the job after every batch.
 
-        path, name : where the file lies, and what it is called.
-        between : called before every batch.
+        path, name : where the file lies, and what it is called; between : called before every batch.
         """
         attributor = self.attributor(enrolment)
         prior, _ = checked(enrolment, job.settings)

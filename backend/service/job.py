@@ -66,9 +66,7 @@ class Snapshot:
 class Running:
     """Sums up evidence a batch at a time.
 
-    sources : length C.
-    log_prior : (C,) of the enrolment.
-    stated : (C,) log of the stated prior.
+    sources : length C; log_prior : (C,) of the enrolment; stated : (C,) log of the stated prior.
     """
 
     def __init__(self, sources: Sequence[str], log_prior: Doubles, stated: Doubles, claimed: int | None) -> None:

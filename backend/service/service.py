@@ -57,8 +57,7 @@ class Check:
 class Service(Sessions):
     """One a process; every method may be called from any thread.
 
-    data : data folder; its ``enrolments/`` are the ecosystems.
-    cache : folder in which uploads lie.
+    data : data folder; its ``enrolments/`` are the ecosystems; cache : folder in which uploads lie.
     load : name of a proxy to its reader and the hash of its weights; by default out of the registry.
     limits : of an upload.
     """

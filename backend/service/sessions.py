@@ -48,10 +48,8 @@ FAILED = ("The server could not score these traces", REMEDY)
 class Sessions:
     """What the sessions of a server hold; every method may be called from any thread.
 
-    data : data folder; its ``enrolments/`` are the ecosystems.
-    cache : folder in which uploads lie.
-    load : see :class:`backend.service.host.Host`.
-    limits : of an upload.
+    data : data folder; its ``enrolments/`` are the ecosystems; cache : folder in which uploads lie.
+    load : see :class:`backend.service.host.Host`; limits : of an upload.
     """
 
     def __init__(self, data: Path, cache: Path, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
@@ -91,8 +89,7 @@ class Sessions:
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
         """Keep a file for a session.
 
-        session : a key that nobody guesses, at least 16 characters.
-        content : at most 25 MB.
+        session : a key that nobody guesses, at least 16 characters; content : at most 25 MB.
         passing : whether the session is one of this process alone, whose files the next start deletes.
         Raises AtlasError TooLargeError, BusyError, ServerError, or if it is empty.
         """
@@ -124,8 +121,7 @@ class Sessions:
         fingerprints : keep every trace's fingerprint beside the report, for a test of drift.
         select : makes a selection of traces; by default the settings' own.
         client : address of whoever sends this, whose jobs are limited over all sessions.
-        Returns the job.
-        Raises AtlasError MissingError, BusyError, or whatever is wrong.
+        Returns the job. Raises AtlasError MissingError, BusyError, or whatever is wrong.
         """
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
@@ -166,10 +162,7 @@ class Sessions:
         return job.name
 
     def progress(self, session: str, job: str) -> Snapshot:
-        """How far a job is, and what the traces so far say.
-
-        Raises MissingError if this session has no such job.
-        """
+        """How far a job is, and what the traces so far say; raises MissingError if this session has no such job."""
         held = self._job(session, job)
         return held.snapshot(self._host.worker.before(held.number) if held.state == "queued" else 0)
 

@@ -62,8 +62,7 @@ class FullError(ServerError):
 class Turns:
     """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
 
-    waiting : threads that wait at a time; each is one that serves nobody else.
-    seconds : for which one waits.
+    waiting : threads that wait at a time; each is one that serves nobody else; seconds : for which one waits.
     """
 
     def __init__(self, places: int, waiting: int, seconds: float) -> None:
@@ -206,10 +205,7 @@ class Uploads:
         return upload
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
-        """A file of this session.
-
-        Raises MissingError if this session has no such file, or it was deleted.
-        """
+        """A file of this session; raises MissingError if this session has no such file, or it was deleted."""
         place = self.place(session)
         if _KEY.fullmatch(key):
             try:
@@ -222,10 +218,7 @@ class Uploads:
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
     def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """Read a file whole and say what is in it.
-
-        Raises AtlasError as :func:`backend.intake.receive`.
-        """
+        """Read a file whole and say what is in it; raises AtlasError as :func:`backend.intake.receive`."""
         upload, path = self.get(session, key)
         with open_in_turn(path) as stream:
             return preview(stream, upload.name, columns, self.limits, encoding)
