@@ -59,8 +59,7 @@ def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
     else:  # the validation compares whole fingerprints there, whatever part of them is scored
         mean, scale = (_of_heads(enrolment) if enrolment.block == WHOLE else None) or _of_domain(enrolment)
         columns = np.asarray(fingerprints, dtype=np.float64)
-    out: Doubles = (columns - mean) / scale
-    return out
+    return (columns - mean) / scale
 
 
 def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:

@@ -75,8 +75,7 @@ def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
 def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
-    out: npt.NDArray[np.float64] = vectors @ signature / np.where(lengths > 0, lengths, 1.0)
-    return out
+    return vectors @ signature / np.where(lengths > 0, lengths, 1.0)
 
 
 def landing_sentence(results: Mapping[str, Any]) -> str | None:

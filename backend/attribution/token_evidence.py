@@ -61,8 +61,7 @@ class Split:
     def tokens(self) -> Doubles:
         """Evidence of every token, (T,); the constant is shared out evenly, so the sum is the log-odds."""
         words = 0.0 if self.words is None else self.words
-        shares: Doubles = self.dc + self.ac + words + self.constant / len(self.dc)
-        return shares
+        return self.dc + self.ac + words + self.constant / len(self.dc)
 
     @property
     def total(self) -> float:

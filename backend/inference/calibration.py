@@ -163,8 +163,7 @@ def neighbours(budget: int, budgets: Ints) -> tuple[int, int, float]:
 def normalised(logits: Floating) -> Doubles:
     """Logits (G, C) minus their log-sum."""
     wide = np.asarray(logits, dtype=np.float64)
-    out: Doubles = wide - logsumexp(wide, axis=1, keepdims=True)
-    return out
+    return wide - logsumexp(wide, axis=1, keepdims=True)
 
 
 def held_out_groups(

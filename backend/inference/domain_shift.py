@@ -242,8 +242,7 @@ def _count(prompts: Sequence[str]) -> csr_matrix:
 def _weights(counts: csr_matrix) -> Doubles:
     """Smoothed inverse document frequency of every bucket."""
     frequency = np.bincount(counts.indices, minlength=BUCKETS)
-    weights: Doubles = np.log((1 + counts.shape[0]) / (1 + frequency)) + 1
-    return weights
+    return np.log((1 + counts.shape[0]) / (1 + frequency)) + 1
 
 
 def _fold(counts: csr_matrix, weights: Doubles) -> npt.NDArray[np.float32]:
@@ -257,8 +256,8 @@ def _fold(counts: csr_matrix, weights: Doubles) -> npt.NDArray[np.float32]:
 
 
 def _coded(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-    coded: npt.NDArray[np.int8] = np.clip(np.rint(vectors * np.sqrt(WIDTH) * STEP), -127, 127).astype(np.int8)
-    return coded
+    out: npt.NDArray[np.int8] = np.clip(np.rint(vectors * np.sqrt(WIDTH) * STEP), -127, 127).astype(np.int8)
+    return out
 
 
 def _novelty(vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -> Doubles:
@@ -266,8 +265,7 @@ def _novelty(vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -
     cosines = vectors @ (known / (np.sqrt(WIDTH) * STEP)).T
     few = min(NEAREST, len(known))
     nearest = np.partition(cosines, -few, axis=1)[:, -few:].astype(np.float64)
-    out: Doubles = np.where(vectors.any(axis=1), 1 - nearest.mean(1), np.nan)
-    return out
+    return np.where(vectors.any(axis=1), 1 - nearest.mean(1), np.nan)
 
 
 def _groups(vectors: npt.NDArray[np.float32], budgets: Sequence[int], draws: int, seed: int) -> list[Ints]:

@@ -96,8 +96,7 @@ def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
         stays = rng.integers(0, 2, size=(permutations, n))
     else:
         stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
-    signs: Doubles = np.where(stays, 1.0, -1.0)
-    return signs
+    return np.where(stays, 1.0, -1.0)
 
 
 def similarities(rows: Doubles, method: Method) -> Doubles:
@@ -121,8 +120,7 @@ def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator)
     allowed = np.argwhere({"same": same, "sibling": alike & ~same, "family": ~alike}[kind])
     if not len(allowed):
         raise ValueError(f"the sources hold no pair of kind {kind!r}")
-    out: Ints = allowed[rng.integers(0, len(allowed), size=count)]
-    return out
+    return allowed[rng.integers(0, len(allowed), size=count)]
 
 
 def held_kinds(family: Ints) -> list[str]:

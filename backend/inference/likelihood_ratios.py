@@ -16,7 +16,6 @@ are often based on extrapolation: when to stop extrapolating? Science & Justice 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,18 +36,12 @@ ORDERS = 200
 DRAWS = 1_000  # resamples of the traces behind an interval
 SEED = 42
 POINTS = 60  # budgets at which the spread over orders is taken
-WORK = 200_000_000
-"""Numbers that are added up for the spread or an interval; fewer draws are made beyond it, but never fewer than 20."""
+WORK = 200_000_000  # numbers that are added up for the spread or an interval; fewer draws are made beyond it
 FAMILY_SHARE = 0.95
 
 
 def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
-    """Each source against all other enrolled ones, in nats.
-
-    log_posteriors : (G, C) normalised, under the uniform prior.
-    Returns (G, C), ``log p(traces | c) - log mean over c' != c of p(traces | c')``.
-    Raises ValueError with fewer than two sources there is nothing to compare.
-    """
+    """Each source against all other enrolled ones, (G, C) nats, of normalised log-posteriors under an even prior."""
     classes = log_posteriors.shape[1]
     if classes < 2:
         raise ValueError("a likelihood ratio needs at least two sources")
@@ -57,12 +50,9 @@ def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
 
 
 def family_log_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
-    """Each family against all other ones, in nats.
+    """Each family against all other ones, (G, F) nats, where family (C,) numbers them 0 .. F - 1.
 
-    log_posteriors : (G, C) normalised, under the uniform prior.
-    family : (C,) family numbers 0 .. F - 1.
-    Returns (G, F), ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``.
-    Raises ValueError with fewer than two families there is nothing to compare.
+    ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``
     """
     members = np.bincount(family)
     if len(members) < 2:
@@ -78,8 +68,7 @@ def _log_odds(log_posteriors: Doubles) -> Doubles:
     rest[rows, best] = -np.inf
     others = np.log1p(-np.minimum(np.exp(log_posteriors), 0.5))  # exact below one half; the best is replaced
     others[rows, best] = logsumexp(rest, axis=1)
-    out: Doubles = log_posteriors - others
-    return out
+    return log_posteriors - others
 
 
 def claim_trials(log_ratios: Doubles, truth: Ints) -> tuple[Doubles, Doubles]:
@@ -95,10 +84,9 @@ def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[f
     a false one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs
     no more than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
 
-    true, false : (n,) log10 ratios of true and of false claims.
+    true, false : (n,), (m,) log10 ratios of true and of false claims.
     repeats : how often the same traces were tried: n / repeats and m / repeats trials are counted.
-    Returns lower bound, at most 0, and upper bound, at least 0; multiples of :data:`BOUND_STEP`.
-    Raises ValueError without trials of both kinds.
+    Returns a lower bound, at most 0, and an upper bound, at least 0; multiples of :data:`BOUND_STEP`.
     """
     if not (len(true) and len(false)):
         raise ValueError(f"a bound needs trials of both kinds, got {len(true)} true and {len(false)} false claims")
@@ -121,8 +109,7 @@ def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[f
 def _above(values: Doubles, thresholds: Doubles) -> Ints:
     """How many values lie above each of ascending thresholds (T,)."""
     below = np.bincount(np.searchsorted(thresholds, values, side="left"), minlength=len(thresholds) + 1)
-    above: Ints = np.cumsum(below[::-1])[::-1][1:]
-    return above
+    return np.cumsum(below[::-1])[::-1][1:]
 
 
 def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
@@ -138,8 +125,7 @@ def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], l
     for some in (inside, ~inside):
         weights = log_prior[some] - logsumexp(log_prior[some])
         sides.append(logsumexp(log_likelihoods[..., some] + weights, axis=-1))
-    out: Doubles = sides[0] - sides[1]
-    return out
+    return sides[0] - sides[1]
 
 
 def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
@@ -176,8 +162,7 @@ class PooledRatios:
     def at(self, log_ratio: Doubles) -> Doubles:
         """What trials show where ratios (n,) were stated."""
         place = np.searchsorted(self.start, log_ratio, side="right") - 1
-        out: Doubles = self.log_ratio[np.maximum(place, 0)]
-        return out
+        return self.log_ratio[np.maximum(place, 0)]
 
 
 def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
@@ -232,11 +217,7 @@ def cllr_multiclass(log_posteriors: Doubles, truth: Ints) -> float:
 
 
 def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
-    """Scores after 1, 2, .. n traces in the order of arrival.
-
-    log_posteriors : (n, C); log_prior : (C,) prior in enrolment.
-    Returns (n, C), row k holds ``S`` of the first k + 1 traces.
-    """
+    """Scores ``S`` (n, C) after 1, 2, .. n traces, of log-posteriors (n, C) under the prior (C,) in enrolment."""
     out: Doubles = np.cumsum(log_posteriors, axis=0, dtype=np.float64)
     out -= np.arange(len(out))[:, None] * log_prior
     return out
@@ -250,14 +231,12 @@ def log_likelihoods(scores: Doubles, log_prior: Doubles) -> Doubles:
 def posterior_under(likelihoods: Doubles, log_stated: Doubles) -> Doubles:
     """Log-posteriors (..., C) under a stated prior (C,), which need not be normalised."""
     joint = likelihoods + log_stated
-    out: Doubles = joint - logsumexp(joint, axis=-1, keepdims=True)
-    return out
+    return joint - logsumexp(joint, axis=-1, keepdims=True)
 
 
 def log10_ratios(likelihoods: Doubles, source: int) -> Doubles:
     """log10 likelihood ratio of a source against each other one, (..., C); 0 against itself."""
-    out: Doubles = (likelihoods[..., source : source + 1] - likelihoods) / math.log(10)
-    return out
+    return (likelihoods[..., source : source + 1] - likelihoods) / LN10
 
 
 def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles) -> Doubles:
@@ -265,33 +244,24 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
 
     The alternative is a mixture: every other source by its share in the stated prior among them.
     """
-    out: Doubles = weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
-    return out
+    return weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
 
 
 def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
-    """Budgets up to n at which a curve is printed: every one where they are few, else ever wider apart.
-
-    n : traces; points : budgets at most.
-    Returns (at most points,), ascending; the first is 1 and the last n.
-    """
+    """At most ``points`` budgets of 1 .. n at which a curve is printed, ever wider apart where they are many."""
     if n <= points:
         return np.arange(1, n + 1)
-    budgets: npt.NDArray[np.intp] = np.unique(np.round(np.geomspace(1, n, points)).astype(np.intp))
-    return budgets
+    return np.unique(np.round(np.geomspace(1, n, points)).astype(np.intp))
 
 
 @dataclass(frozen=True)
 class OrderSpread:
-    """The log10 ratio of a source against another enrolled one, over random orders of the traces.
-
-    low, middle, high : (B,) 5 %, 50 % and 95 % quantiles over the orders.
-    """
+    """The log10 ratio of a source against another enrolled one, over random orders of the traces."""
 
     budgets: npt.NDArray[np.intp]  # (B,)
-    low: Doubles
+    low: Doubles  # (B,) 5 % quantile over the orders
     middle: Doubles
-    high: Doubles
+    high: Doubles  # 95 %
     leads: Doubles  # (B,) share of the orders in which the source leads at that budget
     orders: int
     seed: int
@@ -309,11 +279,8 @@ def order_spread(
 ) -> OrderSpread:
     """How much the evidence depends on the order in which the traces came.
 
-    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order.
-
-    log_posteriors : (n, C) at least one trace; log_prior : (C,); source : claimed or leading source.
-    log_stated : (C,) log of the stated prior: how the other sources weigh.
-    calibrate, bounds : those of the answer, so that the curve is its own; a plain sum without them.
+    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order. ``calibrate`` and
+    ``bounds`` are those of the answer, so that the curve is its own; a plain sum without them.
     """
     n, classes = log_posteriors.shape
     orders = max(min(orders, 20), min(orders, WORK // (n * classes)))
@@ -350,31 +317,23 @@ class Contributions:
 def leave_one_out(
     log_posteriors: Floats, log_prior: Doubles, source: int, log_stated: Doubles | float = 0.0
 ) -> Contributions:
-    """Contribution of every trace to a source's case against its strongest rival.
-
-    log_posteriors : (n, C); log_prior : (C,).
-    log_stated : (C,) log of the stated prior, which has a say in who leads; uniform when absent.
-    """
+    """Contribution of every trace to a source's case against its strongest rival; the stated prior helps to lead."""
     steps = log_posteriors.astype(np.float64) - log_prior
     others = np.delete(np.arange(steps.shape[1]), source)
     without = steps.sum(0) - steps
     rival = int(others[steps[:, others].sum(0).argmax()])
     margin = without[:, source] - without[:, others].max(1)
-    added = (steps[:, source] - steps[:, rival]) / math.log(10)
-    return Contributions(added, margin / math.log(10), (without + log_stated).argmax(1), source, rival)
+    added = (steps[:, source] - steps[:, rival]) / LN10
+    return Contributions(added, margin / LN10, (without + log_stated).argmax(1), source, rival)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """How far a result would move with other traces of the same kind.
+    """How far a result would move with other traces of the same kind."""
 
-    low, high : 5 % and 95 % quantiles of the log10 ratio over resampled traces.
-    probability_low, probability_high : the same of the posterior.
-    """
-
-    low: float
-    high: float
-    probability_low: float
+    low: float  # 5 % quantile of the log10 ratio over resampled traces
+    high: float  # 95 %
+    probability_low: float  # the same of the posterior
     probability_high: float
     draws: int
     seed: int
@@ -383,8 +342,7 @@ class Interval:
 def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
     """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
 
-    log_posteriors : (n, C); log_prior : (C,).
-    draws : fewer are made where there are very many traces, but never fewer than 100.
+    Fewer draws are made where there are very many traces, but never fewer than 100.
     """
     n, classes = log_posteriors.shape
     draws = max(min(draws, 100), min(draws, WORK // (n * classes)))

@@ -24,8 +24,7 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 CONFIDENCE = 0.95
 THRESHOLDS = np.linspace(20.0, -5.0, 126)  # candidate thresholds of the leader's log-odds in nats, strictest first
-CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)
-"""Those of the log ratio of a claim: none below 0, where the traces speak for the other side."""
+CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)  # of a claim: below 0 the traces speak for the other side
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,7 @@ def ordered_sessions(rows_by_source: Ints, orders: int, seed: int) -> Sessions:
 
 
 def running_ratios(log_posteriors: Floating, rows: Ints, calibration: Calibration | None) -> Doubles:
-    """Log likelihood ratio of every source against the others after every trace.
-
-    log_posteriors : (n, C); rows : (N, m); calibration : None for the plain sum of evidence.
-    Returns (N, m, C).
-    """
+    """Log likelihood ratio of every source against the others after every trace, (N, m, C); uncalibrated with None."""
     sessions, m = rows.shape
     total = np.zeros((sessions, log_posteriors.shape[1]))
     out = np.empty((sessions, m, log_posteriors.shape[1]))
@@ -71,8 +66,7 @@ def leader_log_odds(ratios: Doubles) -> tuple[Doubles, Ints]:
 def first_crossing(path: Floating, threshold: float) -> Ints:
     """Number of traces (N,) at which paths (N, m) first reach a threshold, 0 where they never do."""
     over = path >= threshold
-    out: Ints = np.where(over.any(1), over.argmax(1) + 1, 0)
-    return out
+    return np.where(over.any(1), over.argmax(1) + 1, 0)
 
 
 def upper_bound(errors: float, trials: float, confidence: float = CONFIDENCE) -> float:
@@ -86,21 +80,15 @@ def upper_bound(errors: float, trials: float, confidence: float = CONFIDENCE) ->
 class StopRule:
     """When a named source is evidence enough, and when a claim is supported or refuted.
 
-
-    Neither threshold of a claim is negative.
-    A threshold is infinite where so few held-out sessions cannot show that any would keep the level.
-
-    support : log ratio of the claim: a source passes as its nearest enrolled neighbour in at most ``level`` of the
-        sessions.
-    traces : length of those sessions; what the rule would do after more traces nobody has seen. None in a file that was
-        made before it was kept.
+    Neither threshold of a claim is negative. A threshold is infinite where so few held-out sessions cannot show that
+    any would keep the level. A source passes as its nearest enrolled neighbour in at most ``level`` of the sessions.
     """
 
     level: float  # stated error rate, of each of the three decisions
     name: float  # log posterior odds of the leader: of the sessions that stop, at most ``level`` name a wrong source
-    support: float
+    support: float  # log ratio of the claim
     against: float  # minus the log ratio: a true claim is refuted in at most ``level`` of the sessions
-    traces: int | None = field(default=None, kw_only=True)
+    traces: int | None = field(default=None, kw_only=True)  # length of those sessions; None in files of before
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""
@@ -110,19 +98,17 @@ class StopRule:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]], level: float | None = None) -> StopRule:
         """One of the rules that :func:`stop_arrays` wrote; a negative threshold of a claim is taken as 0.
 
-        level : stated error rate of the wanted one; needless where there is one only.
-        Raises KeyError if there is none of that level, or more than one and no level is given.
-        Raises ValueError if the sessions have no trace.
+        Raises KeyError if not exactly one has that level (any where it is None); ValueError for sessions of no trace.
         """
         table = np.atleast_2d(np.array(arrays["thresholds"], dtype=np.float64))
         table[:, 2:] = np.maximum(table[:, 2:], 0.0)
         traces = int(np.asarray(arrays["traces"]).item()) if "traces" in arrays else None
         if traces is not None and traces < 1:
             raise ValueError(f"sessions of a stop rule have at least one trace, got {traces}")
-        held = [cls(*map(float, row), traces=traces) for row in table if level is None or abs(row[0] - level) < 1e-9]
-        if len(held) != 1:
+        rules = [cls(*map(float, row), traces=traces) for row in table if level is None or abs(row[0] - level) < 1e-9]
+        if len(rules) != 1:
             raise KeyError(f"there is no stop rule of level {level}, only of {table[:, 0].tolist()}")
-        return held[0]
+        return rules[0]
 
     def named_at(self, ratios: Doubles) -> tuple[Ints, Ints]:
         """Traces (N,) until a source is named, 0 for never, and which one, from running ratios (N, m, C)."""
@@ -194,12 +180,12 @@ def _most_lenient(thresholds: Doubles, rates: Callable[[float], tuple[float, flo
 
     Where that is depends on the number of trials only and not on the errors, so the tests stay in a fixed sequence.
     """
-    kept = np.inf
+    lenient = np.inf
     for threshold in map(float, thresholds):
         errors, trials = rates(threshold)
         if upper_bound(0.0, trials) > level:
             continue
         if upper_bound(errors, trials) > level:
             break
-        kept = threshold
-    return float(kept)
+        lenient = threshold
+    return float(lenient)

@@ -32,15 +32,13 @@ Statistic = Literal["max-logit", "relative-mahalanobis"]
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+DISCRIMINANT = ("mean", "transform", "centres", "between")
 DRAWS = 499
 UNKNOWN_LEVEL = 0.05  # p values up to it reject that any enrolled source made the traces
 SEED = 42
-SHORTENED = 0.25
-"""How much of the variance within a block is taken out at most where K comes near its size: there the means of the few
-blocks are all that tells one group from the next."""
+SHORTENED = 0.25  # of the variance within a block, taken out at most where K comes near the size of the block
 REALISED = 4  # groups of a source and block whose largest p value is looked at, to learn how that value is distributed
-RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Shares of the identity that may be added to the within-source correlation before it is inverted."""
+RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of the identity, added to the within-source correlation
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,7 @@ class Discriminant:
 
     def project(self, features: Floating) -> Doubles:
         """Features (n, D) in discriminant coordinates (n, q)."""
-        out: Doubles = (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
-        return out
+        return (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
 
     def score(self, means: Doubles, budget: int) -> Doubles:
         """How well means (G, q) of K projected traces fit every source, (G, C); larger fits better.
@@ -88,10 +85,8 @@ def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequenc
     """The ridge under which a block of prompts is most likely, given the spread of the other blocks.
 
     No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
-    residuals around the source means of the other blocks, with their ridged correlation.
-
-    features : (n, D); labels, blocks : (n,).
-    Returns one of ``ridges``; the smaller one of equals.
+    residuals (features (n, D), labels and blocks (n,)) around the source means of the other blocks, with their ridged
+    correlation. Of equals the smaller ridge.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
     cost = np.zeros(len(tried))
@@ -121,22 +116,16 @@ def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: floa
 
 @dataclass(frozen=True)
 class UnknownReference:
-    """What accumulated scores of every enrolled source look like when it is the true one.
-
-    realised : (B, R) ascending largest p values of groups of enrolled sources, by references without their block of
-        prompts.
-    """
+    """What accumulated scores of every enrolled source look like when it is the true one."""
 
     budgets: Ints  # (B,)
     nulls: npt.NDArray[np.float32]  # (B, C, M) ascending scores of M resampled groups of each source
     discriminant: Discriminant | None  # None for max-logit
+    # (B, R) ascending largest p values of groups of enrolled sources, by references without their block of prompts
     realised: npt.NDArray[np.float32] | None = None
 
     def null(self, budget: int) -> Doubles:
-        """Ascending null scores (C, M) at any number of traces.
-
-        Quantiles are interpolated in log K; beyond the largest budget its own are used, which are wider than need be.
-        """
+        """Ascending null scores (C, M) at any number of traces; beyond the largest budget its own."""
         return self._between(self.nulls, budget)
 
     def _between(self, rows: npt.NDArray[np.float32], budget: int) -> Doubles:
@@ -146,12 +135,10 @@ class UnknownReference:
         return out
 
     def p_values(self, means: Floating, budget: int) -> Doubles:
-        """Conformal p value of every source.
-
-        means : (G, D) mean feature of the K traces of every group: log-posteriors, or fingerprints.
-        Returns (G, C), ``(1 + nulls at most as typical) / (1 + nulls)``.
-        """
-        scores = self._scores(means, budget)
+        """Conformal p value of every source (G, C), of means (G, D) of the features of K traces."""
+        scores = np.asarray(means, dtype=np.float64)
+        if self.discriminant is not None:
+            scores = self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
         null = self.null(budget)
         # Scores are kept as float32, so a tie with one's own value must not be lost to rounding.
         slack = 1e-6 * np.maximum(np.abs(scores), 1.0)
@@ -169,20 +156,13 @@ class UnknownReference:
         if self.realised is None:
             return largest
         seen = self._between(self.realised, budget)
-        out: Doubles = (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
-        return out
-
-    def _scores(self, means: Floating, budget: int) -> Doubles:
-        if self.discriminant is None:
-            return np.asarray(means, dtype=np.float64)
-        return self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
+        return (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"budgets": self.budgets, "nulls": self.nulls}
         if self.discriminant is not None:
-            d = self.discriminant
-            arrays |= {"mean": d.mean, "transform": d.transform, "centres": d.centres, "between": d.between}
+            arrays |= {name: getattr(self.discriminant, name) for name in DISCRIMINANT}
         return arrays if self.realised is None else arrays | {"realised": self.realised}
 
     @classmethod
@@ -190,8 +170,7 @@ class UnknownReference:
         """The inverse of :meth:`to_arrays`."""
         discriminant = None
         if "transform" in arrays:
-            parts = [np.asarray(arrays[n], dtype=np.float64) for n in ("mean", "transform", "centres", "between")]
-            discriminant = Discriminant(*parts)
+            discriminant = Discriminant(*(np.asarray(arrays[name], dtype=np.float64) for name in DISCRIMINANT))
         nulls = np.asarray(arrays["nulls"], dtype=np.float32)
         realised = np.asarray(arrays["realised"], dtype=np.float32) if "realised" in arrays else None
         return cls(np.asarray(arrays["budgets"], dtype=np.intp), nulls, discriminant, realised)
@@ -218,9 +197,6 @@ def fit_unknown(
     labels : (n,) source numbers 0 .. C - 1; every source occurs in every block.
     blocks : (n,) block of prompts of every trace (its fold), at least two.
     draws : resampled groups a source and budget, M (rounded down to as many for every block).
-    Returns the ridge of its discriminant is the choice of :func:`choose_ridge` on these rows.
-    Raises ValueError if max-logit is asked for features that are not log-posteriors of the enrolled sources, or there
-        is one block.
     """
     classes, present = int(labels.max()) + 1, np.unique(blocks)
     if statistic == "max-logit" and features.shape[1] != classes:
@@ -277,13 +253,9 @@ def group_means(features: Floating, groups: Ints) -> Doubles:
 
 
 def without_columns(log_posteriors: Floating, kept: Ints) -> Doubles:
-    """Log-posteriors over some of the sources, renormalised.
-
-    This is cheap and not the same as a reader that never knew the others: its probe was shaped by them.
-    """
+    """Log-posteriors over some of the sources, renormalised; the others have shaped their probe all the same."""
     part = np.asarray(log_posteriors[:, kept], dtype=np.float64)
-    out: Doubles = part - np.logaddexp.reduce(part, axis=1, keepdims=True)
-    return out
+    return part - np.logaddexp.reduce(part, axis=1, keepdims=True)
 
 
 def auroc(known: Floating, unknown: Floating) -> float:
@@ -328,9 +300,8 @@ def unknown_p_values(
         blocks = fold_of_row[train]
         if len(folds) == 2:  # by place, not by number: a fold of four may hold three even ones
             blocks = np.unique(excluded.prompt[train], return_inverse=True)[1] % 2
-        reference = fit_unknown(
-            excluded.features[train], column[excluded.source[train]], blocks, statistic, list(budgets)
-        )
+        labels = column[excluded.source[train]]
+        reference = fit_unknown(excluded.features[train], labels, blocks, statistic, list(budgets))
         unordered = np.flatnonzero(fold_of_row == fold)
         by_source = np.lexsort((excluded.prompt[unordered], excluded.source[unordered]))
         test = unordered[by_source].reshape(len(present), -1)
@@ -359,8 +330,7 @@ def unknown_frame(
         level put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means
         over runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
     """
-    found: dict[tuple[int, str], list[float]] = {}
-    counts: dict[tuple[int, str], int] = {}
+    found: dict[tuple[int, str], list[tuple[float, int]]] = {}
     for run in runs:
         for k, (p_values, source) in unknown_p_values(run, prompt_folds, budgets, statistic, tested).items():
             known = np.isin(source, run.enrolled)
@@ -372,21 +342,12 @@ def unknown_frame(
                 "false_rejection": float((p_values[known] <= level).mean()),
             }
             for metric, value in values.items():
-                found.setdefault((k, metric), []).append(value)
                 which = known if metric == "false_rejection" else ~known
-                counts[k, metric] = counts.get((k, metric), 0) + int(which.sum())
-    return pd.DataFrame(
-        [
-            {
-                "k": k,
-                "metric": metric,
-                "scenario": scenario,
-                "statistic": statistic,
-                "level": None if metric == "auroc" else level,
-                "value": float(np.mean(values)),
-                "std": float(np.std(values)),
-                "n": counts[k, metric],
-            }
-            for (k, metric), values in found.items()
-        ]
-    )
+                found.setdefault((k, metric), []).append((value, int(which.sum())))
+    about = {"scenario": scenario, "statistic": statistic}
+    rows = []
+    for (k, metric), values in found.items():
+        shares, counts = zip(*values, strict=True)
+        summary = {"value": float(np.mean(shares)), "std": float(np.std(shares)), "n": sum(counts)}
+        rows.append({"k": k, "metric": metric, **about, "level": None if metric == "auroc" else level, **summary})
+    return pd.DataFrame(rows)

@@ -47,10 +47,8 @@ Ints = npt.NDArray[np.intp]
 FLOOR_DRAWS = 20
 STOP_LEVELS = (0.01, 0.05, 0.1)
 SESSION_ORDERS = 3
-CURVES = ("tippett_true", "tippett_false", "pav")
-"""Metrics that are points of a plot, with the horizontal coordinate as their level."""
-TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
-"""Shares of trials on either side at which the curve of a Tippett plot is sampled."""
+CURVES = ("tippett_true", "tippett_false", "pav")  # points of a plot, with the horizontal coordinate as their level
+TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)  # shares of trials where a Tippett plot is sampled
 PAV_POINTS = 20
 MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
@@ -71,11 +69,10 @@ METRICS = (
 def fold_calibrations(
     by_budget: Mapping[int, Groups], with_bias: bool | None = False, family: Ints | None = None
 ) -> dict[int, Calibration]:
-    """For every fold the calibration that saw none of its groups.
+    """For every fold the calibration that saw none of its groups; ``family`` (C,) bounds ratios of families too.
 
     The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
-    number a budget (and one a source) and sees only scores of prompts that it is not tested on. ``family`` (C,) bounds
-    ratios of families too.
+    number a budget (and one a source) and sees only scores of prompts that it is not tested on.
     """
     folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
     fits: dict[tuple[int, ...], Calibration] = {}
@@ -88,10 +85,7 @@ def fold_calibrations(
 def cross_calibrated(
     by_budget: Mapping[int, Groups], with_bias: bool | None = False, fitted: Mapping[int, Calibration] | None = None
 ) -> tuple[dict[int, Doubles], list[Calibration]]:
-    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
-
-    ``fitted`` takes them from :func:`fold_calibrations` where they are at hand.
-    """
+    """Calibrated log-posteriors of groups, each by the calibration without its fold, and those calibrations."""
     fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
     out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
     for fold, calibration in fitted.items():
@@ -124,15 +118,14 @@ def calibration_frame(
     """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
 
     log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
-    budgets, seeds : budgets ascending; with_bias : see :func:`backend.inference.calibration.fit_calibration`.
     fitted : from :func:`fold_calibrations` on these groups.
     family : (C,) family number of every source; without it nothing is said of verdicts.
     Returns columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain
         sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
         costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
         ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
-        grouping (std NaN), and with families the rates of :mod:`backend.inference.validation`, of the first grouping as
-        well, for budgets that the verdict's rule decides at.
+        grouping (std NaN), and with families :func:`verdict_rates`, of the first grouping as well, for budgets that the
+        verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
@@ -235,10 +228,8 @@ def stop_frame(
 ) -> pd.DataFrame:
     """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
 
-    log_posteriors : (C * P, C); prompt_folds : (P,); levels : stated error rates; budgets : budgets of the calibration.
-    orders : random orders of the traces of every source and fold.
+    log_posteriors : (C * P, C); prompt_folds : (P,); orders : random orders of the traces of every source and fold.
     with_bias : of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
-    calibrations : from :func:`fold_calibrations`, in place of fitting them.
     Returns columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std
         (over folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain
         sum), ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
@@ -288,11 +279,7 @@ def stop_frame(
 
 
 def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
-    """Mean over the sessions of all folds, and its spread over the folds that have any.
-
-    folds : at least one with sessions.
-    Returns value, std, n (sessions).
-    """
+    """Mean (value) over the n sessions of all folds, each (sum, sessions), and its std over the folds that have any."""
     n = sum(sessions for _, sessions in folds)
     means = [total / sessions for total, sessions in folds if sessions]
     return {"value": float(sum(total for total, _ in folds) / n), "std": float(np.std(means)), "n": n}
@@ -329,11 +316,7 @@ def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule)
 
 
 def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN.
-
-    frame : columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
-        are needed.
-    """
+    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN."""
     rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
     texts = {
         name: np.array([str(v) if isinstance(v, str) else "" for v in rows[name]], dtype=np.str_) for name in TEXTS
@@ -347,12 +330,13 @@ def verdict_rates(
 ) -> dict[str, float]:
     """Shares of groups by what the rule answers.
 
+    The rule is asked with the true source as the claim, with the other source that its traces are most likely to be
+    taken for, and without a claim. The test for unknown sources and the shift flags are left out: they can only turn an
+    answer into UNKNOWN or INCONCLUSIVE.
+
     log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
-    family : (C,) family number of every source.
-    nearest : (C,) of every source the other one that is claimed in its place
-        (:func:`backend.inference.sequential_stop.nearest_sources`).
-    limits, family_limits : (n, 2) what ratios of sources and of families are held within
-        (:meth:`backend.inference.calibration.Calibration.log10_limits`).
+    family : (C,); nearest : (C,) of every source the other one that is claimed in its place.
+    limits, family_limits : (n, 2) what ratios of sources and of families are held within.
     Returns :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the
         nearest source's family counts where it is another than the true one, since a sibling's is what a true claim
         asks for. Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told

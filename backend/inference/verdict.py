@@ -84,15 +84,11 @@ BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, a
 
 @dataclass(frozen=True)
 class Rule:
-    """Thresholds of the rule; they are printed with every verdict.
-
-    share : least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
-        one too.
-    """
+    """Thresholds of the rule; they are printed with every verdict."""
 
     minimum_traces: int = 5  # the smallest budget above 1 that is validated
     log10_lr: float = 2.0  # 2: the traces are a hundred times more probable under one proposition
-    share: float = 0.95
+    share: float = 0.95  # least posterior of what is supported, under the even prior; unclaimed, the stated one too
     unknown_level: float = 0.05  # conformal p values up to it reject every enrolled source
     least_tokens: float = 32.0  # mean response tokens below the shortest validated truncation
     domain_level: float = 0.01  # p values up to it mark the responses as unlike the enrolled ones
@@ -100,23 +96,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rule looks at.
-
-    source, family : numbers of the source that the proposition is about, and of its family.
-    family_log10_lr : its family against the other ones, within what the validation of families can bear; NaN where the
-        family has no other member or is the only one.
-    share, family_share : posterior under the even prior; posterior, family_posterior : under the stated prior.
-    """
+    """What the rule looks at."""
 
     traces: int  # K
     claimed: bool  # whether the proposition was named beforehand; else it is the leading source
-    source: int
+    source: int  # number of the source that the proposition is about
     family: int
     log10_lr: float  # source against the other enrolled ones, calibrated, within what the validation can bear
-    family_log10_lr: float
-    share: float
+    family_log10_lr: float  # its family against the others; NaN where it has no other member or is the only one
+    share: float  # posterior under the even prior
     family_share: float
-    posterior: float
+    posterior: float  # under the stated prior
     family_posterior: float
     p_unknown: float  # of "the traces come from an enrolled source"; NaN where it was not computed
     flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
@@ -126,15 +116,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of the rule.
-
-    log10_ratio : of the source, or of its family where the outcome is about that, against the other enrolled ones.
-    """
+    """The answer of the rule."""
 
     outcome: Outcome
     level: Level  # what the outcome is about
     reason: str  # which part of the rule decided
-    log10_ratio: float
+    log10_ratio: float  # of the source, or of its family where the outcome is about that, against the others
     validated: bool = True  # whether ratios and probabilities hold in the condition of these traces
 
 
@@ -155,10 +142,8 @@ def gather(
 
     log_posterior : (C,) under the uniform prior; family : (C,) family number of every source.
     claimed : source named beforehand; None for the leading one.
-    limits, family_limits : from :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and
-        among the families.
+    limits, family_limits : log10 ratios that the validation can bear, of sources and of families.
     log_prior : (C,) stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
-    flags, traffic, calibrated : see :class:`Evidence`.
     """
     prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
     weighed = log_posterior + prior
@@ -189,12 +174,9 @@ def gather(
 def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
     """What makes the responses unlike those of the validation.
 
-    mean_tokens : mean number of response tokens.
-    p_domain : :meth:`backend.inference.domain_shift.DomainReference.p_value` of the responses, by the reference of
-        their own length; NaN without one.
+    p_domain : p value of the responses, by the reference of their own length; NaN without one.
     budget, largest_budget : traces, and the most that were validated; more of them is noted and does not stop a
         verdict, since the calibration averages there.
-    Returns of 'short', 'domain' and 'budget'.
     """
     flags: dict[Flag, bool] = {
         "short": mean_tokens < rule.least_tokens,
@@ -242,10 +224,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
 
 
 def verbal(log10_ratio: float, level: Level = "source") -> str:
-    """The verbal scale: how strong, and for which side; at the level of the family, for which families.
-
-    Raises ValueError if the ratio is not a number.
-    """
+    """The verbal scale: how strong, and for which side; at the level of the family, for which families."""
     if math.isnan(log10_ratio):
         raise ValueError("log10_ratio is not a number")
     words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
@@ -257,15 +236,11 @@ def verbal(log10_ratio: float, level: Level = "source") -> str:
 
 @dataclass(frozen=True)
 class Passing:
-    """How many groups of sources that are not enrolled pass the unknown-source test.
-
-    family, sibling : share of the groups whose family is not enrolled, and of those whose siblings are; None where not
-        measured.
-    """
+    """How many groups of sources that are not enrolled pass the unknown-source test."""
 
     traces: int  # of a group, in the validation
-    family: float | None
-    sibling: float | None
+    family: float | None  # share of the groups whose family is not enrolled; None where not measured
+    sibling: float | None  # of those whose siblings are enrolled
 
     @property
     def blind(self) -> bool:
