@@ -43,15 +43,12 @@ Doubles = npt.NDArray[np.float64]
 FEWEST = 5  # traces that a window must have at least: with fewer, no permutation is rare enough
 MOST = 1_000  # traces of a window that are compared; of a longer one, as many in even steps
 FORMAT = 1
-HALVES = ("first half", "second half")
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
     """Fingerprints (n, 2 d) at the block where the enrolment places traces, (n, D), as its heads see them.
 
     Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
-
-    Raises AtlasError if there is neither.
     """
     if enrolment.landing is None:
         mean, scale = _of_heads(enrolment) or _of_domain(enrolment)
@@ -68,8 +65,8 @@ def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
         if enrolment.place in head.layers:
             mean, scale = head.standardiser or (np.empty(0), np.empty(0))
             width = len(mean) // len(head.layers)
-            inside = slice(head.layers.index(enrolment.place) * width, (head.layers.index(enrolment.place) + 1) * width)
-            return mean[inside], scale[inside]
+            start = head.layers.index(enrolment.place) * width
+            return mean[start : start + width], scale[start : start + width]
     return None
 
 
@@ -78,19 +75,14 @@ def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
     for name in sorted(enrolment.attachments):
         part, _, array = name.partition(".")
         if part.startswith("domain-") and array == "mean":
-            mean, scale = (np.asarray(enrolment.attachments[f"{part}.{of}"]) for of in ("mean", "scale"))
-            return mean, scale
+            return np.asarray(enrolment.attachments[name]), np.asarray(enrolment.attachments[f"{part}.scale"])
     raise AtlasError(
         f"The enrolment '{enrolment.name}' brings no spread at block {enrolment.place}", "Make it again with its domain"
     )
 
 
 def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
-    """Order of the second window that puts the same prompts side by side.
-
-    before, after : prompts.
-    Returns (n,), None where the windows do not answer the same prompts, or answer one twice.
-    """
+    """Order (n,) of the second window's prompts that puts the same side by side; None unless all match one by one."""
     place = {prompt: i for i, prompt in enumerate(after)}
     if len(place) != len(after) or len(set(before)) != len(before) or set(place) != set(before) or "" in place:
         return None
@@ -98,11 +90,7 @@ def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.
 
 
 def in_common(before: Sequence[str], after: Sequence[str]) -> tuple[list[int], list[int]] | None:
-    """Rows of two windows that answer the same prompts.
-
-    before, after : prompts.
-    Returns None where the windows have too few prompts in common for a paired test, or answer one of them twice.
-    """
+    """Rows of two windows that answer the same prompts; None where they are too few, or one is answered twice."""
     both = set(before) & set(after) - {""}
     first, second = ([i for i, prompt in enumerate(prompts) if prompt in both] for prompts in (before, after))
     return (first, second) if FEWEST_PAIRED <= len(both) == len(first) == len(second) else None
@@ -115,13 +103,7 @@ def compare(
     enrolment: Enrolment,
     method: Method = "energy",
 ) -> DriftTest:
-    """Test two windows for drift.
-
-    before, after : (n, 2 d) and (m, 2 d) fingerprints at the block where the enrolment places traces.
-    prompts : lengths n and m.
-    Returns paired where the windows answer the same prompts, and at least as many as such a test needs.
-    Raises AtlasError if a window has fewer than :data:`FEWEST` traces.
-    """
+    """Test two windows (n, 2 d) and (m, 2 d) of fingerprints for drift, paired where they answer the same prompts."""
     long_enough((len(before), len(after)))
     order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
     first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
@@ -129,11 +111,7 @@ def compare(
 
 
 def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
-    """Refuse windows that are too short to be compared.
-
-    counts : traces of the two windows, or of the one file whose halves they are; files : what the files are called.
-    Raises AtlasError if a window has fewer than :data:`FEWEST` traces.
-    """
+    """Refuse windows of fewer than :data:`FEWEST` traces, or one file whose halves they are."""
     sizes = of_both([(count, count) for count in counts])
     for number, (name, (size, _)) in enumerate(zip(("first", "second"), sizes, strict=True)):
         if size < FEWEST:
@@ -147,8 +125,8 @@ def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
 def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """How much was read of both windows, which may be the halves of one file.
 
-    read : length 1 or 2 traces of a file that were read, in its order, and that it has.
-    Returns length 2, the same of the windows. Where the halves part does not depend on how much was read.
+    read : of one or two files (traces that were read, in its order; traces that it has).
+    Returns the same of the two windows. Where the halves part does not depend on how much was read.
     """
     if len(read) == 2:
         return list(read)
@@ -158,11 +136,7 @@ def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def enough_read(read: Sequence[tuple[int, int]]) -> None:
-    """Refuse to compare what was read when somebody stopped, where it is too little.
-
-    read : length 1 or 2 see :func:`of_both`.
-    Raises StoppedError if fewer than :data:`FEWEST` traces of a window were read.
-    """
+    """Refuse with a StoppedError to compare what was read (:func:`of_both`) when somebody stopped too early."""
     windows = of_both(read)
     if min(done for done, _ in windows) < FEWEST:
         raise StoppedError(
@@ -202,8 +176,8 @@ class Window:
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
         """What the report says of these traces."""
-        held: Sequence[Mapping[str, Any]] = self.report["traces"]
-        return held[self.first : self.first + len(self.prompts)]
+        traces: Sequence[Mapping[str, Any]] = self.report["traces"]
+        return traces[self.first : self.first + len(self.prompts)]
 
     @property
     def read(self) -> tuple[int, int]:
@@ -219,20 +193,17 @@ def drift_answer(
     Of windows that somebody stopped before all was read, what answers the same prompts is compared where there is
     enough of it: without it the rest of one window would look like another model.
 
-    read : length 1 or 2 the earlier one first; read with the same enrolment.
-    settings : how the windows were read, from :func:`backend.attribution.settings.of_windows`.
-    command : by default the one that gives this answer.
+    read : the earlier one first; read with the same enrolment.
+    settings : how the windows were read; command : by default the one that gives this answer.
     Returns JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`)
         and its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
         (:func:`backend.attribution.fitted_statistics.drift_rows`); windows (name, part, total, the file with its
         columns and bad places, hashes of the traces that were read); reading (enrolment, reader, block, engine and
         their hashes, code version); settings; created, command and the sha256 of all else.
-    Raises AtlasError StoppedError where too little was read; or if a window is too short, or they were read with
-        different enrolments.
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
-    asked = settings or of_windows(enrolment.name)
+    settings = settings or of_windows(enrolment.name)
     before, after = read if len(read) == 2 else _halves(read[0])
     stopped = any(read < total for read, total in (before.read, after.read))
     if stopped:
@@ -251,20 +222,23 @@ def drift_answer(
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [UNPAIRED]),
-            *_left(test, before, after, "that answer prompts of both" if rows else "in even steps"),
+            *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
         **test,
         "level": LEVEL,
         "power": power,
-        "validation": [{name: _told(value) for name, value in row.items()} for row in drift_rows(enrolment)],
+        "validation": [
+            {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+            for row in drift_rows(enrolment)
+        ],
         "windows": [_window(window) for window in (before, after)],
         "reading": _reading(before.report, enrolment),
         "settings": {
-            "columns": asdict(asked.columns),
-            "encoding": asked.encoding,
+            "columns": asdict(settings.columns),
+            "encoding": settings.encoding,
             "keep_duplicates": read[0].report["input"]["selection"]["keep_duplicates"],
         },
-        "command": command or _command(read, enrolment, asked),
+        "command": command or _command(read, enrolment, settings),
     }
     answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return answer | {"sha256": digest(answer)}
@@ -272,16 +246,14 @@ def drift_answer(
 
 def _halves(whole: Window) -> tuple[Window, Window]:
     (middle, of_first), (_, of_second) = of_both([whole.read])
-    before, after = (
-        Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], total, part, rows.start)
-        for part, rows, total in zip(
-            HALVES, (slice(0, middle), slice(middle, None)), (of_first, of_second), strict=True
-        )
-    )
-    return before, after
+
+    def half(part: str, rows: slice, total: int) -> Window:
+        return Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], total, part, rows.start)
+
+    return half("first half", slice(0, middle), of_first), half("second half", slice(middle, None), of_second)
 
 
-def _left(test: Mapping[str, Any], before: Window, after: Window, which: str) -> list[str]:
+def _skipped(test: Mapping[str, Any], before: Window, after: Window, which: str) -> list[str]:
     """Sentences about traces that were read and not compared."""
     return [
         f"Of the {len(window.traces):,} traces of the {name} window {test[side]:,} {which} were compared."
@@ -301,20 +273,16 @@ def _window(window: Window) -> dict[str, Any]:
 
 
 def _reading(report: Mapping[str, Any], enrolment: Enrolment) -> dict[str, Any]:
-    told = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
+    method = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
     version = {"proxy_hash": enrolment.facts.get("proxy_hash"), "code_version": report["method"]["code_version"]}
-    return {"enrolment": enrolment.name, "layer": enrolment.place, **told, **version}
-
-
-def _told(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return {"enrolment": enrolment.name, "layer": enrolment.place, **method, **version}
 
 
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
     words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
     words += ["--enrolment", enrolment.name]
-    for role, column in asdict(settings.columns).items():
-        words += [] if column is None else [f"--{role}-column", str(column)]
-    words += [] if settings.encoding is None else ["--encoding", settings.encoding]
+    options = {f"--{role}-column": column for role, column in asdict(settings.columns).items()}
+    for option, value in (options | {"--encoding": settings.encoding}).items():
+        words += [] if value is None else [option, str(value)]
     return shlex.join(words)

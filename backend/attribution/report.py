@@ -32,9 +32,9 @@ from backend.inference.verdict import SCALE, Rule
 from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on_remarks
 
 NEAREST = 3  # sources that the sentence names
-REMARKS = ("time", "label", "name")
-"""What a trace says of itself in words of its file; a column that was taken for one of them may hold text."""
+REMARKS = ("time", "label", "name")  # in words of the file: a column that was taken for one of them may hold text
 FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
+RULE = {"decided_log10": Rule.log10_lr, "least_share": Rule.share, "unknown_p": Rule.unknown_level, "prompts_p": LEVEL}
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
     "the unknown-source test says.",
@@ -47,20 +47,20 @@ LIMITS = (
 
 
 def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
-    """Cosine between the signature of traces and that of every enrolled source.
+    """Cosine between the signature of traces and that of every enrolled source (paper, signatures).
 
-    scored : their mean fingerprint lies at the block where the enrolment places traces.
+    The signatures are those of the enrolment: its sha256 covers them, and a report needs no database.
+
     Returns proxy, view and layer (the block of the proxy) at which traces were placed; reader, roster and domain, by
         which the atlas finds a map of them; rows (rank, source, family, cosine), the nearest first. None where the
-        enrolment brings no signatures.
+        enrolment has no signatures.
     """
     vectors = enrolment.attachments.get("signatures.vectors")
     if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
         return None
     cosines = cosines_to(scored.signature, vectors.astype(np.float64))
     return {
-        "proxy": enrolment.proxy,
-        "view": enrolment.view,
+        **_fields(enrolment, "proxy", "view"),
         "layer": enrolment.place,
         "reader": enrolment.place_reader,
         "roster": str(enrolment.facts.get("roster", enrolment.name)),
@@ -79,10 +79,7 @@ def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floa
 
 
 def landing_sentence(results: Mapping[str, Any]) -> str | None:
-    """Where the traces land, for people; None for a report that does not say it.
-
-    results : of a report.
-    """
+    """Where the traces land, for people, by the results of a report; None where they do not say it."""
     landed = results.get("lands")
     if not landed:
         return None
@@ -99,18 +96,17 @@ def landing_sentence(results: Mapping[str, Any]) -> str | None:
 
 def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
     """Findings as JSON: the answer first, then what it rests on."""
-    sources, f, said = enrolment.sources, findings, findings.statements
+    sources, f, words, s = enrolment.sources, findings, findings.statements, findings.spread
     order = np.argsort(-f.log_posterior, kind="stable")
 
     def stated(probability: float) -> float | None:
-        return probability if said.stated else None
+        return probability if words.stated else None
 
     return {
         "verdict": f.verdict.outcome,
-        "level": f.verdict.level,
-        "reason": f.verdict.reason,
-        "sentence": said.sentence,
-        "next_steps": list(said.next_steps),
+        **_fields(f.verdict, "level", "reason"),
+        "sentence": words.sentence,
+        "next_steps": list(words.next_steps),
         "claimed": None if f.claimed is None else sources[f.claimed],
         "subject": sources[f.subject],
         "leader": sources[f.leader],
@@ -119,8 +115,8 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
         "complete": scored.complete,
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
-        "in_words": said.strength,
-        "stated": said.stated,
+        "in_words": words.strength,
+        "stated": words.stated,
         "traffic": asdict(f.traffic),
         "candidates": [
             {
@@ -149,13 +145,10 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
             for k, ratio, probability, leader in f.running
         ],
         "spread": {
-            "orders": f.spread.orders,
-            "seed": f.spread.seed,
+            **_fields(s, "orders", "seed"),
             "points": [
                 {"traces": int(k), "low": float(a), "middle": float(b), "high": float(c), "leads": float(d)}
-                for k, a, b, c, d in zip(
-                    f.spread.budgets, f.spread.low, f.spread.middle, f.spread.high, f.spread.leads, strict=True
-                )
+                for k, a, b, c, d in zip(s.budgets, s.low, s.middle, s.high, s.leads, strict=True)
             ],
         },
         "leave_one_out": {
@@ -165,24 +158,23 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
             "leader_changes": int((f.contributions.leader_without != f.leader).sum()),
         },
         "unknown_p": f.unknown_p,
-        "unknown_words": said.unknown,
+        "unknown_words": words.unknown,
         "stop": None if f.stop is None else dict(f.stop),
         "flags": None if f.flags is None else [FLAGS[flag] for flag in f.flags],
         "drift": None if f.drift is None else dict(f.drift),
         "interval": None
-        if f.interval is None or not said.stated
+        if f.interval is None or not words.stated
         else {"kind": "5 % to 95 % over traces drawn again with replacement", **asdict(f.interval)},
     }
 
 
 def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict[str, Any]:
-    """What one reader says about the traces: a row of the table that shows what hangs on the reader."""
-    f = findings
+    """What one reader finds in the traces, as a row next to those of other readers."""
+    f, interval = findings, findings.interval if findings.statements.stated else None
     return {
         "enrolment": enrolment.name,
         "enrolment_sha256": enrolment.sha256,
-        "reader": enrolment.reader,
-        "layers": enrolment.layers,
+        **_fields(enrolment, "reader", "layers"),
         "sources": len(enrolment.sources),
         "traces": len(scored.log_posteriors),
         "engine": scored.engine,
@@ -192,8 +184,8 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
         "leader": enrolment.sources[f.leader],
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
-        "low": None if f.interval is None or not f.statements.stated else f.interval.low,
-        "high": None if f.interval is None or not f.statements.stated else f.interval.high,
+        "low": None if interval is None else interval.low,
+        "high": None if interval is None else interval.high,
         "probability": math.exp(f.log_posterior[f.subject]) if f.statements.stated else None,
         "unknown_p": f.unknown_p,
     }
@@ -201,10 +193,7 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked.
-
-    case, question : names for people.
-    """
+    """What an audit is about, in words for people."""
 
     case: str
     question: str
@@ -213,27 +202,22 @@ class Question:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a report keeps of a trace; text only where somebody chose so.
-
-    time, label, name : as in the file; a report leaves out what is no short name in one line.
-    """
+    """What a report says of a trace, without its text."""
 
     place: int
     turn: int
     sha256: str
     prompt_characters: int
     response_characters: int
-    time: str | None
+    time: str | None  # as in the file; a report leaves out what is no short name in one line
     label: str | None
     name: str | None
 
     @classmethod
     def of(cls, trace: Received) -> Seen:
-        """Without the text."""
-        return cls(
-            trace.place, trace.turn, trace.sha256, len(trace.prompt), len(trace.response), trace.time, trace.label,
-            trace.name,
-        )  # fmt: skip
+        """Lengths in place of the text."""
+        lengths = len(trace.prompt), len(trace.response)
+        return cls(trace.place, trace.turn, trace.sha256, *lengths, trace.time, trace.label, trace.name)
 
 
 def build_report(
@@ -262,9 +246,7 @@ def build_report(
     exclusions : place, turn, sha256 and reason of every trace that was left out; log_prior : length C, stated prior.
     chain : steps so far; the report adds its own; heat_maps : traces whose text the report is allowed to show.
     readers : what further readers found (:func:`reader_row`).
-    selection : by which rule traces were taken from the file: keep_duplicates, and the characters beyond which a prompt
-        or a response was refused.
-    session : from :func:`session_of`.
+    selection : keep_duplicates, and the characters beyond which a prompt or a response was refused.
     Returns JSON; its ``sha256`` covers everything else.
     """
     results = results_of(scored, enrolment, findings)
@@ -304,11 +286,7 @@ def build_report(
         "log_posteriors": encoded(scored.log_posteriors),
         "exclusions": [dict(exclusion) for exclusion in exclusions],
         "method": {
-            "reader": enrolment.reader,
-            "proxy": enrolment.proxy,
-            "view": enrolment.view,
-            "block": enrolment.block,
-            "layers": enrolment.layers,
+            **_fields(enrolment, "reader", "proxy", "view", "block", "layers"),
             "condition": condition_in(enrolment, scored.tokens, conditions_of(enrolment)),
             "probes": len(enrolment.heads),
             "enrolment_sha256": enrolment.sha256,
@@ -316,12 +294,7 @@ def build_report(
             "engine": scored.engine,
             "batches": list(BATCHES),
             "code_version": code_version,
-            "rule": {
-                "decided_log10": Rule.log10_lr,
-                "least_share": Rule.share,
-                "unknown_p": Rule.unknown_level,
-                "prompts_p": LEVEL,
-            },
+            "rule": RULE,
         },
         "results": results,
         "validation": matched_validation(enrolment, scored.tokens, len(scored.log_posteriors)),
@@ -362,12 +335,9 @@ def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
 
 
 def log_posteriors_of(report: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-    """Log-posteriors (n, C) that a report holds: traces by sources of the reference.
-
-    Raises ValueError if they are not so many.
-    """
-    held = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
-    return held.reshape(len(report["traces"]), len(report["reference"]["sources"]))
+    """Log-posteriors (n, C) that a report holds: traces by sources of the reference; ValueError if not so many."""
+    values = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
+    return values.reshape(len(report["traces"]), len(report["reference"]["sources"]))
 
 
 def write_json(report: Mapping[str, Any]) -> str:
@@ -390,26 +360,29 @@ def write_csv(report: Mapping[str, Any]) -> str:
 
 def _without_text(trace: Seen) -> dict[str, Any]:
     """What a report says of a trace, without a time, label or name that may be its text."""
-    held = asdict(trace)
-    return held | {role: None for role in REMARKS if held[role] is not None and not is_remark(held[role])}
+    fields = asdict(trace)
+    return fields | {role: None for role in REMARKS if fields[role] is not None and not is_remark(fields[role])}
+
+
+def _fields(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
 
 
 def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
     name = results["subject"]
     role = "the source that is claimed" if results["claimed"] else "the leading source, because none was claimed"
-    nobody = {"name": "none enrolled", "text": "The traces come from a source that is not enrolled."}
+    pairs = [
+        ("named source", f"from {name} ({role})"),
+        ("another enrolled source", f"from an enrolled source other than {name}"),
+    ]
     if results["level"] == "family":
         family = next(row["family"] for row in results["candidates"] if row["source"] == name)
-        return [
-            {"name": "family", "text": f"The traces come from the family {family}, that of {name} ({role})."},
-            {"name": "another enrolled family", "text": "The traces come from an enrolled source of another family."},
-            nobody,
+        pairs = [
+            ("family", f"from the family {family}, that of {name} ({role})"),
+            ("another enrolled family", "from an enrolled source of another family"),
         ]
-    return [
-        {"name": "named source", "text": f"The traces come from {name} ({role})."},
-        {"name": "another enrolled source", "text": f"The traces come from an enrolled source other than {name}."},
-        nobody,
-    ]
+    pairs.append(("none enrolled", "from a source that is not enrolled"))
+    return [{"name": title, "text": f"The traces come {whence}."} for title, whence in pairs]
 
 
 def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
@@ -420,17 +393,13 @@ def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any
         if pieces and stop <= at:
             pieces[-1]["value"] += float(value)
             continue
-        pieces.append(
-            {"text": evidence.response[at:stop], "start": min(at, start), "stop": stop, "value": float(value)}
-        )
+        text = evidence.response[at:stop]
+        pieces.append({"text": text, "start": min(at, start), "stop": stop, "value": float(value)})
         at = stop
     return {
         "number": number,
         "prompt": prompt,
-        "source": evidence.source,
-        "rival": evidence.rival,
-        "log_odds": evidence.log_odds,
-        "stored": evidence.stored,
+        **_fields(evidence, "source", "rival", "log_odds", "stored"),
         "pieces": pieces,
         "rest": evidence.response[at:],
     }

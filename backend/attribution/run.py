@@ -34,13 +34,10 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass
 class Selection:
-    """Which traces of a file are scored; fills while the file is walked through.
-
-    wanted : says for a trace that repeats no earlier one whether it is scored; by default all are.
-    """
+    """Which traces of a file are scored; fills while the file is walked through."""
 
     keep_duplicates: bool = False
-    wanted: Callable[[Received], bool] | None = None
+    wanted: Callable[[Received], bool] | None = None  # whether a trace that repeats no earlier one is scored; all are
     characters: int | None = None  # of one prompt or one response, where they are fewer than those of the limits
     text: int = 0  # characters of text that are kept for token evidence; nothing is kept at 0
     seen: list[Seen] = field(default_factory=list)
@@ -51,7 +48,7 @@ class Selection:
     def traces(self, stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Trace]:
         """Traces to score, one at a time."""
         first: dict[str, tuple[int, int]] = {}
-        left = self.text
+        remaining = self.text
         for found in walk(stream, layout, replace(limits, characters=self.most(limits))):
             if isinstance(found, Problem):
                 self.problems.append(found)
@@ -63,14 +60,13 @@ class Selection:
             elif self.wanted is not None and not self.wanted(found):
                 reason = UNASKED
             if reason is not None:
-                self.exclusions.append(
-                    {"place": found.place, "turn": found.turn, "sha256": found.sha256, "reason": reason}
-                )
+                place = {"place": found.place, "turn": found.turn, "sha256": found.sha256}
+                self.exclusions.append(place | {"reason": reason})
                 continue
             self.seen.append(Seen.of(found))
             if self.text:
-                left -= len(found.prompt) + len(found.response)
-                if left < 0:
+                remaining -= len(found.prompt) + len(found.response)
+                if remaining < 0:
                     raise AtlasError(
                         f"The traces hold more than {self.text:,} characters, too many to keep their text",
                         "Keep no text, or give fewer traces",
@@ -81,6 +77,12 @@ class Selection:
     def most(self, limits: Limits) -> int:
         """Characters of one prompt or one response beyond which a place gives no trace."""
         return limits.characters if self.characters is None else min(self.characters, limits.characters)
+
+    def empty(self, message: str, layout: Layout) -> AtlasError:
+        """What is said where no trace was taken, with the first place that gives none."""
+        first = self.problems[0] if self.problems else None
+        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+        return AtlasError(message + where, "Check the file and the mapping of its columns")
 
 
 def selection_of(settings: Settings, limits: Limits) -> Selection:
@@ -97,15 +99,10 @@ def notes_on(selection: Selection) -> list[str]:
 
 
 def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
-    """How many traces of a file a selection takes, before any is scored.
-
-    Raises AtlasError if it takes none, with the first place that gives no trace.
-    """
+    """How many traces of a file a selection takes, before any is scored; an AtlasError if it takes none."""
     total = sum(1 for _ in selection.traces(stream, layout, limits))
     if not total:
-        first = selection.problems[0] if selection.problems else None
-        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
-        raise AtlasError(f"There is no trace in {layout.name}{where}", "Check the file and the mapping of its columns")
+        raise selection.empty(f"There is no trace in {layout.name}", layout)
     return total
 
 
@@ -139,35 +136,30 @@ def audit(
 ) -> Inquiry:
     """Score a file and report.
 
-    stream, layout : the file, and what :func:`backend.intake.inspect` found it to be.
-    selection : filled on return. By default what the settings say.
+    layout : what :func:`backend.intake.inspect` found the file to be.
+    selection : filled on return; by default what the settings say.
     companions : by default what is attached to the enrolment.
-    progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
-    total : traces that will be scored, for the progress.
+    total, progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
     command : written into the report; by default the one that would give it again.
-    version : of the code, by default looked up.
-    others : further readers of the same traces; what they find stands beside the answer and does not change it.
+    others : further readers of the same traces; what they find stands next to the answer and does not change it.
     beside : receives their progress.
-    earlier : hashes of the last steps of what was asked before in the same session, in that order: the report says how
-        many there are, so that the one that is shown is not taken for the only one.
-    Raises AtlasError if the settings name a source that is not enrolled, or no trace was scored.
+    earlier : hashes of the last steps of earlier reports of the same session, in that order: the report says how many
+        there are, so that the one that is shown is not taken for the only one.
     """
     enrolment = attributor.enrolment
     selection = selection or selection_of(settings, limits)
     prior, rival = checked(enrolment, settings)
     session = session_of(earlier)
-    file = {"sha256": layout.sha256, "size": layout.size, "columns": asdict(layout.columns)}
-    chain = Chain().append("file", file | {"session": session})
-    chain = chain.append(
-        "question",
-        {
-            "case": settings.case,
-            "question": settings.asked,
-            "claimed": settings.claimed,
-            "prior": [float(value) for value in np.exp(prior)],
-        },
-    )
-    chain = chain.append("enrolment", {"name": enrolment.name, "sha256": enrolment.sha256})
+    chain = Chain()
+
+    def step(title: str, /, **details: Any) -> None:
+        nonlocal chain
+        chain = chain.append(title, details)
+
+    step("file", sha256=layout.sha256, size=layout.size, columns=asdict(layout.columns), session=session)
+    shares = [float(value) for value in np.exp(prior)]
+    step("question", case=settings.case, question=settings.asked, claimed=settings.claimed, prior=shares)
+    step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
         total=total,
@@ -176,34 +168,24 @@ def audit(
         keep_fingerprints=keep_fingerprints,
     )
     if not selection.seen:
-        first = selection.problems[0] if selection.problems else None
-        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
-        raise AtlasError(
-            f"No trace of {layout.name} was scored{where}", "Check the file and the mapping of its columns"
-        )
-    chain = chain.append(
-        "traces", {"sha256": [seen.sha256 for seen in selection.seen], "excluded": len(selection.exclusions)}
-    )
-    chain = chain.append(
+        raise selection.empty(f"No trace of {layout.name} was scored", layout)
+    step("traces", sha256=[seen.sha256 for seen in selection.seen], excluded=len(selection.exclusions))
+    step(
         "scores",
-        {
-            "engine": scored.engine,
-            "complete": scored.complete,
-            "seconds": round(scored.seconds, 3),
-            "log_posteriors": digest(encoded(scored.log_posteriors)),
-        },
+        engine=scored.engine,
+        complete=scored.complete,
+        seconds=round(scored.seconds, 3),
+        log_posteriors=digest(encoded(scored.log_posteriors)),
     )
     findings = weighed(scored, enrolment, settings, prior, companions)
-    readers = []
+    places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
-        found = _read_again(stream, layout, other, settings, selection, limits, beside, cancelled)
-        if found is None:
+        same = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
+        again = other.score(same.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
+        if not again.complete:
             break
-        row, again = found
-        readers.append(row)
-        chain = chain.append(
-            "scores", {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)}
-        )
+        readers.append(_row_of(other.enrolment, again, settings))
+        step("scores", enrolment=other.enrolment.sha256, engine=again.engine, seconds=round(again.seconds, 3))
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
         trace, against = selection.texts[row], findings.rival if rival is None else rival
@@ -234,11 +216,7 @@ def audit(
 def weighed(
     scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: FittedStatistics | None = None
 ) -> Findings:
-    """The answer to the question of the settings.
-
-    prior : (C,) log of the stated prior, from :func:`checked`.
-    companions : by default what is attached to the enrolment.
-    """
+    """The answer to the question of the settings, under the log of the stated prior (C,)."""
     return find(
         scored,
         enrolment,
@@ -251,10 +229,7 @@ def weighed(
 
 
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
-    """Log of the stated prior and the number of the rival; a wrong name speaks before anything runs.
-
-    Raises AtlasError if a source is named that is not enrolled, or a number makes no sense.
-    """
+    """Log of the stated prior and the number of the rival; what is wrong is said before anything runs."""
     if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
         raise AtlasError(
             f"The number of orders must be at least 1 and at most {MOST_ORDERS:,}, that of traces with text and the "
@@ -274,11 +249,7 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
 
 
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
-    """Enrolments of the further readers.
-
-    enrolment : of the audit itself; known : name to an enrolment; raises where there is none.
-    Raises AtlasError if they are too many, or one is named twice.
-    """
+    """Enrolments of the further readers; ``known`` finds one by its name, and raises where there is none."""
     excess = AtlasError(
         f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"
     )
@@ -295,7 +266,7 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
 
     A stated prior is taken from the report itself, which holds it.
     """
-    told: list[tuple[str, Any]] = [
+    options: list[tuple[str, Any]] = [
         ("--enrolment", enrolment.name),
         ("--claimed", settings.claimed),
         ("--case", settings.case),
@@ -312,32 +283,18 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
         ("--also", ",".join(settings.also) or None),
     ]
     words = ["python", "-m", "jobs", "attribute", layout.name]
-    for option, value in told:
+    for option, value in options:
         if value is not None:
             words += [option, str(value)]
     return shlex.join([*words, *(["--keep-duplicates"] if settings.keep_duplicates else [])])
 
 
-def _read_again(
-    stream: BinaryIO,
-    layout: Layout,
-    other: Attributor,
-    settings: Settings,
-    selection: Selection,
-    limits: Limits,
-    beside: Callable[[Progress], None] | None,
-    cancelled: Callable[[], bool] | None,
-) -> tuple[dict[str, Any], Scored] | None:
-    """What another reader finds in the same traces; None where somebody cancelled."""
-    places = {(seen.place, seen.turn) for seen in selection.seen}
-    again = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
-    scored = other.score(again.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
-    if not scored.complete:
-        return None
-    enrolment = other.enrolment
+def _row_of(enrolment: Enrolment, scored: Scored, settings: Settings) -> dict[str, Any]:
+    """What a further reader finds in the same traces."""
     levels = capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
     companions = fitted_statistics_of(enrolment, stop_level=level)
-    findings = find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
-    return reader_row(enrolment, scored, findings), scored
+    return reader_row(
+        enrolment, scored, find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
+    )
