@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from backend.attribution.audit_log import Chain, digest
 from backend.attribution.decision import Findings, FittedStatistics, find, source_number, stated_prior
-from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of
+from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of, refuse_stop_level
 from backend.attribution.report import Question, Seen, build_report, encoded, reader_row, session_of
 from backend.attribution.scoring import Attributor, Progress, Scored
 from backend.attribution.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
@@ -236,12 +236,7 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
             "seed at least 0",
             "Change the number",
         )
-    levels = capabilities_of(enrolment).stop_levels
-    if settings.stop_level not in (levels or (settings.stop_level,)):
-        raise AtlasError(
-            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {settings.stop_level:g}",
-            f"Choose from {', '.join(f'{level:g}' for level in levels)}",
-        )
+    refuse_stop_level(enrolment, settings.stop_level, capabilities_of(enrolment).stop_levels)
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
     rival = None if settings.against is None else source_number(enrolment, settings.against)

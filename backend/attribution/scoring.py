@@ -58,15 +58,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Scored:
-    """Traces that were scored, in the order of arrival.
-
-    folds : length n, fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
-    Raises AtlasError if a trace has a score that is not finite.
-    """
+    """Traces that were scored, in the order of arrival; an AtlasError where a score is not finite."""
 
     log_posteriors: Floats  # (n, C)
     tokens: npt.NDArray[np.intp]  # (n,) response tokens that the proxy read
-    folds: tuple[int | None, ...]
+    folds: tuple[int | None, ...]  # of every prompt in the enrolment; None where it was not enrolled
     mean: Doubles  # (2 d,) mean fingerprint at the block where the enrolment places traces
     fingerprints: npt.NDArray[np.float16] | None  # (n, 2 d) at that same block, where they were asked for
     complete: bool  # False when somebody cancelled
@@ -91,24 +87,17 @@ class Attributor:
 
     proxy_hash : of the weights that were loaded; compared with the enrolment's where both are known.
     others : further proxies and encoders that its members read with.
-    Raises AtlasError if the proxy is another one than that of the enrolment, or a further one is missing.
     """
 
     def __init__(
         self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None, others: Others | None = None
     ) -> None:
-        expected = enrolment.facts.get("proxy_hash")
         if reader.hidden_size != enrolment.hidden_size or reader.depth < enrolment.layers[-1]:
             raise AtlasError(
                 f"The enrolment '{enrolment.name}' was made with {enrolment.proxy}, and another proxy is loaded",
                 f"Load {enrolment.proxy}",
             )
-        if proxy_hash and expected and proxy_hash != expected:
-            raise AtlasError(
-                f"The weights of {enrolment.proxy} here are not those that the enrolment '{enrolment.name}' was made "
-                f"with ({proxy_hash[:12]} and {str(expected)[:12]})",
-                f"Run: python -m jobs proxies install {enrolment.proxy}, or make the enrolment again",
-            )
+        refuse_other_weights(enrolment, enrolment.proxy, proxy_hash, enrolment.facts.get("proxy_hash"))
         check_others(enrolment, others or {})
         self.reader = reader
         self.enrolment = enrolment
@@ -131,12 +120,11 @@ class Attributor:
         cancelled : asked before every batch; when it says yes, what is done is returned.
         keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
         sizes : traces of the first batches; the last number goes on.
-        Raises AtlasError if a trace has a score that is not finite.
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
         scores: list[Floats] = []
-        kept: list[npt.NDArray[np.float16]] = []
+        fingerprints: list[npt.NDArray[np.float16]] = []
         tokens: list[int] = []
         folds: list[int | None] = []
         prompts: list[PromptScores] = []
@@ -167,7 +155,7 @@ class Attributor:
                 prompts.append(reference.score([trace.prompt for trace in batch]))
             total_states += read[place, "full"].sum(0, dtype=np.float64)
             if keep_fingerprints:
-                kept.append(read[place, "full"])
+                fingerprints.append(read[place, "full"])
             if progress is not None:
                 progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
@@ -176,7 +164,9 @@ class Attributor:
             tokens=np.array(tokens, dtype=np.intp),
             folds=tuple(folds),
             mean=total_states / max(len(tokens), 1),
-            fingerprints=np.concatenate([np.empty((0, width), np.float16), *kept]) if keep_fingerprints else None,
+            fingerprints=np.concatenate([np.empty((0, width), np.float16), *fingerprints])
+            if keep_fingerprints
+            else None,
             complete=complete,
             seconds=time.perf_counter() - started,
             engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
@@ -207,15 +197,22 @@ class Attributor:
 
 
 def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
-    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival.
-
-    Raises AtlasError with the number of the first such trace.
-    """
+    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival."""
     failed = ~np.isfinite(log_posteriors).all(axis=1)
     if failed.any():
         raise AtlasError(
             f"The score of trace {first + int(failed.argmax()):,} is not a finite number",
             "Leave that trace out, or make the enrolment again if all others fail too",
+        )
+
+
+def refuse_other_weights(enrolment: Enrolment, name: str, found: str | None, expected: Any) -> None:
+    """Refuse weights of a proxy or an encoder with another hash than the enrolment's, where both are known."""
+    if found and expected and found != expected:
+        raise AtlasError(
+            f"The weights of {name} here are not those that the enrolment '{enrolment.name}' was made with "
+            f"({found[:12]} and {str(expected)[:12]})",
+            f"Run: python -m jobs proxies install {name}, or make the enrolment again",
         )
 
 
@@ -227,13 +224,9 @@ def readout_of(enrolment: Enrolment) -> Readout:
 
 
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
-    """Cell of every trace (n,), by its response tokens and how the response ends.
-
-    traces : length n; encoded : length n, as the proxy reads them.
-    by : registered proxy whose tokens are counted in place of those.
-    """
-    read = np.array([e.response_tokens for e in encoded], dtype=np.intp)
-    return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])
+    """Cell of every trace (n,), by its response tokens (counted as a registered proxy does) and how it ends."""
+    own = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    return cells_of(count_tokens(tokenizer_of(by), traces) if by else own, [whole(trace.response) for trace in traces])
 
 
 def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
@@ -257,12 +250,9 @@ def encoder_from_registry(name: str, device: str = "auto") -> tuple[SentenceEnco
 
 @dataclass
 class Models:
-    """What is loaded; used from one thread only.
+    """Proxies and encoders in memory, each with the hash of its weights; used from one thread only."""
 
-    encode : the same of a sentence encoder.
-    """
-
-    load: Callable[[str], Loaded] = from_registry  # name of a proxy to its reader and the hash of its weights
+    load: Callable[[str], Loaded] = from_registry
     encode: Callable[[str], tuple[SentenceEncoder, str | None]] = encoder_from_registry
     _readers: dict[str, Loaded] = field(default_factory=dict, repr=False)
     _encoders: dict[str, tuple[SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
@@ -273,35 +263,25 @@ class Models:
         return cls(lambda proxy: from_registry(proxy, device), lambda name: encoder_from_registry(name, device))
 
     def attributor(self, enrolment: Enrolment) -> Attributor:
-        """An enrolment with all that it reads with; what was used longest ago makes room.
-
-        Raises AtlasError if weights are not here, or are others.
-        """
+        """An enrolment with all that it reads with; what was used longest ago makes room."""
         known = enrolment.facts.get("hashes_beside") or {}
         others: dict[str, Reader | SentenceEncoder] = {}
-        asked = models_beside(enrolment)
-        for reads, encodes in asked.items():
-            name = named(reads)
-            held, found = _taken(name, self._encoders, self.encode) if encodes else self._reader(name)
-            if found and known.get(name) and found != known[name]:
-                raise AtlasError(
-                    f"The weights of {name} here are not those that the enrolment '{enrolment.name}' was made with "
-                    f"({found[:12]} and {str(known[name])[:12]})",
-                    f"Run: python -m jobs proxies install {name}, or make the enrolment again",
-                )
-            others[reads] = held
-        reader, found = self._reader(enrolment.proxy)
-        for cache, needed in ((self._readers, 1 + len(asked)), (self._encoders, len(asked))):
+        needs = models_beside(enrolment)
+        for reads, encodes in needs.items():
+            name, found = named(reads), None
+            if encodes:
+                others[reads], found = _latest(name, self._encoders, self.encode)
+            else:
+                others[reads], found = _latest(name, self._readers, self.load)
+            refuse_other_weights(enrolment, name, found, known.get(name))
+        reader, found = _latest(enrolment.proxy, self._readers, self.load)
+        for cache, needed in ((self._readers, 1 + len(needs)), (self._encoders, len(needs))):
             while len(cache) > max(MODELS, needed):
                 cache.pop(next(iter(cache)))
         return Attributor(reader, enrolment, found, others)
 
-    def _reader(self, name: str) -> Loaded:
-        return _taken(name, self._readers, self.load)
 
-
-def _taken(name: str, cache: dict[str, Model], load: Callable[[str], Model]) -> Model:
-    """The model of a name, loaded where it is not held; the last one that was asked for stands last."""
-    held = cache.pop(name) if name in cache else load(name)
-    cache[name] = held
-    return held
+def _latest(name: str, cache: dict[str, Model], load: Callable[[str], Model]) -> Model:
+    """The model of a name, loaded where it is not in the cache; the latest one stands last."""
+    cache[name] = cache.pop(name) if name in cache else load(name)
+    return cache[name]

@@ -16,11 +16,7 @@ MOST_ALSO = 3  # further readers of one audit; each reads all traces once more
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person chooses.
-
-    orders, seed : of the spread over random orders.
-    stop_level : stated error rate of the sequential stop; one of those that the enrolment was fitted for.
-    """
+    """What a person chooses."""
 
     enrolment: str | None = None  # name of a published enrolment; None for the only one that fits
     claimed: str | None = None  # source that the traces are said to come from
@@ -33,10 +29,10 @@ class Settings:
     keep_duplicates: bool = False  # count traces that repeat an earlier one word for word
     show: int = 0  # traces whose text and token evidence the report shows; 0 keeps no text
     against: str | None = None  # rival of the token evidence; by default the strongest one
-    orders: int = ORDERS
+    orders: int = ORDERS  # random orders of the traces
     seed: int = SEED
-    stop_level: float = STOP_LEVEL
-    also: tuple[str, ...] = ()  # further enrolments that read the same traces, to see what hangs on the reader
+    stop_level: float = STOP_LEVEL  # of those that the enrolment was fitted for
+    also: tuple[str, ...] = ()  # further enrolments that read the same traces, to see whether they agree
 
     @property
     def asked(self) -> str:
@@ -52,15 +48,6 @@ class Settings:
 
 
 def of_windows(enrolment: str | None, columns: Columns | None = None, encoding: str | None = None) -> Settings:
-    """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
-
-    columns : what a person mapped; encoding : of the files.
-    """
-    return Settings(
-        enrolment=enrolment,
-        case="Two windows",
-        columns=columns or Columns(),
-        encoding=encoding,
-        keep_duplicates=True,
-        orders=20,
-    )
+    """How windows of traces are read that are tested for drift: repeated traces count, and no source is in question."""
+    mapped = columns or Columns()
+    return Settings(enrolment, case="Two windows", columns=mapped, encoding=encoding, keep_duplicates=True, orders=20)

@@ -43,19 +43,12 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Split:
-    """Log-odds of two candidates over T response tokens, in nats.
+    """Log-odds of two candidates over T response tokens, in nats."""
 
-    dc : (T,) through the mean state, or through single states: how far this token's state lies from the enrolment's
-        mean.
-    ac : (T,) through the front-to-back change and higher modes: this token's state against the trace's own mean state.
-    words : (T,) through this token's characters: the n-grams that cover them, and tokens of further proxies; None where
-        nothing else is read.
-    """
-
-    dc: Doubles
-    ac: Doubles
+    dc: Doubles  # (T,) through the mean state or single states, as they lie from the enrolment's mean
+    ac: Doubles  # (T,) through the front-to-back change and higher modes, against the trace's own mean state
     constant: float  # what belongs to no token: biases, and the enrolment's mean change
-    words: Doubles | None = None
+    words: Doubles | None = None  # (T,) through n-grams that cover its characters, and tokens of further proxies
 
     @property
     def tokens(self) -> Doubles:
@@ -75,7 +68,7 @@ class Part:
     """What a head or a member says, by token of the proxy and by character."""
 
     split: Split  # without words
-    characters: Doubles | None = None  # (len(response) None where nothing of it belongs to characters
+    characters: Doubles | None = None  # (len(response),) None where nothing of it belongs to characters
 
 
 @dataclass(frozen=True)
@@ -107,9 +100,6 @@ def split_log_odds(
 
     states : (T, d) response states at every block of the head.
     block : what the head reads of a block, a name of :data:`backend.methods.representations.FORMS`.
-    source, rival : columns of the head.
-    cell : cell of the text (:func:`backend.methods.stack.cells_of`); a probe does not ask for it.
-    Raises ValueError if the head's width is not that of the states, or it reads text.
     """
     direction, constant = head.odds(cell, source, rival)
     centre, scale = head.standardiser or (direction, direction)
@@ -196,8 +186,8 @@ def _member_part(
         characters, constant = member.spread(seen.response, source, rival)
         return Part(replace(nothing, constant=constant), characters)
     if not member.layers:
-        said = member.model.log_posterior(seen.beside[member.reads])
-        return Part(replace(nothing, constant=_apart(said, source, rival)))
+        log_posteriors = member.model.log_posterior(seen.beside[member.reads])
+        return Part(replace(nothing, constant=_apart(log_posteriors, source, rival)))
     own = member.reads == enrolment.proxy
     states = seen.states if own else seen.foreign[member.reads].states
     row = np.concatenate([FORMS[WHOLE].of_states(states[layer])[0] for layer in member.layers])
@@ -225,33 +215,25 @@ def _apart(log_posteriors: npt.NDArray[np.floating], source: int, rival: int) ->
 class TokenEvidence:
     """The heat map of one trace.
 
-    source, rival : positive evidence speaks for the source, negative for the rival.
-    starts, stops : length T characters of every token in the response. Tokens of one character that takes several share
-        its offsets; a token that straddles the border to the prompt starts at 0.
-    log_odds : the score difference from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4.
-    stored : the score difference as the live score has it, from fingerprints in half precision; of text nothing is
-        rounded.
+    starts, stops : characters of every token in the response. Tokens of one character that takes several share its
+        offsets; a token that straddles the border to the prompt starts at 0.
     """
 
-    source: str
+    source: str  # positive evidence speaks for it, negative for the rival
     rival: str
     response: str  # the text that the offsets count in; lone surrogates are U+FFFD
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     split: Split
-    log_odds: float
-    stored: float
+    log_odds: float  # from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4
+    stored: float  # as the live score has it, from fingerprints in half precision
     cut: int  # characters at the end that were not read
 
 
 def token_evidence(
     reader: Reader, enrolment: Enrolment, trace: Trace, source: int, rival: int, others: Others | None = None
 ) -> TokenEvidence:
-    """Evidence of every response token of a trace for one candidate against another.
-
-    reader : with the proxy of the enrolment; source, rival : candidates, as columns of the enrolment.
-    others : further proxies and encoders that members read with.
-    """
+    """Evidence of every response token of a trace for one candidate against another (columns of the enrolment)."""
     clean = Trace(whole(trace.prompt), whole(trace.response))
     (encoded,) = reader.encode([clean], enrolment.view)
     heads = enrolment.heads_for(enrolment.folds_of([trace.prompt])[0])
@@ -265,13 +247,14 @@ def token_evidence(
         reader.states(encoded, layers) if layers else {},
         enrolment.counts([clean.response]),
         read_auxiliary_models(enrolment, [clean], texts),
-        _elsewhere(enrolment, clean, known),
+        _by_further_proxies(enrolment, clean, known),
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )
     share = 1 / len(heads)
     part = summed([head_part(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
-    if part.characters is not None:
-        starts, stops = _with_rest(starts, stops, len(clean.response))
+    end = max(stops, default=0)
+    if part.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
+        starts, stops = (*starts, end), (*stops, len(clean.response))
     exact, stored = (
         float(np.mean([log_odds(enrolment, head, seen, source, rival, halved=halved) for head in heads]))
         for halved in (False, True)
@@ -289,7 +272,7 @@ def token_evidence(
     )
 
 
-def _elsewhere(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
+def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
     """The trace by every further proxy that members read with."""
     out = {}
     for name, layers in enrolment.beside.items():
@@ -307,14 +290,8 @@ def _on_tokens(part: Part, stops: Sequence[int]) -> Split:
     until = np.concatenate([[0.0], np.cumsum(part.characters)])
     edges = np.maximum.accumulate(np.array([0, *stops]))
     behind = np.zeros(len(stops) - len(part.split.dc))  # no state was read of the text behind the window
-    level, change = (np.concatenate([held, behind]) for held in (part.split.dc, part.split.ac))
+    level, change = (np.concatenate([states, behind]) for states in (part.split.dc, part.split.ac))
     return Split(level, change, part.split.constant, np.diff(until[edges]))
-
-
-def _with_rest(starts: tuple[int, ...], stops: tuple[int, ...], length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Tokens, and the text behind the last of them as one more piece."""
-    end = max(stops, default=0)
-    return (starts, stops) if end >= length else ((*starts, end), (*stops, length))
 
 
 def _offsets(
@@ -330,11 +307,9 @@ def _offsets(
         return_offsets_mapping=True,
         return_attention_mask=False,
     )
-    offsets = batch["offset_mapping"] or [(0, 0)]
-    limit = len(trace.response)
+    offsets = (batch["offset_mapping"] or [(0, 0)])[encoded.start : encoded.stop]
     # Of a token that stands in for an empty response, nothing lies in the response.
-    inside = [
-        (min(max(0, start - len(prefix)), limit), min(max(0, stop - len(prefix)), limit))
-        for start, stop in offsets[encoded.start : encoded.stop]
-    ]
-    return tuple(start for start, _ in inside), tuple(stop for _, stop in inside)
+    starts, stops = (
+        tuple(min(max(0, pair[side] - len(prefix)), len(trace.response)) for pair in offsets) for side in (0, 1)
+    )
+    return starts, stops

@@ -346,8 +346,8 @@ def unknown_frame(
                 found.setdefault((k, metric), []).append((value, int(which.sum())))
     about = {"scenario": scenario, "statistic": statistic}
     rows = []
-    for (k, metric), values in found.items():
-        shares, counts = zip(*values, strict=True)
+    for (k, metric), pairs in found.items():
+        shares, counts = zip(*pairs, strict=True)
         summary = {"value": float(np.mean(shares)), "std": float(np.std(shares)), "n": sum(counts)}
         rows.append({"k": k, "metric": metric, **about, "level": None if metric == "auroc" else level, **summary})
     return pd.DataFrame(rows)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from backend.service.engine import Engine
 
 T = TypeVar("T")
+# Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
+# after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time.
 CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
-"""Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
-after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time."""
 REMEDY = "Tell whoever runs the server; its log says more"
 
 
@@ -32,8 +32,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._ready = threading.Condition()
-        self._short: deque[tuple[int, Callable[[], None]]] = deque()
-        self._long: deque[tuple[int, Callable[[], None]]] = deque()
+        self._tasks: list[tuple[bool, int, Callable[[], None]]] = []  # a heap: long ones last, each by its number
         self._numbers = 0
         self._thread: threading.Thread | None = None
 
@@ -41,7 +40,7 @@ class Worker:
         """Queue a task; one that is short goes before those that are long. Returns its number."""
         with self._ready:
             self._numbers += 1
-            (self._short if short else self._long).append((self._numbers, task))
+            heapq.heappush(self._tasks, (not short, self._numbers, task))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -49,10 +48,7 @@ class Worker:
             return self._numbers
 
     def ask(self, question: Callable[[], T], timeout: float) -> T:
-        """Answer of a short task.
-
-        Raises TimeoutError if it has not come by then; the task is then left out where it has not begun.
-        """
+        """Answer of a short task; a TimeoutError if it has not come by then, and the task is dropped if not begun."""
         answer: Future[T] = Future()
 
         def task() -> None:
@@ -73,11 +69,8 @@ class Worker:
     def before(self, number: int) -> int:
         """Tasks that wait in front of a waiting one."""
         with self._ready:
-            for queue, ahead in ((self._short, 0), (self._long, len(self._short))):
-                for place, (other, _) in enumerate(queue):
-                    if other == number:
-                        return ahead + place
-        return 0
+            own = next((task[:2] for task in self._tasks if task[1] == number), (False, 0))
+            return sum(task[:2] < own for task in self._tasks)
 
     def between(self) -> None:
         """Do what is short now; a long task calls this between two of its steps, from the worker's own thread."""
@@ -86,8 +79,9 @@ class Worker:
 
     def _next(self, *, short: bool) -> Callable[[], None] | None:
         with self._ready:
-            queue = self._short or (None if short else self._long)
-            return queue.popleft()[1] if queue else None
+            if not self._tasks or (short and self._tasks[0][0]):
+                return None
+            return heapq.heappop(self._tasks)[2]
 
     def _run(self) -> None:
         while True:
@@ -96,7 +90,7 @@ class Worker:
                 self._do(task)
                 continue
             with self._ready:
-                if not self._short and not self._long:
+                if not self._tasks:
                     self._ready.wait()
 
     def _do(self, task: Callable[[], None]) -> None:
@@ -108,22 +102,16 @@ class Worker:
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether the proxy of the default ecosystem is in memory.
-
-    problem, remedy : sentences without a full stop.
-    """
+    """Whether the proxy of the default ecosystem is in memory."""
 
     status: str  # absent (no ecosystem is enrolled here), loading, ready, failed
     proxy: str | None = None
-    problem: str | None = None
+    problem: str | None = None  # a sentence without a full stop
     remedy: str | None = None
 
 
 class Host:
-    """The worker, its engine, and how far loading is.
-
-    load : name of a proxy to its reader and the hash of its weights; by default out of the registry.
-    """
+    """The worker, its engine, and how far loading is; by default proxies come out of the registry."""
 
     def __init__(self, ecosystems: Ecosystems, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
         for name, capacity in CACHES.items():
@@ -134,9 +122,8 @@ class Host:
         self._limits = limits
         self._made: Engine | None = None
         self._lock = threading.Lock()
-        self._readiness = Readiness(
-            "absent", None, "No ecosystem is enrolled here", "Run: python -m jobs enroll --sample"
-        )
+        absent = "No ecosystem is enrolled here", "Run: python -m jobs enroll --sample"
+        self._readiness = Readiness("absent", None, *absent)
 
     def state(self) -> Readiness:
         """How far loading is; begins it where an ecosystem appeared since."""
@@ -169,9 +156,8 @@ class Host:
             self._readiness = Readiness("failed", proxy, error.problem, error.remedy)
         except Exception as error:
             logging.getLogger(__name__).exception("The proxy could not be loaded")
-            self._readiness = Readiness(
-                "failed", proxy, f"The proxy could not be loaded ({type(error).__name__})", REMEDY
-            )
+            problem = f"The proxy could not be loaded ({type(error).__name__})"
+            self._readiness = Readiness("failed", proxy, problem, REMEDY)
 
     def engine(self) -> Engine:
         """Made in the worker's thread, because it brings torch and transformers."""

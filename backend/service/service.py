@@ -34,17 +34,14 @@ TOKEN_SECONDS = 120  # for which token evidence is waited for
 
 @dataclass(frozen=True)
 class Check:
-    """What a check of a report found.
-
-    sha256, case, created : of the report, as it says.
-    """
+    """What a check of a report found."""
 
     found: tuple[str, ...]  # what is not equal, in sentences without a full stop; empty when everything is
     notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
     traces: int  # that were scored again; 0 where the report alone was looked at
     verdict: str | None  # of the second run
     largest: float | None  # largest difference of a trace's log-posterior, in nats
-    sha256: str
+    sha256: str  # of the report, as it says, and so case and created
     case: str
     created: str
 

@@ -46,11 +46,7 @@ FAILED = ("The server could not score these traces", REMEDY)
 
 
 class Sessions:
-    """What the sessions of a server hold; every method may be called from any thread.
-
-    data : data folder; its ``enrolments/`` are the ecosystems; cache : folder in which uploads lie.
-    load : see :class:`backend.service.host.Host`; limits : of an upload.
-    """
+    """What the sessions of a server hold; every method may be called from any thread."""
 
     def __init__(self, data: Path, cache: Path, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
         self.limits = limits
@@ -87,19 +83,11 @@ class Sessions:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
-        """Keep a file for a session.
-
-        session : a key that nobody guesses, at least 16 characters; content : at most 25 MB.
-        passing : whether the session is one of this process alone, whose files the next start deletes.
-        Raises AtlasError TooLargeError, BusyError, ServerError, or if it is empty.
-        """
+        """Keep a file for a session, a key that nobody guesses; what a ``passing`` one left the next start deletes."""
         return self.uploads.add(session, name, content, passing=passing)
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """What a file is, with every bad place; nothing is scored.
-
-        Raises AtlasError MissingError, or if no trace can be read out of it.
-        """
+        """What a file is, with every bad place; nothing is scored."""
         return self.uploads.preview(session, key, columns, encoding)
 
     # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -118,26 +106,20 @@ class Sessions:
         """Queue an audit; what is wrong with the settings or the file is said at once.
 
         discard : delete the file as soon as it is scored; token evidence is then not to be had.
-        fingerprints : keep every trace's fingerprint beside the report, for a test of drift.
+        fingerprints : keep every trace's fingerprint next to the report, for a test of drift.
         select : makes a selection of traces; by default the settings' own.
         client : address of whoever sends this, whose jobs are limited over all sessions.
-        Returns the job. Raises AtlasError MissingError, BusyError, or whatever is wrong.
         """
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
-        from backend.attribution.run import (  # torch is here already, with the enrolment
-            checked,
-            counted,
-            others_of,
-            selection_of,
-        )
+        from backend.attribution import run  # torch is here already, with the enrolment
 
-        checked(enrolment, settings)
-        others = others_of(enrolment, settings, self._ecosystems.enrolment)
+        run.checked(enrolment, settings)
+        others = run.others_of(enrolment, settings, self._ecosystems.enrolment)
         with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
-            selection = selection_of(settings, self.limits) if select is None else select()
-            total = counted(stream, layout, selection, self.limits)
+            selection = run.selection_of(settings, self.limits) if select is None else select()
+            total = run.counted(stream, layout, selection, self.limits)
         job = Job(
             secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
             discard=discard, fingerprints=fingerprints, others=others, select=select, client=client,
@@ -162,26 +144,26 @@ class Sessions:
         return job.name
 
     def progress(self, session: str, job: str) -> Snapshot:
-        """How far a job is, and what the traces so far say; raises MissingError if this session has no such job."""
-        held = self._job(session, job)
-        return held.snapshot(self._host.worker.before(held.number) if held.state == "queued" else 0)
+        """How far a job is, and what the traces so far say."""
+        found = self._job(session, job)
+        return found.snapshot(self._host.worker.before(found.number) if found.state == "queued" else 0)
 
     def wait(self, session: str, job: str, seconds: float, after: int | None = None) -> Snapshot:
         """Wait until a job has ended, or has scored more traces than ``after``, or the time is over."""
-        held = self._job(session, job)
-        with held.changed:
-            held.changed.wait_for(
-                lambda: held.state in ENDED or (after is not None and held.done > after), timeout=seconds
+        found = self._job(session, job)
+        with found.changed:
+            found.changed.wait_for(
+                lambda: found.state in ENDED or (after is not None and found.done > after), timeout=seconds
             )
         return self.progress(session, job)
 
     def cancel(self, session: str, job: str) -> Snapshot:
         """End a job after the batch that runs; what is done is kept and reported."""
-        held = self._job(session, job)
-        held.stop.set()
-        with held.changed:
-            if held.state == "queued":
-                held.become("cancelled")
+        found = self._job(session, job)
+        found.stop.set()
+        with found.changed:
+            if found.state == "queued":
+                found.become("cancelled")
         return self.progress(session, job)
 
     def jobs(self, session: str) -> list[Snapshot]:
@@ -193,8 +175,7 @@ class Sessions:
     def forget(self, session: str) -> None:
         """End a session: its jobs stop, and its files and reports are deleted."""
         with self._lock:
-            mine = [held for held in self._jobs if held[0] == session]
-            ended = [self._jobs.pop(held) for held in mine]
+            ended = [self._jobs.pop(place) for place in list(self._jobs) if place[0] == session]
         for job in ended:
             job.stop.set()
             job.become("cancelled")

@@ -60,10 +60,7 @@ class FullError(ServerError):
 
 
 class Turns:
-    """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
-
-    waiting : threads that wait at a time; each is one that serves nobody else; seconds : for which one waits.
-    """
+    """Places for what may run a few at a time; some threads wait for one for so long, and others are sent away."""
 
     def __init__(self, places: int, waiting: int, seconds: float) -> None:
         self._places = threading.BoundedSemaphore(places)
@@ -72,10 +69,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, busy: str) -> Iterator[None]:
-        """Wait for a place, and give it back.
-
-        Raises BusyError with the sentence ``busy``, if too many wait, or too long.
-        """
+        """Wait for a place, and give it back; a BusyError with that sentence if too many wait, or too long."""
         with contextlib.ExitStack() as end:
             for places, seconds in ((self._all, 0), (self._places, self._seconds)):
                 if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
@@ -108,16 +102,12 @@ _TRIM, _OPTION = (
     getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None for name in ("malloc_trim", "mallopt")
 )
 _ARENA_MAX = -8  # of ``malloc.h``
-parsing = Turns(places=1, waiting=3, seconds=20)
-"""Files that are read whole at a time: one may take most of the memory that the server has for all."""
+parsing = Turns(places=1, waiting=3, seconds=20)  # of files that are read whole: one may take most of the memory
 
 
 @contextlib.contextmanager
 def open_in_turn(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that is read whole by a request, when it is its turn.
-
-    Raises BusyError if too many others are read.
-    """
+    """Open a file that is read whole by a request, when it is its turn."""
     with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
         yield stream
 
@@ -134,10 +124,7 @@ class Upload:
 
 
 class Uploads:
-    """The folder of uploads.
-
-    folder : is made when the first file comes.
-    """
+    """The folder of uploads, which is made when the first file comes."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.folder = folder
@@ -146,11 +133,7 @@ class Uploads:
         self._in_use = False
 
     def place(self, session: str) -> Path:
-        """Folder of a session.
-
-        Raises MissingError if the session's key is too short to be one that nobody guesses, so that nothing can be kept
-            under it.
-        """
+        """Folder of a session; a MissingError if its key is too short to be one that nobody guesses."""
         if len(session) < 16:
             raise MissingError("The session has no key", "Reload the page")
         return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
@@ -168,9 +151,6 @@ class Uploads:
         """Keep a file; the same bytes again replace it.
 
         A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
-
-        Raises AtlasError if it is empty or too large, or the session holds too much; ServerError if the disk does not
-            take it.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -180,17 +160,14 @@ class Uploads:
                 "Run it by command line: python -m jobs attribute FILE; it has no such limit",
             )
         place = self.place(session)
-        upload = Upload(
-            hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment=enrolment, label=label
-        )
+        upload = Upload(hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment, label)
         try:
             with self._lock:
                 self._make(place, passing)
-                held = _bytes_in(place)
-                if held + len(content) > SESSION_BYTES:
-                    raise BusyError(
-                        f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
-                    )
+                stored = _bytes_in(place)
+                if stored + len(content) > SESSION_BYTES:
+                    message = f"This session holds {stored / 1e6:,.0f} MB of files already"
+                    raise BusyError(message, "End the session, and start again")
                 if sum(map(_bytes_in, os.scandir(self.folder))) + len(content) > ALL_BYTES:
                     raise BusyError("The server holds as many files as it takes", "Try again later; files go in a day")
                 # Never written over in place: a job may be reading the same bytes.
@@ -205,20 +182,20 @@ class Uploads:
         return upload
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
-        """A file of this session; raises MissingError if this session has no such file, or it was deleted."""
+        """A file of this session; a MissingError if it has none, or it was deleted."""
         place = self.place(session)
         if _KEY.fullmatch(key):
             try:
-                told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
+                fields = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
                 path = place / f"{key}.file"
                 if not _is_over(path.stat().st_mtime, time.time()):
-                    return Upload(**told), path
+                    return Upload(**fields), path
             except (OSError, ValueError, TypeError):
                 pass
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
     def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """Read a file whole and say what is in it; raises AtlasError as :func:`backend.intake.receive`."""
+        """Read a file whole and say what is in it."""
         upload, path = self.get(session, key)
         with open_in_turn(path) as stream:
             return preview(stream, upload.name, columns, self.limits, encoding)
