@@ -30,8 +30,7 @@ from backend.evaluations.attribution import scan_layers, select_layers
 from backend.evaluations.corpus import cuts_of
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.calibration import WITH_BIAS
-from backend.inference.open_set import LeftOut, unknown_frame
-from backend.inference.unknown_source import without_columns
+from backend.inference.unknown_source import LeftOut, unknown_frame, without_columns
 from backend.inference.validation import calibration_frame
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY

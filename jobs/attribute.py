@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from backend import output_files as _files
-from backend.attribution.models import Models
 from backend.attribution.report import write_csv, write_json
 from backend.attribution.report_html import write_html
 from backend.attribution.run import audit, checked, others_of
-from backend.attribution.scoring import Progress
+from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Settings
 from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.enrolment import Enrolment

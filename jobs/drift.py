@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from backend import output_files as _files
-from backend.attribution.drift_report import Window, drift_answer
-from backend.attribution.models import Models
-from backend.attribution.run import audit
-from backend.attribution.scoring import Attributor, Progress
-from backend.attribution.selection import counted, selection_of
+from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough, prompts_of
+from backend.attribution.run import audit, counted, selection_of
+from backend.attribution.scoring import Attributor, Models, Progress
 from backend.attribution.settings import Settings, of_windows
-from backend.attribution.windows import enough_read, long_enough, prompts_of
 from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.files import enrolments
-from backend.inference.drift_wording import named
+from backend.inference.drift import named
 from backend.intake import COMMAND_LINE, Layout, inspect
 from backend.intake.files import opened
 from backend.store.builds import command_line, portable

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.attribution.models import Models
-from backend.attribution.recompute import fitting, selection_for, settings_of
 from backend.attribution.run import Inquiry, audit
-from backend.attribution.verify import alterations, compared, read_report
+from backend.attribution.scoring import Models
+from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for, settings_of
 from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment

@@ -16,7 +16,7 @@ from atlas.api.problems import CONTENT
 from atlas.api.requests import FORM, IN_JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
-from backend.inference.drift_wording import ALIKE, DIFFERENT
+from backend.inference.drift import ALIKE, DIFFERENT
 from backend.intake.formats import UNITS
 
 Schema = dict[str, Any]

@@ -29,16 +29,7 @@ class Chain:
         return str(self.steps[-1]["sha256"]) if self.steps else START
 
     def append(self, step: str, details: Mapping[str, Any], at: datetime | None = None) -> Chain:
-        """Add a step.
-
-        Parameters
-        ----------
-        step : str
-        details : mapping
-            JSON without NaN.
-        at : datetime, optional
-            By default now.
-        """
+        """Add a step with details in JSON without NaN, by default at this moment."""
         entry = {
             "number": len(self.steps) + 1,
             "step": step,

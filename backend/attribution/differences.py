@@ -14,56 +14,39 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.report import log_posteriors_of
-from backend.attribution.selection import UNASKED
-from backend.inference.evidence_bounds import LN10
-from backend.inference.statements import REST
+from backend.attribution.run import UNASKED
+from backend.inference.likelihood_ratios import LN10
+from backend.inference.verdict import REST
 from backend.intake.traces import short, visible
 
-OTHER_ENGINE = 0.25
-"""Nats by which a log-posterior may differ that another processor or another type of products computed."""
+OTHER_ENGINE = 0.25  # nats by which a log-posterior of another processor or type of products may differ
 PAINT = 0.1
 """What token evidence of another engine may differ by: the root mean square of the differences relative to that of the
 map, and any one of them relative to its largest piece. Products in float32 and bfloat16 differ by 0.017 and 0.032."""
-LANDED = 0.005
-"""What a cosine of where the traces land may differ by. Products in float32 and bfloat16 differ by 0.002 for one trace,
-and by 0.001 for ten."""
-EXACT = 1e-6
-"""Largest difference of two numbers that are the same; relative to those beyond 1."""
-STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")
-"""What must be the same whatever computed it."""
-SENTENCES = 12
-"""Differences that are named one by one."""
+LANDED = 0.005  # of a cosine; products in float32 and bfloat16 differ by 0.002 for one trace, by 0.001 for ten
+EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
+STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
+SENTENCES = 12  # differences that are named one by one
+# Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(
     {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
 )
-"""Parts that only the author can know, or that are compared in a way of their own."""
-IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})
-"""What a trace has only from its file."""
+IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})  # what a trace has only from its file
 Slack = Callable[[str, float], float]
 
 
 def differences(
     report: Mapping[str, Any], again: Mapping[str, Any], follows: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """What a second run of the same traces gives differently; empty when it is equal.
+    """What a second run of the same traces gives differently: some sentences, and how many more there are.
 
-    Parameters
-    ----------
-    report, again : mapping
-        As it is told, and of the second run.
-    follows : mapping, optional
-        What follows from the log-posteriors of the report itself (:func:`backend.attribution.recompute.rederived`), in
-        the place of what follows from those of the second run.
-
-    Returns
-    -------
-    list of str
-        At most :data:`SENTENCES`, and how many there are more.
+    follows : what follows from the log-posteriors of the report itself (:func:`backend.attribution.verify.rederived`),
+        in the place of what follows from those of the second run.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []
-    told, there = ([trace["sha256"] for trace in held["traces"]] for held in (report, again))
-    if told != there:
-        found.append(f"The {len(told):,} traces of the report are not the {len(there):,} that were scored now")
+    was, there = ([trace["sha256"] for trace in one["traces"]] for one in (report, again))
+    if was != there:
+        found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now")
     else:
         found += [*_scores(report, again), *_strictly(report, again)]
         now = {**again, **(follows or {})}
@@ -97,18 +80,7 @@ def exactly(_: str, now: float) -> float:
 def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
     """Places at which two values of JSON differ: keys, lengths, types, words, and numbers by more than their slack.
 
-    Parameters
-    ----------
-    was, now : JSON
-    place : str
-        What the values are called.
-    slack : callable
-        Name of a number and its value now to what it may differ by.
-
-    Yields
-    ------
-    str
-        With nothing in it that a terminal would obey.
+    place : what the values are called; slack : name of a number and its value now to what it may differ by.
     """
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in {**now, **was}:
@@ -131,8 +103,7 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
 def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
     """Whether the very same file gives these traces, leaves out the others for these reasons, and has these places."""
     apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
-    told, there = ({k: v for k, v in held["input"].items() if k not in apart} for held in (report, again))
-    yield from unlike(told, there, "input")
+    yield from unlike(_without(report["input"], apart), _without(again["input"], apart), "input")
     last = max((trace["place"] for trace in report["traces"]), default=0)
     excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
     for name, was, now in (
@@ -171,60 +142,54 @@ def _strictly(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[s
             yield from unlike(report["results"][key], again["results"][key], f"results.{key}")
 
 
-def _body(held: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+def _body(one: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
     """All that follows from log-posteriors, enrolment and file, without what is compared otherwise."""
     of_file = frozenset() if same_file(report, again) else IN_THE_FILE
     stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
-    results = {**held["results"], "readers": held["results"]["readers"][:1]}
+    results = {**one["results"], "readers": one["results"]["readers"][:1]}
     if stopped and results["complete"]:
         results |= {"complete": False, "next_steps": [REST, *results["next_steps"]]}
-    if held["results"].get("lands") and not same_engine(report, again):
-        results["lands"] = _without(held["results"]["lands"], ("rows",))
+    if one["results"].get("lands") and not same_engine(report, again):
+        results["lands"] = _without(one["results"]["lands"], ("rows",))
     return {
         "results": results,
-        **_without(held, APART | {"results"}),
-        "method": _without(held["method"], ("engine", "code_version")),
-        "traces": [_without(trace, of_file) for trace in held["traces"]],
+        **_without(one, APART | {"results"}),
+        "method": _without(one["method"], ("engine", "code_version")),
+        "traces": [_without(trace, of_file) for trace in one["traces"]],
     }
 
 
-def _without(held: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in held.items() if key not in keys}
+def _without(values: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
-    """What further readers found; those that are not here are named beside the answer."""
-    held = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
+    """What further readers found, whose log-posteriors are not in the report; absent ones are named elsewhere."""
+    rows = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
+    ratio, apart = 2 * OTHER_ENGINE * math.sqrt(len(report["traces"])) / LN10, ("engine",)
+    sums = _slack(log10_ratio_others=ratio, low=ratio, high=ratio, probability=0.25, unknown_p=0.1)
     for row in report["results"]["readers"][1:]:
-        if (other := held.get(row["enrolment_sha256"])) is not None:
-            slack = exactly if row["engine"] == other["engine"] else _of_sums(len(report["traces"]))
-            apart = ("engine",)
+        if (other := rows.get(row["enrolment_sha256"])) is not None:
+            slack = exactly if row["engine"] == other["engine"] else sums
             yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
 
 
 def _landing(report: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Where the traces land by another engine: cosines may differ a little, and ranks are those of the cosines."""
-    told, there = (held["results"].get("lands") for held in (report, now))
-    if not told or not there or same_engine(report, now):
+    lands, there = (one["results"].get("lands") for one in (report, now))
+    if not lands or not there or same_engine(report, now):
         return
-    rows = told["rows"]
+    rows = lands["rows"]
     fitting = sorted(rows, key=lambda row: -row["cosine"])
     yield from unlike(rows, [row | {"rank": rank} for rank, row in enumerate(fitting, start=1)], "results.lands.rows")
-    was, due = ({row["source"]: _without(row, ("rank",)) for row in held["rows"]} for held in (told, there))
+    was, due = ({row["source"]: _without(row, ("rank",)) for row in one["rows"]} for one in (lands, there))
     if len(rows) != len(was):
         yield "results.lands.rows name a source more than once"
-    yield from unlike(was, due, "results.lands", _of_cosines)
+    yield from unlike(was, due, "results.lands", _slack(cosine=LANDED))
 
 
-def _of_cosines(name: str, now: float) -> float:
-    """What may differ of where the traces land by another engine."""
-    return LANDED if name == "cosine" else exactly(name, now)
-
-
-def _of_sums(n: int) -> Slack:
-    """What may differ of a further reader, whose log-posteriors are not in the report, by another engine."""
-    ratio = 2 * OTHER_ENGINE * math.sqrt(n) / LN10
-    known = {"log10_ratio_others": ratio, "low": ratio, "high": ratio, "probability": 0.25, "unknown_p": 0.1}
+def _slack(**known: float) -> Slack:
+    """What may differ by another engine: these numbers by so much, and all others by nothing."""
     return lambda name, now: known.get(name, exactly(name, now))
 
 
@@ -233,17 +198,12 @@ def _heat_maps(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[
     if same_engine(report, again):
         yield from unlike(report["heat_maps"], again["heat_maps"], "heat_maps")
         return
-    held = {shown["number"]: shown for shown in again["heat_maps"]}
+    maps = {shown["number"]: shown for shown in again["heat_maps"]}
+    slack = _slack(value=math.inf, log_odds=2 * OTHER_ENGINE, stored=2 * OTHER_ENGINE)  # pieces are compared together
     for shown in report["heat_maps"]:
-        if (other := held.get(shown["number"])) is not None:
+        if (other := maps.get(shown["number"])) is not None:
             place = f"heat map of trace {other['number']}"
-            yield from list(unlike(shown, other, place, _of_pieces)) or _painted(shown, other, place)
-
-
-def _of_pieces(name: str, now: float) -> float:
-    """What may differ of a heat map by another engine; its pieces are looked at together."""
-    known = {"value": math.inf, "log_odds": 2 * OTHER_ENGINE, "stored": 2 * OTHER_ENGINE}
-    return known.get(name, exactly(name, now))
+            yield from list(unlike(shown, other, place, slack)) or _painted(shown, other, place)
 
 
 def _painted(shown: Mapping[str, Any], other: Mapping[str, Any], place: str) -> Iterator[str]:

@@ -1,6 +1,8 @@
-"""Has an endpoint changed? The answer as JSON, the same for the page, the command line and REST (paper, Limitations).
+"""Has an endpoint changed between two windows of its traces? Comparison and answer as JSON (paper, Limitations).
 
-It holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
+Fingerprints are standardised as the enrolment does, so that no coordinate speaks louder for its scale. Where both
+windows answer the same prompts, and enough of them, answers are put side by side and swapped within prompts. The
+answer holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,47 +21,163 @@ import numpy.typing as npt
 from backend.attribution.audit_log import digest
 from backend.attribution.fitted_statistics import drift_rows
 from backend.attribution.settings import Settings, of_windows
-from backend.attribution.windows import compare, enough_read, in_common, of_both
-from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.enrolment.validation_lookup import expected_power
-from backend.errors import AtlasError
-from backend.inference.drift_wording import LEVEL, UNPAIRED, expected, sentence, so_far, verdict
+from backend.errors import AtlasError, StoppedError
+from backend.inference.drift import (
+    FEWEST_PAIRED,
+    LEVEL,
+    UNPAIRED,
+    DriftTest,
+    Method,
+    drift_test,
+    expected,
+    sentence,
+    so_far,
+    verdict,
+)
+from backend.intake import Layout, Limits, Problem, walk
 
+Floating = npt.NDArray[np.floating]
+Doubles = npt.NDArray[np.float64]
+FEWEST = 5  # traces that a window must have at least: with fewer, no permutation is rare enough
+MOST = 1_000  # traces of a window that are compared; of a longer one, as many in even steps
 FORMAT = 1
-HALVES = ("first half", "second half")
+
+
+def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
+    """Fingerprints (n, 2 d) at the block where the enrolment places traces, (n, D), as its heads see them.
+
+    Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
+    """
+    if enrolment.landing is None:
+        mean, scale = _of_heads(enrolment) or _of_domain(enrolment)
+        columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
+    else:  # the validation compares whole fingerprints there, whatever part of them is scored
+        mean, scale = (_of_heads(enrolment) if enrolment.block == WHOLE else None) or _of_domain(enrolment)
+        columns = np.asarray(fingerprints, dtype=np.float64)
+    return (columns - mean) / scale
+
+
+def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
+    """Mean and spread by the first head that reads where traces are placed."""
+    for head in enrolment.heads:
+        if enrolment.place in head.layers:
+            mean, scale = head.standardiser or (np.empty(0), np.empty(0))
+            width = len(mean) // len(head.layers)
+            start = head.layers.index(enrolment.place) * width
+            return mean[start : start + width], scale[start : start + width]
+    return None
+
+
+def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
+    """Mean and spread of the enrolled domain."""
+    for name in sorted(enrolment.attachments):
+        part, _, array = name.partition(".")
+        if part.startswith("domain-") and array == "mean":
+            return np.asarray(enrolment.attachments[name]), np.asarray(enrolment.attachments[f"{part}.scale"])
+    raise AtlasError(
+        f"The enrolment '{enrolment.name}' brings no spread at block {enrolment.place}", "Make it again with its domain"
+    )
+
+
+def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
+    """Order (n,) of the second window's prompts that puts the same side by side; None unless all match one by one."""
+    place = {prompt: i for i, prompt in enumerate(after)}
+    if len(place) != len(after) or len(set(before)) != len(before) or set(place) != set(before) or "" in place:
+        return None
+    return np.array([place[prompt] for prompt in before], dtype=np.intp)
+
+
+def in_common(before: Sequence[str], after: Sequence[str]) -> tuple[list[int], list[int]] | None:
+    """Rows of two windows that answer the same prompts; None where they are too few, or one is answered twice."""
+    both = set(before) & set(after) - {""}
+    first, second = ([i for i, prompt in enumerate(prompts) if prompt in both] for prompts in (before, after))
+    return (first, second) if FEWEST_PAIRED <= len(both) == len(first) == len(second) else None
+
+
+def compare(
+    before: Floating,
+    after: Floating,
+    prompts: tuple[Sequence[str], Sequence[str]],
+    enrolment: Enrolment,
+    method: Method = "energy",
+) -> DriftTest:
+    """Test two windows (n, 2 d) and (m, 2 d) of fingerprints for drift, paired where they answer the same prompts."""
+    long_enough((len(before), len(after)))
+    order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
+    first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
+    return drift_test(first, second if order is None else second[order], method, paired=order is not None)
+
+
+def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
+    """Refuse windows of fewer than :data:`FEWEST` traces, or one file whose halves they are."""
+    sizes = of_both([(count, count) for count in counts])
+    for number, (name, (size, _)) in enumerate(zip(("first", "second"), sizes, strict=True)):
+        if size < FEWEST:
+            where = f" ({files[min(number, len(files) - 1)]})" if files else ""
+            raise AtlasError(
+                f"The {name} window has {size} trace{'s' if size != 1 else ''}{where}",
+                f"Give at least {FEWEST} traces in each window",
+            )
+
+
+def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """How much was read of both windows, which may be the halves of one file.
+
+    read : of one or two files (traces that were read, in its order; traces that it has).
+    Returns the same of the two windows. Where the halves part does not depend on how much was read.
+    """
+    if len(read) == 2:
+        return list(read)
+    ((done, total),) = read
+    middle = total // 2
+    return [(min(done, middle), middle), (max(done - middle, 0), total - middle)]
+
+
+def enough_read(read: Sequence[tuple[int, int]]) -> None:
+    """Refuse with a StoppedError to compare what was read (:func:`of_both`) when somebody stopped too early."""
+    windows = of_both(read)
+    if min(done for done, _ in windows) < FEWEST:
+        raise StoppedError(
+            f"The comparison was stopped when {so_far(windows)}",
+            f"Start it again; {FEWEST} traces of each window are the least that can be compared",
+        )
+
+
+def thinned(window: Floating) -> Floating:
+    """At most :data:`MOST` rows, in even steps."""
+    if len(window) <= MOST:
+        return window
+    return window[np.linspace(0, len(window) - 1, MOST).astype(np.intp)]
+
+
+def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Prompts of the traces that a report lists, in its order, out of their file."""
+    needed = {(trace["place"], trace["turn"]) for trace in traces}
+    return [
+        entry.prompt
+        for entry in walk(stream, layout, limits)
+        if not isinstance(entry, Problem) and (entry.place, entry.turn) in needed
+    ]
 
 
 @dataclass(frozen=True)
 class Window:
-    """The traces of a window, or of a file whose halves are compared.
+    """The traces of a window, or of a file whose halves are compared."""
 
-    Attributes
-    ----------
-    report : mapping
-        Of the audit that read them (:func:`backend.attribution.report.build_report`).
-    fingerprints : ndarray of shape (n, 2 d)
-        Where the enrolment places traces, in the order of arrival.
-    prompts : sequence of str, length n
-    total : int or None
-        Traces that the window has; None where all of them were read.
-    part : str or None
-        Which half of its file this is; None for all of it.
-    first : int
-        Where in the report its traces begin, from 0.
-    """
-
-    report: Mapping[str, Any]
-    fingerprints: npt.NDArray[np.floating]
-    prompts: Sequence[str]
-    total: int | None = None
-    part: str | None = None
-    first: int = 0
+    report: Mapping[str, Any]  # of the audit that read them (:func:`backend.attribution.report.build_report`)
+    fingerprints: npt.NDArray[np.floating]  # (n, 2 d) where the enrolment places traces, in the order of arrival
+    prompts: Sequence[str]  # length n
+    total: int | None = None  # traces that the window has; None where all of them were read
+    part: str | None = None  # which half of its file this is; None for all of it
+    first: int = 0  # where in the report its traces begin, from 0
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
         """What the report says of these traces."""
-        held: Sequence[Mapping[str, Any]] = self.report["traces"]
-        return held[self.first : self.first + len(self.prompts)]
+        traces: Sequence[Mapping[str, Any]] = self.report["traces"]
+        return traces[self.first : self.first + len(self.prompts)]
 
     @property
     def read(self) -> tuple[int, int]:
@@ -75,34 +193,17 @@ def drift_answer(
     Of windows that somebody stopped before all was read, what answers the same prompts is compared where there is
     enough of it: without it the rest of one window would look like another model.
 
-    Parameters
-    ----------
-    read : sequence of Window, length 1 or 2
-        The earlier one first; read with the same enrolment.
-    enrolment : Enrolment
-    settings : Settings, optional
-        How the windows were read, from :func:`backend.attribution.settings.of_windows`.
-    command : str, optional
-        By default the one that gives this answer.
-
-    Returns
-    -------
-    dict
-        JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`) and
-        its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
+    read : the earlier one first; read with the same enrolment.
+    settings : how the windows were read; command : by default the one that gives this answer.
+    Returns JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`)
+        and its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
         (:func:`backend.attribution.fitted_statistics.drift_rows`); windows (name, part, total, the file with its
         columns and bad places, hashes of the traces that were read); reading (enrolment, reader, block, engine and
         their hashes, code version); settings; created, command and the sha256 of all else.
-
-    Raises
-    ------
-    AtlasError
-        StoppedError where too little was read; or if a window is too short, or they were read with different
-        enrolments.
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
-    asked = settings or of_windows(enrolment.name)
+    settings = settings or of_windows(enrolment.name)
     before, after = read if len(read) == 2 else _halves(read[0])
     stopped = any(read < total for read, total in (before.read, after.read))
     if stopped:
@@ -121,20 +222,23 @@ def drift_answer(
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [UNPAIRED]),
-            *_left(test, before, after, "that answer prompts of both" if rows else "in even steps"),
+            *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
         **test,
         "level": LEVEL,
         "power": power,
-        "validation": [{name: _told(value) for name, value in row.items()} for row in drift_rows(enrolment)],
+        "validation": [
+            {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+            for row in drift_rows(enrolment)
+        ],
         "windows": [_window(window) for window in (before, after)],
         "reading": _reading(before.report, enrolment),
         "settings": {
-            "columns": asdict(asked.columns),
-            "encoding": asked.encoding,
+            "columns": asdict(settings.columns),
+            "encoding": settings.encoding,
             "keep_duplicates": read[0].report["input"]["selection"]["keep_duplicates"],
         },
-        "command": command or _command(read, enrolment, asked),
+        "command": command or _command(read, enrolment, settings),
     }
     answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return answer | {"sha256": digest(answer)}
@@ -142,16 +246,14 @@ def drift_answer(
 
 def _halves(whole: Window) -> tuple[Window, Window]:
     (middle, of_first), (_, of_second) = of_both([whole.read])
-    before, after = (
-        Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], total, part, rows.start)
-        for part, rows, total in zip(
-            HALVES, (slice(0, middle), slice(middle, None)), (of_first, of_second), strict=True
-        )
-    )
-    return before, after
+
+    def half(part: str, rows: slice, total: int) -> Window:
+        return Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], total, part, rows.start)
+
+    return half("first half", slice(0, middle), of_first), half("second half", slice(middle, None), of_second)
 
 
-def _left(test: Mapping[str, Any], before: Window, after: Window, which: str) -> list[str]:
+def _skipped(test: Mapping[str, Any], before: Window, after: Window, which: str) -> list[str]:
     """Sentences about traces that were read and not compared."""
     return [
         f"Of the {len(window.traces):,} traces of the {name} window {test[side]:,} {which} were compared."
@@ -171,20 +273,16 @@ def _window(window: Window) -> dict[str, Any]:
 
 
 def _reading(report: Mapping[str, Any], enrolment: Enrolment) -> dict[str, Any]:
-    told = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
+    method = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
     version = {"proxy_hash": enrolment.facts.get("proxy_hash"), "code_version": report["method"]["code_version"]}
-    return {"enrolment": enrolment.name, "layer": enrolment.place, **told, **version}
-
-
-def _told(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return {"enrolment": enrolment.name, "layer": enrolment.place, **method, **version}
 
 
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
     words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
     words += ["--enrolment", enrolment.name]
-    for role, column in asdict(settings.columns).items():
-        words += [] if column is None else [f"--{role}-column", str(column)]
-    words += [] if settings.encoding is None else ["--encoding", settings.encoding]
+    options = {f"--{role}-column": column for role, column in asdict(settings.columns).items()}
+    for option, value in (options | {"--encoding": settings.encoding}).items():
+        words += [] if value is None else [option, str(value)]
     return shlex.join(words)

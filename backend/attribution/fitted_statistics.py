@@ -22,7 +22,6 @@ from backend.enrolment.validation_lookup import condition_in, conditions_of, val
 from backend.errors import AtlasError
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import DomainReference
-from backend.inference.prompt_novelty import PromptReference
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
 from backend.inference.validation import SPACE
@@ -31,39 +30,23 @@ from backend.inference.verdict import Rule as VerdictRule
 from backend.protocol import CLEAN
 
 Doubles = npt.NDArray[np.float64]
-SHORTEST = 24.0
-"""Mean response tokens below which cut traces are shorter than those validated (the shortest cut is 32 tokens)."""
+SHORTEST = 24.0  # mean response tokens below which cut traces are shorter than those validated (32 tokens)
 FLAGS: Mapping[Flag, str] = {
     "short": "The responses are shorter than any that were validated.",
     "domain": "The responses are unlike those of the enrolled sources, in topic or in how they are written.",
     "budget": "There are more traces than were validated together; further ones add less certainty.",
 }
-Fitted = Calibration | UnknownReference | StopRule | DomainReference | PromptReference
 
 
 @dataclass(frozen=True)
 class EnrolmentCapabilities:
-    """What can be asked of an enrolment.
+    """What can be asked of an enrolment."""
 
-    Attributes
-    ----------
-    calibrated : bool
-        Without a calibration no claim is decided.
-    unknown : bool
-        Whether it can be said that no enrolled source made the traces.
-    budgets : tuple of int
-        Numbers of traces that the calibration was fitted for, ascending.
-    stop_levels : tuple of float
-        Error rates of the sequential stop that can be chosen, ascending.
-    validated : bool
-        Whether the realised error rates of just these statistics are known.
-    """
-
-    calibrated: bool
-    unknown: bool
-    budgets: tuple[int, ...]
-    stop_levels: tuple[float, ...]
-    validated: bool
+    calibrated: bool  # without a calibration no claim is decided
+    unknown: bool  # whether it can be said that no enrolled source made the traces
+    budgets: tuple[int, ...]  # numbers of traces that the calibration was fitted for, ascending
+    stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
+    validated: bool  # whether the realised error rates of just these statistics are known
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
@@ -80,37 +63,30 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
 
 
 def drift_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
-    """How often the drift test spoke on real pairs, as the enrolment's own validation measured it.
-
-    Returns
-    -------
-    list of dict
-        k, scenario, statistic, value, std and n of every row in fingerprint space; empty where none was measured.
-    """
-    held = validation_of(enrolment)
-    held = held[held["part"].eq("drift") & held["space"].eq(SPACE) & held["condition"].eq(CLEAN)]
-    columns = held[["k", "scenario", "statistic", "value", "std", "n"]]
+    """How often the drift test spoke on real pairs of fingerprints, as the enrolment's own validation measured it."""
+    rows = validation_of(enrolment)
+    rows = rows[rows["part"].eq("drift") & rows["space"].eq(SPACE) & rows["condition"].eq(CLEAN)]
+    columns = rows[["k", "scenario", "statistic", "value", "std", "n"]]
     return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]
+
+
+def refuse_stop_level(enrolment: Enrolment, level: float, levels: Collection[float]) -> None:
+    """Refuse an error rate that the enrolment has no stop rule for, unless it has none at all."""
+    if levels and level not in levels:
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {level:g}",
+            f"Choose from {', '.join(f'{one:g}' for one in levels)}",
+        )
 
 
 def fitted_statistics_of(
     enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL
 ) -> FittedStatistics:
-    """What an enrolment brings along, ready to be asked; what it does not bring is None.
+    """What is attached to an enrolment, ready to be asked; what is missing is None.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    condition : str
-        'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean', traces
-        that turn out to be cut are met by what was fitted for that cut (``matched``).
-    stop_level : float
-        Stated error rate of the sequential stop. It is fitted for whole responses only.
-
-    Raises
-    ------
-    AtlasError
-        If an attachment is damaged, or holds no stop rule of that level.
+    condition : 'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean',
+        traces that turn out to be cut are met by what was fitted for that cut (``matched``).
+    stop_level : stated error rate of the sequential stop. It is fitted for whole responses only.
     """
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
@@ -120,18 +96,12 @@ def fitted_statistics_of(
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
         rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
-        domains = [
-            DomainReference.from_arrays(_part(enrolment, name) or {}) for name in names if _cut_of(name) == condition
-        ]
+        parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
+        domains = [DomainReference.from_arrays(part) for part in parts]
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise AtlasError(
-            f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})", "Make it again"
-        ) from error
-    if rules and stop_level not in rules:
-        raise AtlasError(
-            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {stop_level:g}",
-            f"Choose from {', '.join(f'{level:g}' for level in rules)}",
-        )
+        message = f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})"
+        raise AtlasError(message, "Make it again") from error
+    refuse_stop_level(enrolment, stop_level, rules)
     verdict_rule = VerdictRule(least_tokens=SHORTEST) if cuts else VerdictRule()
     looks = _looks(rules.values(), fitted)
 
@@ -188,8 +158,7 @@ def fitted_statistics_of(
 def _looks(rules: Collection[StopRule], fitted: Calibration | None) -> int:
     """Traces after each of which the sequential stop looks: as many as the sessions had that it was fitted on.
 
-    An enrolment that was made before their length was kept has sessions of its largest validated budget at least.
-    Without a rule, or where neither is known, there is no look.
+    Where their length is not known, they have the largest validated budget at least. Without a rule there is no look.
     """
     if not rules:
         return 0
@@ -204,8 +173,7 @@ def _cut_of(name: str) -> str:
 
 
 def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:
-    levels: list[float] = [] if stop is None else np.atleast_2d(stop["thresholds"])[:, 0].tolist()
-    return levels
+    return [] if stop is None else [float(level) for level in np.atleast_2d(stop["thresholds"])[:, 0]]
 
 
 def _part(enrolment: Enrolment, part: str) -> Mapping[str, npt.NDArray[Any]] | None:

@@ -7,8 +7,8 @@ the report follow (paper, Stage 1 and Stage 2).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,35 +16,101 @@ import numpy.typing as npt
 
 from backend.attribution.audit_log import Chain, digest
 from backend.attribution.decision import Findings, FittedStatistics, find, source_number, stated_prior
-from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of
-from backend.attribution.report import Question, build_report, encoded, session_of
-from backend.attribution.report_results import reader_row
+from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of, refuse_stop_level
+from backend.attribution.report import Question, Seen, build_report, encoded, reader_row, session_of
 from backend.attribution.scoring import Attributor, Progress, Scored
-from backend.attribution.selection import Selection, notes_on, selection_of
 from backend.attribution.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
 from backend.attribution.token_evidence import token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import ORDERS, SEED
-from backend.intake import COMMAND_LINE, Layout, Limits
+from backend.intake import COMMAND_LINE, Layout, Limits, Problem, Received, notes_about, walk
 from backend.store.builds import code_version
+from backend.traces import Trace
 
+UNASKED = "not one of the traces asked for"
 Doubles = npt.NDArray[np.float64]
+
+
+@dataclass
+class Selection:
+    """Which traces of a file are scored; fills while the file is walked through."""
+
+    keep_duplicates: bool = False
+    wanted: Callable[[Received], bool] | None = None  # whether a trace that repeats no earlier one is scored; all are
+    characters: int | None = None  # of one prompt or one response, where they are fewer than those of the limits
+    text: int = 0  # characters of text that are kept for token evidence; nothing is kept at 0
+    seen: list[Seen] = field(default_factory=list)
+    texts: list[Trace] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    exclusions: list[dict[str, Any]] = field(default_factory=list)
+
+    def traces(self, stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Trace]:
+        """Traces to score, one at a time."""
+        first: dict[str, tuple[int, int]] = {}
+        remaining = self.text
+        for found in walk(stream, layout, replace(limits, characters=self.most(limits))):
+            if isinstance(found, Problem):
+                self.problems.append(found)
+                continue
+            at = first.setdefault(found.sha256, (found.place, found.turn))
+            reason = None
+            if at != (found.place, found.turn) and not self.keep_duplicates:
+                reason = f"the same as {layout.unit} {at[0]}"
+            elif self.wanted is not None and not self.wanted(found):
+                reason = UNASKED
+            if reason is not None:
+                place = {"place": found.place, "turn": found.turn, "sha256": found.sha256}
+                self.exclusions.append(place | {"reason": reason})
+                continue
+            self.seen.append(Seen.of(found))
+            if self.text:
+                remaining -= len(found.prompt) + len(found.response)
+                if remaining < 0:
+                    raise AtlasError(
+                        f"The traces hold more than {self.text:,} characters, too many to keep their text",
+                        "Keep no text, or give fewer traces",
+                    )
+                self.texts.append(found.trace)
+            yield found.trace
+
+    def most(self, limits: Limits) -> int:
+        """Characters of one prompt or one response beyond which a place gives no trace."""
+        return limits.characters if self.characters is None else min(self.characters, limits.characters)
+
+    def empty(self, message: str, layout: Layout) -> AtlasError:
+        """What is said where no trace was taken, with the first place that gives none."""
+        first = self.problems[0] if self.problems else None
+        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+        return AtlasError(message + where, "Check the file and the mapping of its columns")
+
+
+def selection_of(settings: Settings, limits: Limits) -> Selection:
+    """The traces that the settings ask for."""
+    return Selection(settings.keep_duplicates, text=limits.text if settings.show else 0)
+
+
+def notes_on(selection: Selection) -> list[str]:
+    """Sentences a person should read about what was scored."""
+    seen = selection.seen
+    lengths = [(trace.prompt_characters, trace.response_characters) for trace in seen]
+    names = [(trace.name, trace.turn) for trace in seen if trace.name is not None]
+    return notes_about(lengths, names, {trace.label for trace in seen if trace.label})
+
+
+def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
+    """How many traces of a file a selection takes, before any is scored; an AtlasError if it takes none."""
+    total = sum(1 for _ in selection.traces(stream, layout, limits))
+    if not total:
+        raise selection.empty(f"There is no trace in {layout.name}", layout)
+    return total
 
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes
-    ----------
-    report : dict
-        See :func:`backend.attribution.report.build_report`.
-    scored : Scored
-    findings : Findings
-    """
-
-    report: dict[str, Any]
+    report: dict[str, Any]  # see :func:`backend.attribution.report.build_report`
     scored: Scored
     findings: Findings
 
@@ -70,58 +136,30 @@ def audit(
 ) -> Inquiry:
     """Score a file and report.
 
-    Parameters
-    ----------
-    stream, layout
-        The file, and what :func:`backend.intake.inspect` found it to be.
-    attributor : Attributor
-    settings : Settings
-    selection : Selection, optional
-        Filled on return. By default what the settings say.
-    companions : Companions, optional
-        By default what is attached to the enrolment.
-    progress, cancelled, keep_fingerprints
-        See :meth:`backend.attribution.scoring.Attributor.score`.
-    limits : Limits
-    total : int, optional
-        Traces that will be scored, for the progress.
-    command : str, optional
-        Written into the report; by default the one that would give it again.
-    version : str, optional
-        Of the code, by default looked up.
-    others : sequence of Attributor
-        Further readers of the same traces; what they find stands beside the answer and does not change it.
-    beside : callable, optional
-        Receives their progress.
-    earlier : sequence of str
-        Hashes of the last steps of what was asked before in the same session, in that order: the report says how many
+    layout : what :func:`backend.intake.inspect` found the file to be.
+    selection : filled on return; by default what the settings say.
+    companions : by default what is attached to the enrolment.
+    total, progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
+    command : written into the report; by default the one that would give it again.
+    others : further readers of the same traces; what they find stands next to the answer and does not change it.
+    beside : receives their progress.
+    earlier : hashes of the last steps of earlier reports of the same session, in that order: the report says how many
         there are, so that the one that is shown is not taken for the only one.
-
-    Returns
-    -------
-    Inquiry
-
-    Raises
-    ------
-    AtlasError
-        If the settings name a source that is not enrolled, or no trace was scored.
     """
     enrolment = attributor.enrolment
     selection = selection or selection_of(settings, limits)
     prior, rival = checked(enrolment, settings)
     session = session_of(earlier)
-    file = {"sha256": layout.sha256, "size": layout.size, "columns": asdict(layout.columns)}
-    chain = Chain().append("file", file | {"session": session})
-    chain = chain.append(
-        "question",
-        {
-            "case": settings.case,
-            "question": settings.asked,
-            "claimed": settings.claimed,
-            "prior": [float(value) for value in np.exp(prior)],
-        },
-    )
-    chain = chain.append("enrolment", {"name": enrolment.name, "sha256": enrolment.sha256})
+    chain = Chain()
+
+    def step(title: str, /, **details: Any) -> None:
+        nonlocal chain
+        chain = chain.append(title, details)
+
+    step("file", sha256=layout.sha256, size=layout.size, columns=asdict(layout.columns), session=session)
+    shares = [float(value) for value in np.exp(prior)]
+    step("question", case=settings.case, question=settings.asked, claimed=settings.claimed, prior=shares)
+    step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
         total=total,
@@ -130,34 +168,24 @@ def audit(
         keep_fingerprints=keep_fingerprints,
     )
     if not selection.seen:
-        first = selection.problems[0] if selection.problems else None
-        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
-        raise AtlasError(
-            f"No trace of {layout.name} was scored{where}", "Check the file and the mapping of its columns"
-        )
-    chain = chain.append(
-        "traces", {"sha256": [seen.sha256 for seen in selection.seen], "excluded": len(selection.exclusions)}
-    )
-    chain = chain.append(
+        raise selection.empty(f"No trace of {layout.name} was scored", layout)
+    step("traces", sha256=[seen.sha256 for seen in selection.seen], excluded=len(selection.exclusions))
+    step(
         "scores",
-        {
-            "engine": scored.engine,
-            "complete": scored.complete,
-            "seconds": round(scored.seconds, 3),
-            "log_posteriors": digest(encoded(scored.log_posteriors)),
-        },
+        engine=scored.engine,
+        complete=scored.complete,
+        seconds=round(scored.seconds, 3),
+        log_posteriors=digest(encoded(scored.log_posteriors)),
     )
     findings = weighed(scored, enrolment, settings, prior, companions)
-    readers = []
+    places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
-        found = _read_again(stream, layout, other, settings, selection, limits, beside, cancelled)
-        if found is None:
+        same = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
+        again = other.score(same.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
+        if not again.complete:
             break
-        row, again = found
-        readers.append(row)
-        chain = chain.append(
-            "scores", {"enrolment": other.enrolment.sha256, "engine": again.engine, "seconds": round(again.seconds, 3)}
-        )
+        readers.append(_row_of(other.enrolment, again, settings))
+        step("scores", enrolment=other.enrolment.sha256, engine=again.engine, seconds=round(again.seconds, 3))
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
         trace, against = selection.texts[row], findings.rival if rival is None else rival
@@ -188,18 +216,7 @@ def audit(
 def weighed(
     scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: FittedStatistics | None = None
 ) -> Findings:
-    """The answer to the question of the settings.
-
-    Parameters
-    ----------
-    scored : Scored
-    enrolment : Enrolment
-    settings : Settings
-    prior : ndarray of shape (C,)
-        Log of the stated prior, from :func:`checked`.
-    companions : Companions, optional
-        By default what is attached to the enrolment.
-    """
+    """The answer to the question of the settings, under the log of the stated prior (C,)."""
     return find(
         scored,
         enrolment,
@@ -212,25 +229,14 @@ def weighed(
 
 
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
-    """Log of the stated prior and the number of the rival; a wrong name speaks before anything runs.
-
-    Raises
-    ------
-    AtlasError
-        If a source is named that is not enrolled, or a number makes no sense.
-    """
+    """Log of the stated prior and the number of the rival; what is wrong is said before anything runs."""
     if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
         raise AtlasError(
             f"The number of orders must be at least 1 and at most {MOST_ORDERS:,}, that of traces with text and the "
             "seed at least 0",
             "Change the number",
         )
-    levels = capabilities_of(enrolment).stop_levels
-    if settings.stop_level not in (levels or (settings.stop_level,)):
-        raise AtlasError(
-            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {settings.stop_level:g}",
-            f"Choose from {', '.join(f'{level:g}' for level in levels)}",
-        )
+    refuse_stop_level(enrolment, settings.stop_level, capabilities_of(enrolment).stop_levels)
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
     rival = None if settings.against is None else source_number(enrolment, settings.against)
@@ -238,21 +244,7 @@ def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | No
 
 
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
-    """Enrolments of the further readers.
-
-    Parameters
-    ----------
-    enrolment : Enrolment
-        Of the audit itself.
-    settings : Settings
-    known : callable
-        Name to an enrolment; raises where there is none.
-
-    Raises
-    ------
-    AtlasError
-        If they are too many, or one is named twice.
-    """
+    """Enrolments of the further readers; ``known`` finds one by its name, and raises where there is none."""
     excess = AtlasError(
         f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"
     )
@@ -269,7 +261,7 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
 
     A stated prior is taken from the report itself, which holds it.
     """
-    told: list[tuple[str, Any]] = [
+    options: list[tuple[str, Any]] = [
         ("--enrolment", enrolment.name),
         ("--claimed", settings.claimed),
         ("--case", settings.case),
@@ -286,32 +278,18 @@ def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
         ("--also", ",".join(settings.also) or None),
     ]
     words = ["python", "-m", "jobs", "attribute", layout.name]
-    for option, value in told:
+    for option, value in options:
         if value is not None:
             words += [option, str(value)]
     return shlex.join([*words, *(["--keep-duplicates"] if settings.keep_duplicates else [])])
 
 
-def _read_again(
-    stream: BinaryIO,
-    layout: Layout,
-    other: Attributor,
-    settings: Settings,
-    selection: Selection,
-    limits: Limits,
-    beside: Callable[[Progress], None] | None,
-    cancelled: Callable[[], bool] | None,
-) -> tuple[dict[str, Any], Scored] | None:
-    """What another reader finds in the same traces; None where somebody cancelled."""
-    places = {(seen.place, seen.turn) for seen in selection.seen}
-    again = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
-    scored = other.score(again.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
-    if not scored.complete:
-        return None
-    enrolment = other.enrolment
+def _row_of(enrolment: Enrolment, scored: Scored, settings: Settings) -> dict[str, Any]:
+    """What a further reader finds in the same traces."""
     levels = capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
     companions = fitted_statistics_of(enrolment, stop_level=level)
-    findings = find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
-    return reader_row(enrolment, scored, findings), scored
+    return reader_row(
+        enrolment, scored, find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
+    )

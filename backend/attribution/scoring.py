@@ -1,7 +1,7 @@
 """Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
 
 The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
-is done when somebody cancels is kept.
+is done when somebody cancels is kept. Proxies and encoders stay in memory for the next attributor.
 """
 
 from __future__ import annotations
@@ -9,22 +9,30 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.enrolment.auxiliary_models import Others, check_others, read_auxiliary_models, some_of
+from backend.enrolment.auxiliary_models import (
+    Others,
+    check_others,
+    models_beside,
+    named,
+    read_auxiliary_models,
+    some_of,
+)
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.inference.prompt_novelty import UNCHECKED, PromptScores, Traffic
+from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
 from backend.intake.traces import whole
 from backend.methods.ngrams import Counts
+from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import cells_of
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.registry import tokenizer_of
+from backend.proxies.registry import load_reader, proxy_hash, tokenizer_of
 from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace
@@ -32,70 +40,35 @@ from backend.traces import Trace
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Doubles = npt.NDArray[np.float64]
-BATCHES = (8, 24, 64)
-"""Traces of the first batches, so that evidence is there early; the last number goes on."""
+BATCHES = (8, 24, 64)  # traces of the first batches, so that evidence is there early; the last number goes on
+MODELS = 2  # proxies, and encoders, that are in memory at a time, unless an enrolment asks for more
+Model = TypeVar("Model")
+Loaded = tuple[Reader, str | None]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a batch brought.
+    """What a batch brought."""
 
-    Attributes
-    ----------
-    done : int
-        Traces scored so far.
-    total : int or None
-        Where it is known.
-    log_posteriors : ndarray of shape (m, C), float32
-        Of this batch, in the order of arrival.
-    seconds : float
-        Since scoring began.
-    """
-
-    done: int
-    total: int | None
-    log_posteriors: Floats
-    seconds: float
+    done: int  # traces scored so far
+    total: int | None  # where it is known
+    log_posteriors: Floats  # (m, C) of this batch, in the order of arrival
+    seconds: float  # since scoring began
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Traces that were scored, in the order of arrival.
+    """Traces that were scored, in the order of arrival; an AtlasError where a score is not finite."""
 
-    Attributes
-    ----------
-    log_posteriors : ndarray of shape (n, C), float32
-    tokens : ndarray of shape (n,), int
-        Response tokens that the proxy read.
-    folds : tuple of int or None, length n
-        Fold of a trace's prompt in the enrolment; None where the prompt was not enrolled.
-    mean : ndarray of shape (2 d,), float64
-        Mean fingerprint at the block where the enrolment places traces.
-    fingerprints : ndarray of shape (n, 2 d), float16, or None
-        At that same block, where they were asked for.
-    complete : bool
-        False when somebody cancelled.
-    seconds : float
-    engine : str
-        How the forward pass was computed.
-    traffic : Traffic
-        Whether the prompts are of the enrolled kind.
-
-    Raises
-    ------
-    AtlasError
-        If a trace has a score that is not finite.
-    """
-
-    log_posteriors: Floats
-    tokens: npt.NDArray[np.intp]
-    folds: tuple[int | None, ...]
-    mean: Doubles
-    fingerprints: npt.NDArray[np.float16] | None
-    complete: bool
+    log_posteriors: Floats  # (n, C)
+    tokens: npt.NDArray[np.intp]  # (n,) response tokens that the proxy read
+    folds: tuple[int | None, ...]  # of every prompt in the enrolment; None where it was not enrolled
+    mean: Doubles  # (2 d,) mean fingerprint at the block where the enrolment places traces
+    fingerprints: npt.NDArray[np.float16] | None  # (n, 2 d) at that same block, where they were asked for
+    complete: bool  # False when somebody cancelled
     seconds: float
-    engine: str
-    traffic: Traffic = UNCHECKED
+    engine: str  # how the forward pass was computed
+    traffic: Traffic = UNCHECKED  # whether the prompts are of the enrolled kind
 
     def __post_init__(self) -> None:
         refuse_unscored(self.log_posteriors)
@@ -112,36 +85,19 @@ class Scored:
 class Attributor:
     """An enrolment and the proxy that it was made with.
 
-    Parameters
-    ----------
-    reader : Reader
-    enrolment : Enrolment
-    proxy_hash : str, optional
-        Of the weights that were loaded; compared with the enrolment's where both are known.
-    others : mapping of str to Reader or SentenceEncoder, optional
-        Further proxies and encoders that its members read with.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is another one than that of the enrolment, or a further one is missing.
+    proxy_hash : of the weights that were loaded; compared with the enrolment's where both are known.
+    others : further proxies and encoders that its members read with.
     """
 
     def __init__(
         self, reader: Reader, enrolment: Enrolment, proxy_hash: str | None = None, others: Others | None = None
     ) -> None:
-        expected = enrolment.facts.get("proxy_hash")
         if reader.hidden_size != enrolment.hidden_size or reader.depth < enrolment.layers[-1]:
             raise AtlasError(
                 f"The enrolment '{enrolment.name}' was made with {enrolment.proxy}, and another proxy is loaded",
                 f"Load {enrolment.proxy}",
             )
-        if proxy_hash and expected and proxy_hash != expected:
-            raise AtlasError(
-                f"The weights of {enrolment.proxy} here are not those that the enrolment '{enrolment.name}' was made "
-                f"with ({proxy_hash[:12]} and {str(expected)[:12]})",
-                f"Run: python -m jobs proxies install {enrolment.proxy}, or make the enrolment again",
-            )
+        refuse_other_weights(enrolment, enrolment.proxy, proxy_hash, enrolment.facts.get("proxy_hash"))
         check_others(enrolment, others or {})
         self.reader = reader
         self.enrolment = enrolment
@@ -159,34 +115,16 @@ class Attributor:
     ) -> Scored:
         """Score traces in the order of arrival.
 
-        Parameters
-        ----------
-        traces : iterable of Trace
-            Walked through once, a batch at a time.
-        total : int, optional
-            How many there are, for the progress.
-        progress : callable, optional
-            Receives a :class:`Progress` after every batch.
-        cancelled : callable, optional
-            Asked before every batch; when it says yes, what is done is returned.
-        keep_fingerprints : bool
-            Also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
-        sizes : sequence of int
-            Traces of the first batches; the last number goes on.
-
-        Returns
-        -------
-        Scored
-
-        Raises
-        ------
-        AtlasError
-            If a trace has a score that is not finite.
+        traces : walked through once, a batch at a time; total : how many there are, for the progress.
+        progress : receives a :class:`Progress` after every batch.
+        cancelled : asked before every batch; when it says yes, what is done is returned.
+        keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
+        sizes : traces of the first batches; the last number goes on.
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
         scores: list[Floats] = []
-        kept: list[npt.NDArray[np.float16]] = []
+        fingerprints: list[npt.NDArray[np.float16]] = []
         tokens: list[int] = []
         folds: list[int | None] = []
         prompts: list[PromptScores] = []
@@ -217,7 +155,7 @@ class Attributor:
                 prompts.append(reference.score([trace.prompt for trace in batch]))
             total_states += read[place, "full"].sum(0, dtype=np.float64)
             if keep_fingerprints:
-                kept.append(read[place, "full"])
+                fingerprints.append(read[place, "full"])
             if progress is not None:
                 progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
@@ -226,7 +164,9 @@ class Attributor:
             tokens=np.array(tokens, dtype=np.intp),
             folds=tuple(folds),
             mean=total_states / max(len(tokens), 1),
-            fingerprints=np.concatenate([np.empty((0, width), np.float16), *kept]) if keep_fingerprints else None,
+            fingerprints=np.concatenate([np.empty((0, width), np.float16), *fingerprints])
+            if keep_fingerprints
+            else None,
             complete=complete,
             seconds=time.perf_counter() - started,
             engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
@@ -257,18 +197,22 @@ class Attributor:
 
 
 def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
-    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival.
-
-    Raises
-    ------
-    AtlasError
-        With the number of the first such trace.
-    """
+    """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival."""
     failed = ~np.isfinite(log_posteriors).all(axis=1)
     if failed.any():
         raise AtlasError(
             f"The score of trace {first + int(failed.argmax()):,} is not a finite number",
             "Leave that trace out, or make the enrolment again if all others fail too",
+        )
+
+
+def refuse_other_weights(enrolment: Enrolment, name: str, found: str | None, expected: Any) -> None:
+    """Refuse weights of a proxy or an encoder with another hash than the enrolment's, where both are known."""
+    if found and expected and found != expected:
+        raise AtlasError(
+            f"The weights of {name} here are not those that the enrolment '{enrolment.name}' was made with "
+            f"({found[:12]} and {str(expected)[:12]})",
+            f"Run: python -m jobs proxies install {name}, or make the enrolment again",
         )
 
 
@@ -280,18 +224,9 @@ def readout_of(enrolment: Enrolment) -> Readout:
 
 
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
-    """Cell of every trace (n,), by its response tokens and how the response ends.
-
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    encoded : sequence of Encoded, length n
-        As the proxy reads them.
-    by : str, optional
-        Registered proxy whose tokens are counted in place of those.
-    """
-    read = np.array([e.response_tokens for e in encoded], dtype=np.intp)
-    return cells_of(count_tokens(tokenizer_of(by), traces) if by else read, [whole(trace.response) for trace in traces])
+    """Cell of every trace (n,), by its response tokens (counted as a registered proxy does) and how it ends."""
+    own = np.array([e.response_tokens for e in encoded], dtype=np.intp)
+    return cells_of(count_tokens(tokenizer_of(by), traces) if by else own, [whole(trace.response) for trace in traces])
 
 
 def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
@@ -301,3 +236,52 @@ def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Tra
         if not batch:
             return
         yield batch
+
+
+def from_registry(proxy: str, device: str = "auto") -> Loaded:
+    """A registered proxy and the hash of its weights."""
+    return load_reader(proxy, device), proxy_hash(proxy)
+
+
+def encoder_from_registry(name: str, device: str = "auto") -> tuple[SentenceEncoder, str | None]:
+    """A registered encoder and the hash of its weights."""
+    return SentenceEncoder(name, device), proxy_hash(name)
+
+
+@dataclass
+class Models:
+    """Proxies and encoders in memory, each with the hash of its weights; used from one thread only."""
+
+    load: Callable[[str], Loaded] = from_registry
+    encode: Callable[[str], tuple[SentenceEncoder, str | None]] = encoder_from_registry
+    _readers: dict[str, Loaded] = field(default_factory=dict, repr=False)
+    _encoders: dict[str, tuple[SentenceEncoder, str | None]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def on(cls, device: str) -> Models:
+        """Of the registry, on a device."""
+        return cls(lambda proxy: from_registry(proxy, device), lambda name: encoder_from_registry(name, device))
+
+    def attributor(self, enrolment: Enrolment) -> Attributor:
+        """An enrolment with all that it reads with; what was used longest ago makes room."""
+        known = enrolment.facts.get("hashes_beside") or {}
+        others: dict[str, Reader | SentenceEncoder] = {}
+        needs = models_beside(enrolment)
+        for reads, encodes in needs.items():
+            name, found = named(reads), None
+            if encodes:
+                others[reads], found = _latest(name, self._encoders, self.encode)
+            else:
+                others[reads], found = _latest(name, self._readers, self.load)
+            refuse_other_weights(enrolment, name, found, known.get(name))
+        reader, found = _latest(enrolment.proxy, self._readers, self.load)
+        for cache, needed in ((self._readers, 1 + len(needs)), (self._encoders, len(needs))):
+            while len(cache) > max(MODELS, needed):
+                cache.pop(next(iter(cache)))
+        return Attributor(reader, enrolment, found, others)
+
+
+def _latest(name: str, cache: dict[str, Model], load: Callable[[str], Model]) -> Model:
+    """The model of a name, loaded where it is not in the cache; the latest one stands last."""
+    cache[name] = cache.pop(name) if name in cache else load(name)
+    return cache[name]

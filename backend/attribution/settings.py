@@ -9,64 +9,30 @@ from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake.traces import Columns
 
 EVEN_PRIOR = "Every enrolled source is as likely as the next."
-STOP_LEVEL = 0.05
-"""Stated error rate of the sequential stop where nobody chose one."""
+STOP_LEVEL = 0.05  # stated error rate of the sequential stop where nobody chose one
 MOST_ORDERS = 10_000
-MOST_ALSO = 3
-"""Further readers of one audit; each reads all traces once more."""
+MOST_ALSO = 3  # further readers of one audit; each reads all traces once more
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person chooses.
+    """What a person chooses."""
 
-    Attributes
-    ----------
-    enrolment : str or None
-        Name of a published enrolment; None for the only one that fits.
-    claimed : str or None
-        Source that the traces are said to come from.
-    prior : mapping of str to float, or None
-        Weights of sources; None for the same weight for each.
-    prior_statement : str or None
-        Where the prior comes from.
-    case : str
-        Name of the case, for people.
-    question : str or None
-        By default made from the claim.
-    columns : Columns
-        What a person mapped; the rest is recognised.
-    encoding : str or None
-        Of the file, as a person names it; None where it is recognised.
-    keep_duplicates : bool
-        Count traces that repeat an earlier one word for word.
-    show : int
-        Traces whose text and token evidence the report shows; 0 keeps no text.
-    against : str or None
-        Rival of the token evidence; by default the strongest one.
-    orders, seed : int
-        Of the spread over random orders.
-    stop_level : float
-        Stated error rate of the sequential stop; one of those that the enrolment was fitted for.
-    also : tuple of str
-        Further enrolments that read the same traces, to see what hangs on the reader.
-    """
-
-    enrolment: str | None = None
-    claimed: str | None = None
-    prior: Mapping[str, float] | None = None
-    prior_statement: str | None = None
-    case: str = "Untitled case"
-    question: str | None = None
-    columns: Columns = field(default_factory=Columns)
-    encoding: str | None = None
-    keep_duplicates: bool = False
-    show: int = 0
-    against: str | None = None
-    orders: int = ORDERS
+    enrolment: str | None = None  # name of a published enrolment; None for the only one that fits
+    claimed: str | None = None  # source that the traces are said to come from
+    prior: Mapping[str, float] | None = None  # weights of sources; None for the same weight for each
+    prior_statement: str | None = None  # where the prior comes from
+    case: str = "Untitled case"  # name of the case, for people
+    question: str | None = None  # by default made from the claim
+    columns: Columns = field(default_factory=Columns)  # what a person mapped; the rest is recognised
+    encoding: str | None = None  # of the file, as a person names it; None where it is recognised
+    keep_duplicates: bool = False  # count traces that repeat an earlier one word for word
+    show: int = 0  # traces whose text and token evidence the report shows; 0 keeps no text
+    against: str | None = None  # rival of the token evidence; by default the strongest one
+    orders: int = ORDERS  # random orders of the traces
     seed: int = SEED
-    stop_level: float = STOP_LEVEL
-    also: tuple[str, ...] = ()
+    stop_level: float = STOP_LEVEL  # of those that the enrolment was fitted for
+    also: tuple[str, ...] = ()  # further enrolments that read the same traces, to see whether they agree
 
     @property
     def asked(self) -> str:
@@ -82,21 +48,6 @@ class Settings:
 
 
 def of_windows(enrolment: str | None, columns: Columns | None = None, encoding: str | None = None) -> Settings:
-    """How windows of traces are read that are tested for drift: repeated traces count, and nothing is asked of sources.
-
-    Parameters
-    ----------
-    enrolment : str or None
-    columns : Columns, optional
-        What a person mapped.
-    encoding : str, optional
-        Of the files.
-    """
-    return Settings(
-        enrolment=enrolment,
-        case="Two windows",
-        columns=columns or Columns(),
-        encoding=encoding,
-        keep_duplicates=True,
-        orders=20,
-    )
+    """How windows of traces are read that are tested for drift: repeated traces count, and no source is in question."""
+    mapped = columns or Columns()
+    return Settings(enrolment, case="Two windows", columns=mapped, encoding=encoding, keep_duplicates=True, orders=20)

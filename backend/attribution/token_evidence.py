@@ -1,82 +1,239 @@
 """Which response tokens carry the evidence: the log-odds of two candidates, split over the tokens of a trace.
 
-How a head splits is said in :mod:`backend.attribution.token_splits`. Everything is computed in float32 states and
-float64 sums. The live score goes through the feature store's half precision, as in the evaluation;
-:attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by the rounding of the fingerprint
-alone (a few thousandths of a nat). A token gets what its characters have; text beyond the proxy's window is one more
-piece where a head has read it.
+A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and most heads are linear in it,
+at one block or at several, so the difference of two logits is a sum over tokens. A head that reads text is a sum over
+n-grams; what each adds is spread over the characters that it covers, and a token gets what its characters have; text
+beyond the proxy's window is one more piece where a head has read it. An ensemble is a sum over members. What another
+proxy's tokens say goes to their characters. A network, and experts between families, are split along a plane through
+their scores at the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as
+well. What an encoder's embedding says, fine-tuned or not, belongs to no token.
+
+Everything is computed in float32 states and float64 sums. The live score goes through the feature store's half
+precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by
+the rounding of the fingerprint alone (a few thousandths of a nat).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.attribution.scoring import cells_of_traces
-from backend.attribution.token_splits import Foreign, Part, Seen, Split, head_part, log_odds, summed
 from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
-from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.intake.traces import whole
+from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.ensemble import Ensemble, Material, Member
+from backend.methods.head import Head
+from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngram_spans import character_odds
+from backend.methods.ngram_storage import CodedNgrams
+from backend.methods.ngrams import Counts
+from backend.methods.representations import FORMS, Form
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader
 from backend.traces import Trace, view_text
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Log-odds of two candidates over T response tokens, in nats."""
+
+    dc: Doubles  # (T,) through the mean state or single states, as they lie from the enrolment's mean
+    ac: Doubles  # (T,) through the front-to-back change and higher modes, against the trace's own mean state
+    constant: float  # what belongs to no token: biases, and the enrolment's mean change
+    words: Doubles | None = None  # (T,) through n-grams that cover its characters, and tokens of further proxies
+
+    @property
+    def tokens(self) -> Doubles:
+        """Evidence of every token, (T,); the constant is shared out evenly, so the sum is the log-odds."""
+        words = 0.0 if self.words is None else self.words
+        return self.dc + self.ac + words + self.constant / len(self.dc)
+
+    @property
+    def total(self) -> float:
+        """Log-odds of the two candidates."""
+        words = 0.0 if self.words is None else float(self.words.sum())
+        return float(self.dc.sum() + self.ac.sum()) + words + self.constant
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a head or a member says, by token of the proxy and by character."""
+
+    split: Split  # without words
+    characters: Doubles | None = None  # (len(response),) None where nothing of it belongs to characters
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A trajectory by a further proxy: states by block, each (T, d), and the characters of its tokens."""
+
+    states: Mapping[int, Floats]
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReadTrace:
+    """One trace as heads see it."""
+
+    response: str
+    tokens: int  # response tokens of the proxy
+    states: Mapping[int, Floats]  # (T, d) by the proxy, of every block that heads read
+    counts: Counts  # (1, buckets)
+    beside: Material  # what members read besides, but for further proxies
+    foreign: Mapping[str, Foreign]  # the trace by further proxies
+    cell: int
+
+
+def split_log_odds(
+    states: Mapping[int, npt.NDArray[np.floating]], head: Head, block: str, source: int, rival: int, cell: int = 0
+) -> Split:
+    """Split the log-odds of a trace over its tokens, summed over the blocks that a head reads.
+
+    states : (T, d) response states at every block of the head.
+    block : what the head reads of a block, a name of :data:`backend.methods.representations.FORMS`.
+    """
+    direction, constant = head.odds(cell, source, rival)
+    centre, scale = head.standardiser or (direction, direction)
+    return _split(states, head.layers, FORMS[block], (centre, direction / scale, constant))
+
+
+def _split(
+    states: Mapping[int, npt.NDArray[np.floating]],
+    layers: Sequence[int],
+    form: Form,
+    plane: tuple[npt.NDArray[np.floating], Doubles, float],
+) -> Split:
+    """Split of what a plane (centre, direction, constant) says of a trajectory at some blocks."""
+    centre, direction, constant = plane
+    length, d = states[layers[0]].shape
+    if len(centre) != len(layers) * len(form.vectors) * d:
+        raise ValueError(
+            f"a head of width {len(centre)} does not read {len(form.vectors)} vectors of {len(layers)} blocks, {d} wide"
+        )
+    level, change = np.zeros(length), np.zeros(length)
+    shares = form.token_shares(length)
+    for place, (layer, share) in enumerate((layer, share) for layer in layers for share in shares):
+        trajectory = np.asarray(states[layer], dtype=np.float64)
+        along, mean = direction[place * d : (place + 1) * d], centre[place * d : (place + 1) * d]
+        if share is None:
+            owner = trajectory.argmax(0)
+            np.add.at(level, owner, (trajectory[owner, np.arange(d)] - mean) * along)
+        # Weights sum to one, or (those of modes that change) to zero, so both subtractions leave the sum exact.
+        elif share.sum() > 0.5:
+            level += share * ((trajectory - mean) @ along)
+        else:
+            change += share * ((trajectory - trajectory.mean(0)) @ along)
+            constant -= float(mean @ along)
+    return Split(level, change, constant)
+
+
+def head_part(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Part:
+    """What a head says of a trace for one candidate against another."""
+    nothing = Split(np.zeros(seen.tokens), np.zeros(seen.tokens), 0.0)
+    if isinstance(head.probe, Ensemble):
+        parts = [_member_part(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
+        return summed(parts, [float(share) for share in head.probe.shares[seen.cell]])
+    if isinstance(head.probe, CodedNgrams):
+        characters, constant = character_odds(seen.response, head.probe, source, rival)
+        return Part(replace(nothing, constant=constant), characters)
+    split = split_log_odds(seen.states, head, enrolment.block, source, rival, seen.cell)
+    if not isinstance(head.probe, NgramBank):
+        return Part(split)
+    characters, constant = head.probe.spread(seen.response, seen.cell, source, rival)
+    return Part(replace(split, constant=split.constant + constant), characters)
+
+
+def summed(parts: Sequence[Part], shares: Sequence[float]) -> Part:
+    """Parts of one trace together, each by its share."""
+    both = list(zip(parts, shares, strict=True))
+    spread = [share * part.characters for part, share in both if part.characters is not None]
+    return Part(
+        Split(
+            np.sum([share * part.split.dc for part, share in both], axis=0),
+            np.sum([share * part.split.ac for part, share in both], axis=0),
+            float(sum(share * part.split.constant for part, share in both)),
+        ),
+        np.sum(spread, axis=0) if spread else None,
+    )
+
+
+def log_odds(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int, *, halved: bool) -> float:
+    """The same by the head itself, of fingerprints as they are or rounded to half precision."""
+
+    def rows(states: Mapping[int, Floats], form: Form) -> dict[int, npt.NDArray[np.floating]]:
+        exact = {layer: form.of_states(found) for layer, found in states.items()}
+        return {layer: row.astype(np.float16) for layer, row in exact.items()} if halved else {**exact}
+
+    foreign = {name: rows(one.states, FORMS[WHOLE]) for name, one in seen.foreign.items()}
+    by_layer = rows(seen.states, (enrolment.form or FORMS[WHOLE]).stored)
+    material = enrolment.coordinates(head, by_layer, seen.counts, {**seen.beside, **foreign})
+    return _apart(head.log_posterior(material, np.array([seen.cell])), source, rival)
+
+
+def _member_part(
+    enrolment: Enrolment, member: Member, nothing: Split, seen: ReadTrace, source: int, rival: int
+) -> Part:
+    if member.reads in GRAMS:
+        characters, constant = member.spread(seen.response, source, rival)
+        return Part(replace(nothing, constant=constant), characters)
+    if not member.layers:
+        log_posteriors = member.model.log_posterior(seen.beside[member.reads])
+        return Part(replace(nothing, constant=_apart(log_posteriors, source, rival)))
+    own = member.reads == enrolment.proxy
+    states = seen.states if own else seen.foreign[member.reads].states
+    row = np.concatenate([FORMS[WHOLE].of_states(states[layer])[0] for layer in member.layers])
+    split = _split(states, member.layers, FORMS[WHOLE], member.plane(row, source, rival))
+    return Part(split) if own else _on_characters(seen.foreign[member.reads], split, nothing, len(seen.response))
+
+
+def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Part:
+    """A split of a further proxy's tokens over characters (length,); tokens without any go to the constant."""
+    edges, constant = np.zeros(length + 1), split.constant
+    for start, stop, value in zip(foreign.starts, foreign.stops, split.dc + split.ac, strict=True):
+        if stop > start:
+            edges[start] += value / (stop - start)
+            edges[stop] -= value / (stop - start)
+        else:
+            constant += float(value)
+    return Part(replace(nothing, constant=constant), np.cumsum(edges)[:-1])
+
+
+def _apart(log_posteriors: npt.NDArray[np.floating], source: int, rival: int) -> float:
+    return float(log_posteriors[0, source]) - float(log_posteriors[0, rival])
 
 
 @dataclass(frozen=True)
 class TokenEvidence:
     """The heat map of one trace.
 
-    Attributes
-    ----------
-    source, rival : str
-        Positive evidence speaks for the source, negative for the rival.
-    response : str
-        The text that the offsets count in; lone surrogates are U+FFFD.
-    starts, stops : tuple of int, length T
-        Characters of every token in the response. Tokens of one character that takes several share its offsets; a
-        token that straddles the border to the prompt starts at 0.
-    split : Split
-    log_odds : float
-        The score difference from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4.
-    stored : float
-        The score difference as the live score has it, from fingerprints in half precision; of text nothing is rounded.
-    cut : int
-        Characters at the end that were not read.
+    starts, stops : characters of every token in the response. Tokens of one character that takes several share its
+        offsets; a token that straddles the border to the prompt starts at 0.
     """
 
-    source: str
+    source: str  # positive evidence speaks for it, negative for the rival
     rival: str
-    response: str
+    response: str  # the text that the offsets count in; lone surrogates are U+FFFD
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     split: Split
-    log_odds: float
-    stored: float
-    cut: int
+    log_odds: float  # from fingerprints that are not rounded; the sum of the tokens equals it to 1e-4
+    stored: float  # as the live score has it, from fingerprints in half precision
+    cut: int  # characters at the end that were not read
 
 
 def token_evidence(
     reader: Reader, enrolment: Enrolment, trace: Trace, source: int, rival: int, others: Others | None = None
 ) -> TokenEvidence:
-    """Evidence of every response token of a trace for one candidate against another.
-
-    Parameters
-    ----------
-    reader : Reader
-        With the proxy of the enrolment.
-    enrolment : Enrolment
-    trace : Trace
-    source, rival : int
-        Candidates, as columns of the enrolment.
-    others : mapping of str to Reader or SentenceEncoder, optional
-        Further proxies and encoders that members read with.
-
-    Returns
-    -------
-    TokenEvidence
-    """
+    """Evidence of every response token of a trace for one candidate against another (columns of the enrolment)."""
     clean = Trace(whole(trace.prompt), whole(trace.response))
     (encoded,) = reader.encode([clean], enrolment.view)
     heads = enrolment.heads_for(enrolment.folds_of([trace.prompt])[0])
@@ -84,19 +241,20 @@ def token_evidence(
     layers = sorted({layer for head in heads for layer in head.layers})
     known = others or {}
     texts = {name: held for name, held in known.items() if not isinstance(held, Reader)}
-    seen = Seen(
+    seen = ReadTrace(
         clean.response,
         len(starts),
         reader.states(encoded, layers) if layers else {},
         enrolment.counts([clean.response]),
         read_auxiliary_models(enrolment, [clean], texts),
-        _elsewhere(enrolment, clean, known),
+        _by_further_proxies(enrolment, clean, known),
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )
     share = 1 / len(heads)
     part = summed([head_part(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
-    if part.characters is not None:
-        starts, stops = _with_rest(starts, stops, len(clean.response))
+    end = max(stops, default=0)
+    if part.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
+        starts, stops = (*starts, end), (*stops, len(clean.response))
     exact, stored = (
         float(np.mean([log_odds(enrolment, head, seen, source, rival, halved=halved) for head in heads]))
         for halved in (False, True)
@@ -114,7 +272,7 @@ def token_evidence(
     )
 
 
-def _elsewhere(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
+def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
     """The trace by every further proxy that members read with."""
     out = {}
     for name, layers in enrolment.beside.items():
@@ -132,14 +290,8 @@ def _on_tokens(part: Part, stops: Sequence[int]) -> Split:
     until = np.concatenate([[0.0], np.cumsum(part.characters)])
     edges = np.maximum.accumulate(np.array([0, *stops]))
     behind = np.zeros(len(stops) - len(part.split.dc))  # no state was read of the text behind the window
-    level, change = (np.concatenate([held, behind]) for held in (part.split.dc, part.split.ac))
+    level, change = (np.concatenate([states, behind]) for states in (part.split.dc, part.split.ac))
     return Split(level, change, part.split.constant, np.diff(until[edges]))
-
-
-def _with_rest(starts: tuple[int, ...], stops: tuple[int, ...], length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Tokens, and the text behind the last of them as one more piece."""
-    end = max(stops, default=0)
-    return (starts, stops) if end >= length else ((*starts, end), (*stops, length))
 
 
 def _offsets(
@@ -155,11 +307,9 @@ def _offsets(
         return_offsets_mapping=True,
         return_attention_mask=False,
     )
-    offsets = batch["offset_mapping"] or [(0, 0)]
-    limit = len(trace.response)
+    offsets = (batch["offset_mapping"] or [(0, 0)])[encoded.start : encoded.stop]
     # Of a token that stands in for an empty response, nothing lies in the response.
-    inside = [
-        (min(max(0, start - len(prefix)), limit), min(max(0, stop - len(prefix)), limit))
-        for start, stop in offsets[encoded.start : encoded.stop]
-    ]
-    return tuple(start for start, _ in inside), tuple(stop for _, stop in inside)
+    starts, stops = (
+        tuple(min(max(0, pair[side] - len(prefix)), len(trace.response)) for pair in offsets) for side in (0, 1)
+    )
+    return starts, stops

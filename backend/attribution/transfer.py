@@ -1,6 +1,5 @@
 """What verdicts are worth on traffic of another kind: the rule itself answers on labelled traces.
 
-
 A verdict is right where it was validated. Here groups of K traces of enrolled sources are asked as an auditor asks:
 with the true source as the claim, with the nearest other one, and without a claim. Every answer is counted, and so is
 what the unknown-source test alone would have said.
@@ -20,7 +19,7 @@ from backend.attribution.decision import weigh
 from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
-from backend.inference.prompt_novelty import PromptReference, PromptScores, fit_prompt_reference
+from backend.inference.domain_shift import UNCHECKED, PromptReference, PromptScores, fit_prompt_reference
 from backend.inference.sequential_stop import nearest_sources
 from backend.inference.verdict import Rule
 from backend.protocol import BUDGETS, GROUPING_SEEDS
@@ -29,27 +28,16 @@ Ints = npt.NDArray[np.intp]
 PART = "transfer"
 OUTCOMES = ("SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE")
 CLAIMS = ("true", "nearest", "none")
-MOST_GROUPS = 1_000
-"""Groups of a budget that are asked, evenly drawn over the sources: a share of 5 % is known to 0.7 points then."""
+MOST_GROUPS = 1_000  # of a budget, evenly drawn over the sources: a share of 5 % is known to 0.7 points then
 
 
 @dataclass(frozen=True)
 class LabelledScores:
-    """Scored traces whose source is known.
+    """Scored traces whose source is known."""
 
-    Attributes
-    ----------
-    scored : Scored
-        With the fingerprints of every trace.
-    labels : ndarray of shape (n,)
-        Column of the true source in the enrolment.
-    prompts : PromptScores
-        By the enrolment's reference, or by one that has not seen these prompts.
-    """
-
-    scored: Scored
-    labels: Ints
-    prompts: PromptScores
+    scored: Scored  # with the fingerprints of every trace
+    labels: Ints  # (n,) column of the true source in the enrolment
+    prompts: PromptScores  # by the enrolment's reference, or by one that has not seen these prompts
 
 
 def transfer_frame(
@@ -62,26 +50,14 @@ def transfer_frame(
 ) -> pd.DataFrame:
     """Shares of every answer on groups of one source each.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    rows : LabelledScores
-    scenario : str
-        What the traces are to the enrolment: 'math100', 'category', 'same'.
-    budgets : sequence of int
-        Those above the number of traces of every source are left out.
-    seed : int
-    reference : PromptReference, optional
-        Judges the prompts in place of the enrolment's own, where that has seen them.
-
-    Returns
-    -------
-    DataFrame
-        Columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`, ``flagged``
-        (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level, whatever the
-        prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or for a family,
-        that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match is
-        right).
+    scenario : what the traces are to the enrolment: 'math100', 'category', 'same'.
+    budgets : those above the number of traces of every source are left out.
+    reference : judges the prompts in place of the enrolment's own, where that has seen them.
+    Returns columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`,
+        ``flagged`` (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level,
+        whatever the prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or
+        for a family, that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best
+        match is right).
     """
     companions = fitted_statistics_of(enrolment)
     nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
@@ -102,14 +78,12 @@ def transfer_frame(
             tally["leader"] += leader == source
             tally["leading_family"] += bool(family[leader] == family[source])
             for claim in CLAIMS:
-                asked = {"true": source, "nearest": int(nearest[source]), "none": None}[claim]
-                verdict = weighed.decide(asked)
+                named = {"true": source, "nearest": int(nearest[source]), "none": None}[claim]
+                verdict = weighed.decide(named)
                 tally[f"{claim}_{verdict.outcome}"] += 1
-                subject = leader if asked is None else asked
-                right = subject == source if verdict.level == "source" else family[subject] == family[source]
-                tally["wrong"] += (verdict.outcome == "SUPPORTS" and not right) or (
-                    verdict.outcome == "AGAINST" and bool(right)
-                )
+                subject = leader if named is None else named
+                right = bool(subject == source if verdict.level == "source" else family[subject] == family[source])
+                tally["wrong"] += (verdict.outcome, right) in (("SUPPORTS", False), ("AGAINST", True))
         if not n:
             continue
         tally["false_unknown"] = tally["none_UNKNOWN"]
@@ -132,24 +106,11 @@ def groups_of(labels: Ints, k: int, seed: int) -> list[tuple[Ints, int]]:
 
 
 def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> tuple[PromptScores, PromptReference]:
-    """Prompts as references see them that have not seen their fold, and the reference that judges them.
-
-    Parameters
-    ----------
-    prompts : sequence of str, length P
-        Distinct ones.
-    folds : ndarray of shape (P,)
-
-    Raises
-    ------
-    ValueError
-        If there are too few prompts for a reference.
-    """
+    """Distinct prompts as references without their fold (P,) see them, and the reference that judges them."""
     parts: list[PromptScores | None] = [None] * len(prompts)
     whole = None
     for fold in np.unique(folds):
-        inside = np.flatnonzero(folds == fold)
-        rest = np.flatnonzero(folds != fold)
+        inside, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         whole = fit_prompt_reference([prompts[i] for i in rest.tolist()], folds[rest])
         if whole is None:
             raise ValueError("there are too few prompts for a reference")
@@ -161,19 +122,18 @@ def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> 
 
 
 def _some(rows: LabelledScores, group: Ints, reference: PromptReference | None) -> Scored:
-    held = rows.scored
-    assert held.fingerprints is not None
-    prompts = rows.prompts.take(group)
+    every = rows.scored
+    assert every.fingerprints is not None
     return Scored(
-        log_posteriors=held.log_posteriors[group],
-        tokens=held.tokens[group],
-        folds=tuple(held.folds[i] for i in group),
-        mean=held.fingerprints[group].mean(0, dtype=np.float64),
+        log_posteriors=every.log_posteriors[group],
+        tokens=every.tokens[group],
+        folds=tuple(every.folds[i] for i in group),
+        mean=every.fingerprints[group].mean(0, dtype=np.float64),
         fingerprints=None,
         complete=True,
         seconds=0.0,
-        engine=held.engine,
-        **({} if reference is None else {"traffic": reference.judge(prompts)}),
+        engine=every.engine,
+        traffic=UNCHECKED if reference is None else reference.judge(rows.prompts.take(group)),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.inference.prompt_novelty import PromptReference, hash_of, reference_of
+from backend.inference.domain_shift import PromptReference, hash_of, reference_of
 from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import KINDS, Head, kind_of

@@ -23,9 +23,8 @@ from backend.inference.calibration import (
     fit_calibration,
     held_out_groups,
 )
-from backend.inference.domain_shift import fit_domain
-from backend.inference.prompt_novelty import PART as PROMPTS
-from backend.inference.prompt_novelty import fit_prompt_reference
+from backend.inference.domain_shift import PART as PROMPTS
+from backend.inference.domain_shift import fit_domain, fit_prompt_reference
 from backend.inference.sequential_stop import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
 from backend.inference.unknown_source import UnknownReference, fit_unknown, group_means
 from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
@@ -161,7 +160,7 @@ def measured_attachments(
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
     """Part ``prompts`` of an enrolment from its prompts and their folds (P,); empty where these are too few.
 
-    Prompts may repeat. No text is kept (:class:`backend.inference.prompt_novelty.PromptReference`).
+    Prompts may repeat. No text is kept (:class:`backend.inference.domain_shift.PromptReference`).
     """
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))

@@ -18,8 +18,8 @@ import pandas as pd
 
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.sequential_stop import StopRule
-from backend.inference.statements import Passing
 from backend.inference.validation import NUMBERS, SPACE, TEXTS
+from backend.inference.verdict import Passing
 from backend.protocol import CLEAN
 
 ROOM = 1.25
@@ -55,7 +55,7 @@ VERDICTS = {
     "verdict_family_right": "names the true family alone without a claim",
     "verdict_family_wrong": "names a wrong family alone without a claim",
 }
-"""What the verdict's rule does in a share of held-out groups (:mod:`backend.inference.verdict_rates`)."""
+"""What the verdict's rule does in a share of held-out groups (:mod:`backend.inference.validation`)."""
 TRAFFIC = {
     "same": "held-out prompts of the enrolled kind",
     "math100": "mathematical problems, which were not enrolled",

@@ -1,15 +1,13 @@
-"""From accumulated scores to probabilities that mean what they say (paper, Evidence Accumulation: "Budget-specific
-held-out calibration is required for a probabilistic interpretation").
+"""Calibration of accumulated scores (paper, Evidence Accumulation: "Budget-specific held-out calibration is required
+for a probabilistic interpretation").
 
 Traces of one source are not independent given the source, and the probe is underfitted: the sum of K log-posteriors is
-too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that. It is never above that
-of a single trace, and groups that are told apart without an error do not make it endless: half a group counts as gone
-wrong, whatever was seen. Traces that differ from those of the probe (shortened ones) shift all log-posteriors alike,
-whatever the source; a bias a source takes that out, and is kept only where folds that did not fit it say that it helps.
-Between the budgets of the fit the logarithm of the scale is interpolated in log K; beyond the largest one, evidence is
-averaged and no longer added, because no validated number says that it would be worth more. Everything is fitted on
-groups of held-out prompts. Likelihood ratios are held within the empirical bounds of those groups, each with ratios by
-a fit that has not seen it (:func:`backend.inference.evidence_bounds.empirical_bounds`).
+too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that, never above that of a
+single trace. Half a group counts as gone wrong, so that groups without an error do not make it endless. Traces that
+differ from those of the probe (shortened ones) shift all log-posteriors alike; a bias a source takes that out where it
+helps on folds that did not fit it. Between the budgets of the fit the logarithm of the scale is interpolated in log K;
+beyond the largest one evidence is averaged, because no validated number says that it would be worth more. Likelihood
+ratios stay within the empirical bounds of held-out groups, each with ratios by a fit that has not seen it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from backend.evidence import accumulate
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     LN10,
     claim_trials,
     empirical_bounds,
@@ -33,36 +31,36 @@ from backend.inference.evidence_bounds import (
 from backend.metrics import negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
-WITH_BIAS: bool | None = None
-"""A bias a source is kept where folds that did not fit it say that it helps; served and validated alike."""
+WITH_BIAS: bool | None = None  # a bias is used where folds that did not fit it say that it helps
 
 Doubles = npt.NDArray[np.float64]
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-BIAS_GROUPS = 20
-"""Groups of a source that a bias is fitted on at least."""
+BIAS_GROUPS = 20  # groups of a source that a bias is fitted on at least
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
 BOUNDS = ("bounds", "family_bounds")
-WRONG = 0.5
-"""Groups of a budget that count as gone wrong beside those that were seen (the share that Jeffreys' prior adds)."""
+WRONG = 0.5  # groups that count as gone wrong next to those that were seen (what Jeffreys' prior adds)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Scored groups of held-out traces.
+    """Scored groups of held-out traces."""
 
-    Attributes
-    ----------
-    scores : ndarray of shape (G, C), float64
-        Log-normalised sums of log-posteriors.
-    truth, fold, seed : ndarray of shape (G,)
-    """
-
-    scores: Doubles
-    truth: Ints
+    scores: Doubles  # (G, C) log-normalised sums of log-posteriors
+    truth: Ints  # (G,), as fold and seed
     fold: Ints
     seed: Ints
+
+    @property
+    def seeds(self) -> int:
+        """Groupings of the same traces."""
+        return len(np.unique(self.seed))
+
+    @property
+    def of_a_seed(self) -> int:
+        """Groups of one grouping."""
+        return len(self.truth) // self.seeds
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Groups:
         """The groups of a mask of shape (G,)."""
@@ -71,35 +69,20 @@ class Groups:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scale and bias of accumulated scores at every budget of the fit, for one condition.
+    """Scale and bias of accumulated scores at every budget of the fit, for one condition."""
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-        Ascending numbers of traces.
-    scale : ndarray of shape (B,)
-    bias : ndarray of shape (B, C)
-        Zero where no bias is used.
-    groups : ndarray of shape (B,)
-        Groups of one seed behind every budget; they bound the likelihood ratio that can be defended.
-    bounds, family_bounds : ndarray of shape (B, 2), optional
-        Empirical lower and upper bound of the log10 ratio of a source and of a family.
-    """
-
-    budgets: Ints
-    scale: Doubles
-    bias: Doubles
-    groups: Ints
-    bounds: Doubles | None = None
+    budgets: Ints  # (B,) ascending numbers of traces
+    scale: Doubles  # (B,)
+    bias: Doubles  # (B, C) zero where no bias is used
+    groups: Ints  # (B,) groups of one seed behind every budget; they bound the likelihood ratio that can be defended
+    bounds: Doubles | None = None  # (B, 2) empirical lower and upper bound of a source's log10 ratio, and of a family's
     family_bounds: Doubles | None = None
 
     def parameters(self, budget: int) -> tuple[float, Doubles]:
         """Scale and bias (C,) at any number of traces, interpolated in log K."""
         if budget < 1:
             raise ValueError(f"budget must be at least 1, got {budget}")
-        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(budget, self.budgets)
         scale = float(np.exp((1 - share) * np.log(self.scale[low]) + share * np.log(self.scale[high])))
         excess = max(1.0, budget / float(self.budgets[-1]))
         return scale / excess, (1 - share) * self.bias[low] + share * self.bias[high]
@@ -112,19 +95,8 @@ class Calibration:
     def apply(self, scores: Floating, budget: int, log_prior: Floating | None = None) -> Doubles:
         """Calibrated log-posteriors.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (G, C)
-            From :func:`backend.evidence.accumulate` under the uniform prior of enrollment.
-        budget : int
-            Traces behind each row of scores.
-        log_prior : ndarray of shape (C,), optional
-            Log of the stated prior over the enrolled sources; uniform when absent.
-
-        Returns
-        -------
-        ndarray of shape (G, C), float64
-            Normalised over the enrolled sources.
+        scores : (G, C) of groups of ``budget`` traces, under the uniform prior of enrolment.
+        log_prior : (C,) log of the stated prior over the enrolled sources; uniform when absent.
         """
         scale, bias = self.parameters(budget)
         logits = scale * np.asarray(scores, dtype=np.float64) + bias
@@ -137,23 +109,11 @@ class Calibration:
         trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim;
         evidence in favour with each of the other sources, as the ratio's alternative has them: each as likely as the
         next. Those trials are of the same groups, so the bound holds for a mean false claim and not for the nearest.
-        A family is tried as a source is: against with its own groups, in favour with each of the other families.
         Within that, the empirical bounds of those trials hold where the fit has them: beyond them the ratios did no
-        better than the prior alone.
+        better than the prior alone. Between the budgets of the fit the groups of the next larger one count, which are
+        fewer, and the tighter of the empirical bounds on either side.
 
-        Parameters
-        ----------
-        budget : int
-            Between the budgets of the fit the groups of the next larger one count, which are fewer, and of the
-            empirical bounds on either side the tighter ones; beyond the largest budget those of the largest.
-        among : int, optional
-            Number of propositions that a group can be tried with: the families where the ratio is a family's; the
-            enrolled sources when absent.
-
-        Returns
-        -------
-        (float, float)
-            The first at most 0, the second at least 0.
+        among : number of families where the ratio is a family's; the enrolled sources when absent.
         """
         last = len(self.budgets) - 1
         place = min(int(np.searchsorted(self.budgets, budget, side="left")), last)
@@ -176,33 +136,34 @@ class Calibration:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Calibration:
         """The inverse of :meth:`to_arrays`; a scale above that of the smallest budget is taken as that one.
 
-        Raises
-        ------
-        KeyError
-            Without an array; the bounds may be missing.
-        ValueError
-            If bounds are not a pair a budget with 0 between them.
+        Raises KeyError without an array but the bounds; ValueError if bounds are no pair a budget with 0 between them.
         """
         scale = np.asarray(arrays["scale"], dtype=np.float64)
-        held = np.minimum(scale, scale[0])
+        limited = np.minimum(scale, scale[0])
         bounds = {n: np.asarray(arrays[n], dtype=np.float64).reshape(len(scale), 2) for n in BOUNDS if n in arrays}
         for name, pairs in bounds.items():
             if not ((pairs[:, 0] <= 0) & (pairs[:, 1] >= 0)).all():
                 raise ValueError(f"{name} of the calibration exclude a ratio of 1")
         return cls(
             np.asarray(arrays["budgets"], dtype=np.intp),
-            held,
-            np.asarray(arrays["bias"], dtype=np.float64) * (held / scale)[:, None],
+            limited,
+            np.asarray(arrays["bias"], dtype=np.float64) * (limited / scale)[:, None],
             np.asarray(arrays["groups"], dtype=np.intp),
             **bounds,
         )
 
 
+def neighbours(budget: int, budgets: Ints) -> tuple[int, int, float]:
+    """Places of the fitted budgets around a number of traces, and the share of the second one, in log K."""
+    place = np.interp(np.log(budget), np.log(budgets), np.arange(len(budgets)))
+    low = int(place)
+    return low, min(low + 1, len(budgets) - 1), place - low
+
+
 def normalised(logits: Floating) -> Doubles:
     """Logits (G, C) minus their log-sum."""
     wide = np.asarray(logits, dtype=np.float64)
-    out: Doubles = wide - logsumexp(wide, axis=1, keepdims=True)
-    return out
+    return wide - logsumexp(wide, axis=1, keepdims=True)
 
 
 def held_out_groups(
@@ -210,29 +171,16 @@ def held_out_groups(
 ) -> Groups:
     """Groups of a budget within folds, as the attribution table forms them.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    budget : int
-    seeds : sequence of int
-        Only the first is used at budget 1, where all give the same groups.
-
-    Returns
-    -------
-    Groups
+    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
     """
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
-    scores, truths, folds, seed_of = [], [], [], []
-    for seed in seeds if budget > 1 else seeds[:1]:
+    parts = []
+    for seed in seeds if budget > 1 else seeds[:1]:  # all seeds give the same groups of one trace
         for fold in np.unique(prompt_folds):
             groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), budget, seed, int(fold))
-            scores.append(normalised(accumulate(log_posteriors, groups)))
-            truths.append(truth)
-            folds.append(np.full(len(truth), fold, dtype=np.intp))
-            seed_of.append(np.full(len(truth), seed, dtype=np.intp))
-    return Groups(np.concatenate(scores), np.concatenate(truths), np.concatenate(folds), np.concatenate(seed_of))
+            constant = (np.full(len(truth), value, dtype=np.intp) for value in (fold, seed))
+            parts.append((normalised(accumulate(log_posteriors, groups)), truth, *constant))
+    return Groups(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
@@ -248,21 +196,9 @@ def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
 def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
     """The factor on scores with the least negative log-likelihood: Newton steps on its logarithm.
 
-    The likelihood is concave in the factor, so there is one optimum. Where all groups lead to their source by about as
-    much, the factor turns what they lead by into odds of about twice their number.
+    The likelihood is concave in the factor, so there is one optimum, looked for within 1e-4 .. 1e3.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        C is at least 2.
-    truth : ndarray of shape (G,)
-    seeds : int
-        Groupings of the same traces that the G groups hold.
-
-    Returns
-    -------
-    float
-        Within 1e-4 .. 1e3.
+    scores : (G, C) C is at least 2; truth : (G,); seeds : groupings of the same traces that the G groups hold.
     """
     rows = np.arange(len(truth))
     wrong, second = _gone_wrong(scores, seeds)
@@ -286,10 +222,9 @@ def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
 def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[float, Doubles]:
     """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood.
 
-    The likelihood and the arguments are those of :func:`fit_scale`.
-
-    The prior keeps a few groups from fitting noise. Its standard deviation is not tuned: it is log C, the shift that
-    takes one of C sources from as likely as the next to as likely as all others together.
+    The likelihood and the arguments are those of :func:`fit_scale`. The prior keeps a few groups from fitting noise.
+    Its standard deviation is not tuned: it is log C, the shift that takes one of C sources from as likely as the next
+    to as likely as all others together.
     """
     n, classes = scores.shape
     spread = np.log(classes)
@@ -319,7 +254,7 @@ def bias_helps(groups: Groups) -> bool:
     """Whether a bias lowers the negative log-likelihood of folds that did not fit it; not where there is one fold."""
     if len(np.unique(groups.fold)) < 2:
         return False
-    plain, biased, seeds = 0.0, 0.0, len(np.unique(groups.seed))
+    plain, biased, seeds = 0.0, 0.0, groups.seeds
     for fold in np.unique(groups.fold):
         train, test = groups.where(groups.fold != fold), groups.where(groups.fold == fold)
         scale = fit_scale(train.scores, train.truth, seeds)
@@ -331,7 +266,7 @@ def bias_helps(groups: Groups) -> bool:
 
 def bias_budget(by_budget: Mapping[int, Groups]) -> int:
     """The largest budget with :data:`BIAS_GROUPS` groups of every source and seed, else the smallest one."""
-    enough = [k for k, g in by_budget.items() if _of_a_seed(g) >= BIAS_GROUPS * g.scores.shape[1]]
+    enough = [k for k, g in by_budget.items() if g.of_a_seed >= BIAS_GROUPS * g.scores.shape[1]]
     return max(enough, default=min(by_budget))
 
 
@@ -348,25 +283,10 @@ def fit_calibration(
     traces share makes a further one worth less than the first, and a fit that says otherwise has seen too few groups.
     The bounds are those of ratios by fits to the other folds; of groups in a single fold, by the fit itself.
 
-    Parameters
-    ----------
-    by_budget : mapping of int to Groups
-        From :func:`held_out_groups`.
-    with_bias : bool or None
-        None decides by :func:`bias_helps` on the folds of the groups.
-    family : ndarray of shape (C,), optional
-        Family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
-    fits : dict, optional
-        Fits by the folds they saw, taken and added; for calls with parts of the same groups.
-
-    Returns
-    -------
-    Calibration
-
-    Raises
-    ------
-    ValueError
-        If there is no budget.
+    by_budget : from :func:`held_out_groups`; with_bias : None decides by :func:`bias_helps` on the folds of the groups.
+    family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
+    fits : fits by the folds they saw, taken and added; for calls with parts of the same groups.
+    Raises ValueError if there is no budget.
     """
     fits = {} if fits is None else fits
     fit = _fit_scales(by_budget, with_bias, fits)
@@ -377,10 +297,6 @@ def fit_calibration(
 
 def _folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:
     return tuple(np.unique(np.concatenate([groups.fold for groups in by_budget.values()])).astype(int).tolist())
-
-
-def _without(by_budget: Mapping[int, Groups], fold: int) -> dict[int, Groups]:
-    return {k: groups.where(groups.fold != fold) for k, groups in by_budget.items()}
 
 
 def _fit_scales(
@@ -397,14 +313,13 @@ def _fit_scales(
     groups = by_budget[at]
     per_trace = np.zeros(groups.scores.shape[1])
     if bias_helps(groups) if with_bias is None else with_bias:
-        scale, bias = fit_scale_and_bias(groups.scores, groups.truth, len(np.unique(groups.seed)))
+        scale, bias = fit_scale_and_bias(groups.scores, groups.truth, groups.seeds)
         per_trace = bias / (scale * at)
-    sums = [(by_budget[k].scores + k * per_trace, by_budget[k]) for k in budgets]
-    scales = np.array([fit_scale(scores, groups.truth, len(np.unique(groups.seed))) for scores, groups in sums])
-    scales = np.minimum(scales, scales[0])
-    counts = np.array([_of_a_seed(by_budget[k]) for k in budgets])
-    biases = (scales * budgets)[:, None] * per_trace
-    fits[folds] = Calibration(np.array(budgets), scales, biases, counts)
+    every = [by_budget[k] for k in budgets]
+    scales = [fit_scale(g.scores + k * per_trace, g.truth, g.seeds) for k, g in zip(budgets, every, strict=True)]
+    limited = np.minimum(scales, scales[0])
+    biases, counts = (limited * budgets)[:, None] * per_trace, np.array([g.of_a_seed for g in every])
+    fits[folds] = Calibration(np.array(budgets), limited, biases, counts)
     return fits[folds]
 
 
@@ -414,7 +329,7 @@ def _cross_fitted(
     """Calibrated log-posteriors of every group, by a fit without its fold."""
     out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
     for fold in _folds_of(by_budget):
-        rest = {k: groups for k, groups in _without(by_budget, fold).items() if len(groups.truth)}
+        rest = {k: groups.where(groups.fold != fold) for k, groups in by_budget.items() if (groups.fold != fold).any()}
         fit = _fit_scales(rest or by_budget, with_bias, fits)
         for k, groups in by_budget.items():
             of_fold = groups.fold == fold
@@ -424,16 +339,12 @@ def _cross_fitted(
 
 def bounds_of(log_posteriors: Doubles, groups: Groups, family: Ints | None) -> list[tuple[float, float]]:
     """Empirical bounds of ratios of sources, and with families of theirs; 0 where there is but one family."""
-    seeds = len(np.unique(groups.seed))
+    seeds = groups.seeds
     kinds = [(log_likelihood_ratios(log_posteriors), groups.truth)]
     if family is not None and family.max() > 0:
         kinds.append((family_log_ratios(log_posteriors, family), family[groups.truth]))
     pairs = [empirical_bounds(*claim_trials(ratios / LN10, truth), seeds) for ratios, truth in kinds]
     return pairs if family is None or len(pairs) > 1 else [*pairs, (0.0, 0.0)]
-
-
-def _of_a_seed(groups: Groups) -> int:
-    return len(groups.truth) // len(np.unique(groups.seed))
 
 
 def budgets_of(prompt_folds: Ints) -> list[int]:

@@ -1,46 +1,295 @@
-"""Are the traces of a kind that was validated? Distance of K traces to an enrolled domain (paper, Stress Tests: another
-domain costs most of the accuracy).
+"""Are the traces of a kind that was enrolled, by their prompts and by their responses?
 
-A domain is the cloud of fingerprints of all its sources. K traces of one source are as far from its centre as resampled
-groups of K traces of one enrolled source are, or they are of another kind: other tasks, another language, another
-source altogether. The test cannot tell these apart; it only says where nothing was validated.
+A prompt does not depend on who answers it, so that another topic shows here without being taken for another source. The
+novelty of a prompt is its distance from the nearest enrolled prompts in weighted character n-grams; K prompts are as
+new as resampled groups of K held-out enrolled prompts are, or they are of another kind. Half of those groups are of one
+topic each, since an auditor may ask about one thing alone.
+
+The responses of a domain are the cloud of fingerprints of all its sources. K traces of one source are as far from its
+centre as resampled groups of K traces of one enrolled source are, or they are of another kind: other tasks, another
+language, another source altogether. That test cannot tell these apart; it only says where nothing was validated (paper,
+Stress Tests: another domain costs most of the accuracy).
+
+Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import py3langid
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import HashingVectorizer
 
-from backend.protocol import BUDGETS
+from backend.inference.calibration import neighbours
+from backend.protocol import BUDGETS as TRACE_BUDGETS
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-DRAWS = 999
+Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked"]
+BUDGETS = (1, 2, 5, 10, 20, 50, 100)
+GRAMS = (2, 5)  # lengths of the character n-grams, inside words
+BUCKETS = 2**18
+WIDTH = 2048  # coordinates of a stored prompt: a signed fold of the buckets, which does not give text back
+STEP = 16  # steps of a stored coordinate within the spread of a unit vector's coordinates
+NEAREST = 5
+CHARACTERS = 2_000  # beginning of a prompt that is looked at
+MOST_PROMPTS = 2_000
+FEWEST = 10  # prompts below which there is no reference
+DRAWS, RESPONSE_DRAWS = 500, 999
 SEED = 42
+LEVEL = 0.05  # p values up to it say that prompts are of another kind
+COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
+PART = "prompts"
 STD_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class DomainReference:
-    """Centre and spread of a domain, and how far groups of its own lie from the centre.
+class Traffic:
+    """What the prompts of some traces say about their kind."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,)
-        Over all traces.
-    budgets : ndarray of shape (B,)
-    nulls : ndarray of shape (B, M)
-        Ascending distances of resampled groups of one source.
+    kind: Kind  # 'unchecked' where the enrolment has no reference of its prompts
+    p: float | None = None  # share of groups of enrolled prompts that are at least as new
+    prompts: int = 0  # distinct prompts that were looked at
+
+
+UNCHECKED = Traffic("unchecked")
+
+
+@dataclass(frozen=True)
+class PromptScores:
+    """Prompts of traces as a reference sees them."""
+
+    novelty: Doubles  # (n,) NaN without a prompt
+    languages: tuple[str, ...]  # length n
+    keys: npt.NDArray[np.uint64]  # (n,) equal prompts have equal keys
+
+    def take(self, rows: Ints) -> PromptScores:
+        """Some of them."""
+        return PromptScores(self.novelty[rows], tuple(self.languages[i] for i in rows), self.keys[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[PromptScores]) -> PromptScores:
+        """Those of one batch after the other."""
+        return cls(
+            np.concatenate([np.empty(0), *(part.novelty for part in parts)]),
+            tuple(language for part in parts for language in part.languages),
+            np.concatenate([np.empty(0, dtype=np.uint64), *(part.keys for part in parts)]),
+        )
+
+
+@dataclass(frozen=True)
+class PromptReference:
+    """Enrolled prompts without their text, and how new groups of further ones are."""
+
+    buckets: npt.NDArray[np.uint32]  # (F,) ascending hashes of the n-grams that occur
+    weights: npt.NDArray[np.float16]  # (F,) inverse document frequency of each
+    unseen: float  # that of an n-gram that never occurred
+    vectors: npt.NDArray[np.int8]  # (P, WIDTH)
+    budgets: Ints  # (B,)
+    nulls: Doubles  # (B, M) ascending mean novelty of groups of held-out prompts
+    languages: tuple[str, ...]  # languages of the enrolled prompts
+
+    def novelty(self, prompts: Sequence[str]) -> Doubles:
+        """One minus the mean cosine to the nearest enrolled prompts, (n,); NaN for a prompt without a letter."""
+        counts = _count(prompts)
+        known = np.minimum(np.searchsorted(self.buckets, counts.indices), len(self.buckets) - 1)
+        seen = self.buckets[known] == counts.indices
+        weights = np.where(seen, self.weights[known].astype(np.float64), self.unseen)
+        return _novelty(_fold(counts, weights), self.vectors.astype(np.float32))
+
+    def score(self, prompts: Sequence[str]) -> PromptScores:
+        """What the reference says of every prompt."""
+        keys = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
+        first, place = np.unique(keys, return_index=True, return_inverse=True)[1:]
+        distinct = [prompts[i] for i in first]  # answers of many sources repeat a prompt
+        languages = languages_of(distinct)
+        return PromptScores(self.novelty(distinct)[place], tuple(languages[i] for i in place), keys)
+
+    def p_value(self, novelty: float, prompts: int) -> float:
+        """Share of groups at least as new, with the +1 correction; quantiles are interpolated in log K."""
+        low, high, share = neighbours(prompts, self.budgets)
+        null = (1 - share) * self.nulls[low] + share * self.nulls[high]
+        return float((1 + (null >= novelty).sum()) / (1 + len(null)))
+
+    def judge(self, prompts: PromptScores, level: float = LEVEL) -> Traffic:
+        """The kind of traces with these prompts; repeated prompts count once."""
+        known = ~np.isnan(prompts.novelty)
+        if 2 * known.sum() < max(len(known), 1):
+            return Traffic("no prompts")
+        first = np.unique(prompts.keys[known], return_index=True)[1]
+        novelty, languages = prompts.novelty[known][first], [prompts.languages[i] for i in np.flatnonzero(known)[first]]
+        n = len(first)
+        p = self.p_value(float(novelty.mean()), n)
+        if p > level:
+            return Traffic("like", p, n)
+        usual = Counter(languages).most_common(1)[0][0]
+        return Traffic("other topic" if usual in self.languages else "other language", p, n)
+
+    def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        return {
+            "buckets": self.buckets,
+            "weights": self.weights,
+            "unseen": np.array(self.unseen),
+            "vectors": self.vectors,
+            "budgets": self.budgets,
+            "nulls": self.nulls.astype(np.float32),
+            "languages": np.array(self.languages, dtype=np.str_),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> PromptReference:
+        """The inverse of :meth:`to_arrays`."""
+        if arrays["vectors"].ndim != 2 or arrays["vectors"].shape[1] != WIDTH:
+            raise ValueError("the reference of prompts has the wrong shape")
+        return cls(
+            np.asarray(arrays["buckets"], dtype=np.uint32),
+            np.asarray(arrays["weights"], dtype=np.float16),
+            float(arrays["unseen"]),
+            np.asarray(arrays["vectors"], dtype=np.int8),
+            np.asarray(arrays["budgets"], dtype=np.intp),
+            np.asarray(arrays["nulls"], dtype=np.float64),
+            tuple(map(str, arrays["languages"])),
+        )
+
+
+def fit_prompt_reference(
+    prompts: Sequence[str],
+    folds: npt.NDArray[np.integer],
+    budgets: Sequence[int] = BUDGETS,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> PromptReference | None:
+    """Reference of enrolled prompts; None where they are fewer than :data:`FEWEST`.
+
+    prompts : length P, distinct ones; folds : (P,) the novelty of a fold is measured against the others.
+    draws : random groups a budget, and as many of one topic: a prompt with its nearest held-out neighbours.
     """
+    if len(prompts) > MOST_PROMPTS:
+        some = np.random.default_rng(seed).permutation(len(prompts))[:MOST_PROMPTS]
+        prompts, folds = [prompts[i] for i in some], folds[some]
+    if len(prompts) < FEWEST or len(np.unique(folds)) < 2:
+        return None
+    counts, novelty = _count(prompts), np.full(len(prompts), np.nan)
+    for fold in np.unique(folds):
+        inside = folds == fold
+        weights = _weights(counts[~inside])
+        known = _coded(_fold(counts[~inside], weights[counts[~inside].indices]))
+        novelty[inside] = _novelty(_fold(counts[inside], weights[counts[inside].indices]), known.astype(np.float32))
+    weights = _weights(counts)
+    vectors = _fold(counts, weights[counts.indices])
+    usable = np.flatnonzero(~np.isnan(novelty))
+    if len(usable) < FEWEST:
+        return None
+    groups = _groups(vectors[usable], budgets, draws, seed)
+    nulls = np.stack([np.sort(novelty[usable][rows].mean(1)) for rows in groups])
+    seen = np.unique(counts.indices)
+    spoken = Counter(languages_of(prompts))
+    return PromptReference(
+        seen.astype(np.uint32),
+        weights[seen].astype(np.float16),
+        float(np.log(1 + len(prompts)) + 1),
+        _coded(vectors),
+        np.array(budgets, dtype=np.intp),
+        nulls,
+        tuple(sorted(one for one, count in spoken.items() if count >= COMMON * len(prompts))),
+    )
 
-    mean: Doubles
-    scale: Doubles
-    budgets: Ints
-    nulls: Doubles
+
+def reference_of(attachments: Mapping[str, npt.NDArray[Any]]) -> PromptReference | None:
+    """The reference among an enrolment's attachments; None where it has none."""
+    arrays = {name.partition(".")[2]: array for name, array in attachments.items() if name.startswith(f"{PART}.")}
+    return PromptReference.from_arrays(arrays) if arrays else None
+
+
+def languages_of(prompts: Sequence[str]) -> list[str]:
+    """Two-letter language of every prompt, '' where there is no letter."""
+    return [
+        str(py3langid.classify(text)[0]) if any(map(str.isalpha, text)) else ""
+        for text in (prompt[:CHARACTERS] for prompt in prompts)
+    ]
+
+
+def hash_of(prompt: str) -> int:
+    """First 8 bytes of the sha256 of a prompt without spaces around it, as a number."""
+    return int.from_bytes(hashlib.sha256(prompt.strip().encode("utf-8", "replace")).digest()[:8], "big")
+
+
+@cache
+def _counter() -> HashingVectorizer:
+    return HashingVectorizer(
+        analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None, dtype=np.float64
+    )
+
+
+def _count(prompts: Sequence[str]) -> csr_matrix:
+    """Damped counts (n, BUCKETS) of the n-grams of every prompt."""
+    texts = [prompt[:CHARACTERS].encode("utf-8", "replace").decode() for prompt in prompts]
+    counts = csr_matrix(_counter().transform([text if any(map(str.isalnum, text)) else "" for text in texts]))
+    counts.data = 1 + np.log(counts.data)
+    return counts
+
+
+def _weights(counts: csr_matrix) -> Doubles:
+    """Smoothed inverse document frequency of every bucket."""
+    frequency = np.bincount(counts.indices, minlength=BUCKETS)
+    return np.log((1 + counts.shape[0]) / (1 + frequency)) + 1
+
+
+def _fold(counts: csr_matrix, weights: Doubles) -> npt.NDArray[np.float32]:
+    """Unit vectors (n, WIDTH) of weighted counts, every bucket with a sign of its own; zero for an empty prompt."""
+    buckets = counts.indices.astype(np.int64)
+    signs = 1 - 2 * ((buckets // WIDTH * 2_654_435_761 >> 7) & 1)
+    shape = (counts.shape[0], WIDTH)
+    vectors = csr_matrix((counts.data * weights * signs, buckets % WIDTH, counts.indptr), shape=shape).toarray()
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(length > 0, length, 1)).astype(np.float32)
+
+
+def _coded(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
+    out: npt.NDArray[np.int8] = np.clip(np.rint(vectors * np.sqrt(WIDTH) * STEP), -127, 127).astype(np.int8)
+    return out
+
+
+def _novelty(vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -> Doubles:
+    """Novelty (n,) of unit vectors (n, WIDTH) against stored ones (P, WIDTH)."""
+    cosines = vectors @ (known / (np.sqrt(WIDTH) * STEP)).T
+    few = min(NEAREST, len(known))
+    nearest = np.partition(cosines, -few, axis=1)[:, -few:].astype(np.float64)
+    return np.where(vectors.any(axis=1), 1 - nearest.mean(1), np.nan)
+
+
+def _groups(vectors: npt.NDArray[np.float32], budgets: Sequence[int], draws: int, seed: int) -> list[Ints]:
+    """Rows of groups (2 * draws, K) a budget: random ones, and such of one topic."""
+    rng, n = np.random.default_rng(seed), len(vectors)
+    order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
+    out = []
+    for budget in budgets:
+        if budget > n:
+            out.append(rng.integers(0, n, size=(2 * draws, budget)))
+            continue
+        mixed = rng.random((draws, n)).argpartition(budget - 1, axis=1)[:, :budget]
+        out.append(np.concatenate([mixed, order[rng.integers(0, n, size=draws), :budget]]))
+    return out
+
+
+@dataclass(frozen=True)
+class DomainReference:
+    """Centre and spread of a domain, and how far groups of its own lie from the centre."""
+
+    mean: Doubles  # (D,) over all traces
+    scale: Doubles  # (D,)
+    budgets: Ints  # (B,)
+    nulls: Doubles  # (B, M) ascending distances of resampled groups of one source
 
     def distance(self, mean: Floating) -> float:
         """Root mean square of the standardised deviation of a mean fingerprint (D,)."""
@@ -48,9 +297,7 @@ class DomainReference:
 
     def p_value(self, mean: Floating, budget: int) -> float:
         """Share of groups at least as far, with the +1 correction; quantiles are interpolated in log K."""
-        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(budget, self.budgets)
         null = (1 - share) * self.nulls[low] + share * self.nulls[high]
         return float((1 + (null >= self.distance(mean)).sum()) / (1 + len(null)))
 
@@ -66,7 +313,11 @@ class DomainReference:
 
 
 def fit_domain(
-    fingerprints: Floating, labels: Ints, budgets: Sequence[int] = BUDGETS, draws: int = DRAWS, seed: int = SEED
+    fingerprints: Floating,
+    labels: Ints,
+    budgets: Sequence[int] = TRACE_BUDGETS,
+    draws: int = RESPONSE_DRAWS,
+    seed: int = SEED,
 ) -> DomainReference:
     """Fit a domain to the fingerprints (n, D) of enrolled sources, (n,) source numbers.
 

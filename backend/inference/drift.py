@@ -1,57 +1,53 @@
-"""Has an endpoint changed between two windows of traces? (paper, Limitations: drift is not detected there).
+"""Has an endpoint changed between two windows of traces? The test, its power, and its words (paper, Limitations).
 
 Two-sample permutation tests on fingerprints, which need no enrolled source: the energy distance, or the maximum mean
 discrepancy with a Gaussian kernel. All permutations share one matrix of distances, so that a test is one matrix
 product. Where both windows answered the same prompts, the answers are swapped within prompts, which takes the large
-variance between prompts out of the comparison.
+variance between prompts out of the comparison. The power is measured on real pairs of windows: of one source split in
+two (the false-alarm rate, which must stay at the level), of two of a family, and of two of different families.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
 Method = Literal["energy", "mmd"]
-PERMUTATIONS = 999
+PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
 SEED = 42
-FEWEST_PAIRED = 6
-"""Prompts that paired windows need before the test can speak at 5 %: with 5, the rarest of 16 swaps has p = .0625."""
+LEVEL = 0.05  # windows are called different at this p value or below
+FEWEST_PAIRED = 6  # prompts that paired windows need at 5 %: with 5, the rarest of 16 swaps has p = .0625
+WINDOWS = (10, 20, 50)
+PAIRS = 100
+KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
+DIFFERENT, ALIKE = "DIFFERENT", "NO DIFFERENCE SEEN"
+UNPAIRED = (
+    "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
+    "with the same prompts where you can."
+)
+UNMEASURED = "What a test with windows of this size is worth is no part of this enrolment's validation."
 
 
 @dataclass(frozen=True)
 class DriftTest:
-    """Result of a two-sample test.
+    """Result of a two-sample test."""
 
-    Attributes
-    ----------
-    statistic : float
-        Energy distance, or squared MMD with biased estimates; 0 for equal windows.
-    p_value : float
-        ``(1 + permutations at least as extreme) / (1 + permutations)``.
-    method : {'energy', 'mmd'}
-    paired : bool
-        Whether answers were swapped within prompts.
-    before, after : int
-        Traces of the windows.
-    permutations : int
-        Drawn; of paired windows with so few prompts that all swaps are tried, their number.
-    seed : int
-        Of what was drawn.
-    """
-
-    statistic: float
-    p_value: float
+    statistic: float  # energy distance, or squared MMD with biased estimates; 0 for equal windows
+    p_value: float  # ``(1 + permutations at least as extreme) / (1 + permutations)``
     method: Method
-    paired: bool
-    before: int
+    paired: bool  # whether answers were swapped within prompts
+    before: int  # traces of the window
     after: int
-    permutations: int
-    seed: int
+    permutations: int  # drawn; of paired windows with so few prompts that all swaps are tried, their number
+    seed: int  # of what was drawn
 
 
 def drift_test(
@@ -64,25 +60,11 @@ def drift_test(
 ) -> DriftTest:
     """Test whether two windows of traces come from the same distribution.
 
-    Parameters
-    ----------
-    before, after : ndarray of shape (n, D) and (m, D)
-        Fingerprints, standardised so that coordinates are comparable (or log-posteriors). Prompts of both windows must
-        be alike: the test cannot tell another model from other questions.
-    method : {'energy', 'mmd'}
-        The kernel width of MMD is the median distance of the pooled traces.
-    paired : bool
-        Row i of both windows answers the same prompt.
-    permutations, seed : int
-
-    Returns
-    -------
-    DriftTest
-
-    Raises
-    ------
-    ValueError
-        If a window has fewer than two traces, or paired windows differ in length.
+    before, after : (n, D) and (m, D) fingerprints, standardised so that coordinates are comparable (or log-posteriors).
+        Prompts of both windows must be alike: the test cannot tell another model from other questions.
+    method : the kernel width of MMD is the median distance of the pooled traces.
+    paired : row i of both windows answers the same prompt.
+    Raises ValueError if a window has fewer than two traces, or paired windows differ in length.
     """
     n, m = len(before), len(after)
     if n < 2 or m < 2:
@@ -111,11 +93,10 @@ def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
     Swapping all other prompts instead gives the same distance, so the first one of n stays where every swap is tried.
     """
     if 2 ** (n - 1) > permutations:
-        kept = rng.integers(0, 2, size=(permutations, n))
+        stays = rng.integers(0, 2, size=(permutations, n))
     else:
-        kept = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
-    signs: Doubles = np.where(kept, 1.0, -1.0)
-    return signs
+        stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
+    return np.where(stays, 1.0, -1.0)
 
 
 def similarities(rows: Doubles, method: Method) -> Doubles:
@@ -129,6 +110,109 @@ def similarities(rows: Doubles, method: Method) -> Doubles:
     if method == "energy":
         out: Doubles = -np.sqrt(distances)
         return out
-    upper = distances[np.triu_indices(len(rows), 1)]
-    width = float(np.median(upper))
+    width = float(np.median(distances[np.triu_indices(len(rows), 1)]))
     return np.exp(-distances / (2 * width)) if width > 0 else np.ones_like(distances)
+
+
+def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
+    """Random ordered pairs of sources (count, 2); families weigh by their number of sources."""
+    alike, same = family[:, None] == family, np.eye(len(family), dtype=bool)
+    allowed = np.argwhere({"same": same, "sibling": alike & ~same, "family": ~alike}[kind])
+    if not len(allowed):
+        raise ValueError(f"the sources hold no pair of kind {kind!r}")
+    return allowed[rng.integers(0, len(allowed), size=count)]
+
+
+def held_kinds(family: Ints) -> list[str]:
+    """Kinds of pairs that sources of these families (C,) have."""
+    sizes = np.bincount(np.unique(family, return_inverse=True)[1])
+    has = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
+    return [kind for kind in KINDS if has[kind]]
+
+
+def drift_frame(
+    features: Floating,
+    family: Ints,
+    space: str,
+    windows: Sequence[int] = WINDOWS,
+    methods: Sequence[Method] = ("energy", "mmd"),
+    pairs: int = PAIRS,
+    permutations: int = POWER_PERMUTATIONS,
+    level: float = LEVEL,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    """Share of pairs of windows that the drift test calls different.
+
+    features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors; family : (C,).
+    space : what the features are, e.g. 'fingerprints'.
+    windows : traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
+    Returns columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd,
+        and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind
+        'same' have no paired form: the data hold one answer a prompt. A kind without pairs is absent.
+    """
+    prompts = len(features) // len(family)
+    rows: list[dict[str, object]] = []
+    for window in windows:
+        for kind in held_kinds(family):
+            rng = np.random.default_rng([seed, window, list(KINDS).index(kind)])
+            chosen = pairs_of_kind(family, kind, pairs, rng)
+            orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
+            for method in methods:
+                for paired in (False, True) if kind != "same" and window >= FEWEST_PAIRED else (False,):
+                    alarms = []
+                    for (a, b), order in zip(chosen, orders, strict=True):
+                        before = features[a * prompts + order[:window]]
+                        after = features[b * prompts + (order[:window] if paired else order[window:])]
+                        test = drift_test(before, after, method, paired, permutations, seed)
+                        alarms.append(test.p_value <= level)
+                    share = float(np.mean(alarms))
+                    spread = float(np.sqrt(share * (1 - share) / pairs))
+                    about = {"scenario": kind, "statistic": f"{method}{'-paired' if paired else ''}", "space": space}
+                    row = {"k": window, "metric": "alarms", **about, "level": level}
+                    rows.append({**row, "value": share, "std": spread, "n": pairs})
+    return pd.DataFrame(rows)
+
+
+def verdict(test: Mapping[str, Any]) -> str:
+    """Whether the windows are called different."""
+    return DIFFERENT if test["p_value"] <= LEVEL else ALIKE
+
+
+def p_text(p_value: float) -> str:
+    """A p value to three digits, without a leading zero."""
+    return f"{p_value:.3f}".removeprefix("0")
+
+
+def sentence(test: Mapping[str, Any]) -> str:
+    """The answer of a :class:`DriftTest` for people; what such a test is worth (:func:`expected`) belongs below it."""
+    windows = f"{test['before']:,} and {test['after']:,} traces"
+    how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
+    p = f"p = {p_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
+    if verdict(test) == DIFFERENT:
+        return (
+            f"The two windows of {windows} differ by more than chance: {p}. "
+            "Something between prompt and answer changed."
+        )
+    return (
+        f"The two windows of {windows} do not differ by more than chance: {p}. That is no proof that nothing changed; "
+        "below is what a test of this size would have seen."
+    )
+
+
+def expected(power: Mapping[str, Any] | None) -> str:
+    """What such a test is worth, by :func:`backend.enrolment.validation_lookup.expected_power`, in a sentence."""
+    if power is None:
+        return UNMEASURED
+    shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
+    return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
+
+
+def so_far(read: Sequence[tuple[int, int]]) -> str:
+    """How much was read of both windows, of each (read, total), as a part of a sentence."""
+    (one, of_one), (two, of_two) = read
+    return f"{one:,} of {of_one:,} traces of the first window and {two:,} of {of_two:,} of the second were read"
+
+
+def named(window: Mapping[str, Any]) -> str:
+    """What a window is called: its file, and which half of it."""
+    return f"{window['name']}, {window['part']}" if window["part"] else str(window["name"])

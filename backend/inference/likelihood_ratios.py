@@ -1,50 +1,223 @@
-"""What log-posteriors of traces say about the competing propositions (paper, Stage 2).
+"""Likelihood ratios: what they are, how far they can be believed, what they cost when they mislead (paper, Stage 2).
 
 With ``S_c = sum_k log q(c | u_k) - (K - 1) log pi_c`` (:mod:`backend.evidence`) the log-likelihood of the traces under
-source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A likelihood ratio is a difference of these
-and asks for no prior; a posterior is this plus the log of a prior that somebody states. Traces are taken as
-independent given the source, so ratios of many traces are too sure of themselves until they are calibrated.
+source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A ratio compares two propositions: the
+traces come from one named source, or from another enrolled one (each as likely as the next), or the same for a family.
+It asks for no prior; a posterior is this plus the log of a prior that somebody states. Traces are taken as independent
+given the source, so ratios of many traces are too sure of themselves until they are calibrated. The
+log-likelihood-ratio cost (Cllr) is the mean price in bits of ratios that point the wrong way: 0 is perfect, 1 is what
+a reader earns that says nothing.
+
+N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
+20, 230-275.
+P. Vergeer, A. van Es, A. de Jongh, I. Alberink and R. Stoel (2016). Numerical likelihood ratios outputted by LR systems
+are often based on extrapolation: when to stop extrapolating? Science & Justice 56, 482-491.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import isotonic_regression
 from scipy.special import logsumexp
 
-from backend.inference.evidence_bounds import LN10, weighed_log_ratio
-
-Floats = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+LN2 = float(np.log(2.0))
+LN10 = float(np.log(10.0))
+BOUND_DIGITS = 2
+BOUND_STEP = 10.0**-BOUND_DIGITS  # distance of the thresholds that a bound is searched on, in log10
+LARGEST_LOG10 = 9.0  # larger log10 ratios, infinite ones too, count as this one in the search of a bound
+Floats = npt.NDArray[np.floating]
 ORDERS = 200
-DRAWS = 1_000
-"""Resamples of the traces behind an interval."""
+DRAWS = 1_000  # resamples of the traces behind an interval
 SEED = 42
-POINTS = 60
-"""Budgets at which the spread over orders is taken."""
-WORK = 200_000_000
-"""Numbers that are added up for the spread or an interval; fewer draws are made beyond it, but never fewer than 20."""
+POINTS = 60  # budgets at which the spread over orders is taken
+WORK = 200_000_000  # numbers that are added up for the spread or an interval; fewer draws are made beyond it
 FAMILY_SHARE = 0.95
 
 
-def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
-    """Scores after 1, 2, .. n traces in the order of arrival.
+def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
+    """Each source against all other enrolled ones, (G, C) nats, of normalised log-posteriors under an even prior."""
+    classes = log_posteriors.shape[1]
+    if classes < 2:
+        raise ValueError("a likelihood ratio needs at least two sources")
+    out: Doubles = _log_odds(log_posteriors) + np.log(classes - 1)
+    return out
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-        Prior in enrolment.
 
-    Returns
-    -------
-    ndarray of shape (n, C), float64
-        Row k holds ``S`` of the first k + 1 traces.
+def family_log_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
+    """Each family against all other ones, (G, F) nats, where family (C,) numbers them 0 .. F - 1.
+
+    ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``
     """
+    members = np.bincount(family)
+    if len(members) < 2:
+        raise ValueError("a likelihood ratio needs at least two families")
+    shares = [logsumexp(log_posteriors[:, family == one], axis=1) for one in range(len(members))]
+    return _log_odds(np.stack(shares, axis=1)) + np.log((len(family) - members) / members)
+
+
+def _log_odds(log_posteriors: Doubles) -> Doubles:
+    """``log p - log(1 - p)`` of normalised rows (G, C)."""
+    rows, best = np.arange(len(log_posteriors)), log_posteriors.argmax(1)
+    rest = log_posteriors.astype(np.float64).copy()
+    rest[rows, best] = -np.inf
+    others = np.log1p(-np.minimum(np.exp(log_posteriors), 0.5))  # exact below one half; the best is replaced
+    others[rows, best] = logsumexp(rest, axis=1)
+    return log_posteriors - others
+
+
+def claim_trials(log_ratios: Doubles, truth: Ints) -> tuple[Doubles, Doubles]:
+    """Ratios (G, C) of true claims (G,) and of false ones (G * (C - 1),), every group with every claim."""
+    own = truth[:, None] == np.arange(log_ratios.shape[1])
+    return log_ratios[own], log_ratios[~own]
+
+
+def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[float, float]:
+    """Empirical lower and upper bound (ELUB) of log10 ratios.
+
+    Somebody who accepts a claim whose ratio is above a threshold t loses 1 by refusing a true claim and t by accepting
+    a false one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs
+    no more than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
+
+    true, false : (n,), (m,) log10 ratios of true and of false claims.
+    repeats : how often the same traces were tried: n / repeats and m / repeats trials are counted.
+    Returns a lower bound, at most 0, and an upper bound, at least 0; multiples of :data:`BOUND_STEP`.
+    """
+    if not (len(true) and len(false)):
+        raise ValueError(f"a bound needs trials of both kinds, got {len(true)} true and {len(false)} false claims")
+    counts = len(true) / repeats, len(false) / repeats
+    kinds = [np.clip(kind, -LARGEST_LOG10, LARGEST_LOG10) for kind in (true, false)]
+    lowest = max(min(kind.min() for kind in kinds), -np.log10(counts[0] + 1))
+    highest = min(max(kind.max() for kind in kinds), np.log10(counts[1] + 1))
+    first, last = min(0, int(lowest // BOUND_STEP)), max(0, int(highest // BOUND_STEP) + 1)
+    thresholds = np.linspace(first * BOUND_STEP, last * BOUND_STEP, last - first + 1)
+    odds = 10**thresholds
+    accepted = [_above(10**kind, odds) / repeats for kind in kinds]
+    cost = 1 - accepted[0] / (counts[0] + 1) + odds * ((accepted[1] + 1) / (counts[1] + 1))
+    worse = thresholds[np.minimum(odds, 1) / cost < 1]
+    lower = (worse[worse <= 0] + BOUND_STEP).max(initial=thresholds[0])
+    upper = (worse[worse >= 0] - BOUND_STEP).min(initial=thresholds[-1])
+    # A bound of 2 must not be 1.9999999999999998: a verdict asks for a ratio of 2 or more.
+    return min(round(float(lower), BOUND_DIGITS), 0.0), max(round(float(upper), BOUND_DIGITS), 0.0)
+
+
+def _above(values: Doubles, thresholds: Doubles) -> Ints:
+    """How many values lie above each of ascending thresholds (T,)."""
+    below = np.bincount(np.searchsorted(thresholds, values, side="left"), minlength=len(thresholds) + 1)
+    return np.cumsum(below[::-1])[::-1][1:]
+
+
+def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
+    """A group of sources against all others, where a prior says how the members of either side weigh.
+
+    log_likelihoods : (..., C) up to a constant a row; a log-posterior under the uniform prior is one.
+    inside : (C,) the sources of the proposition; some, not all.
+    log_prior : (C,) only its shares within either side count: what it says of the proposition itself cancels, so that
+        posterior odds are prior odds times this ratio.
+    Returns (...).
+    """
+    sides = []
+    for some in (inside, ~inside):
+        weights = log_prior[some] - logsumexp(log_prior[some])
+        sides.append(logsumexp(log_likelihoods[..., some] + weights, axis=-1))
+    return sides[0] - sides[1]
+
+
+def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
+    """Log-likelihood-ratio cost, in bits.
+
+    target : log ratios (nats) of trials where the first proposition is true.
+    other : log ratios of trials where the second one is.
+    """
+    return float((np.logaddexp(0, -target).mean() + np.logaddexp(0, other).mean()) / (2 * LN2))
+
+
+@dataclass(frozen=True)
+class PooledRatios:
+    """The best ratios that keep the order of the stated ones: pool adjacent violators (PAV).
+
+    log_ratio : (B,) natural logarithm of the ratio that the trials of the block show; infinite where it holds trials of
+        one kind.
+    true, false : (B,) trials of true and of false claims.
+    """
+
+    start: Doubles  # (B,) smallest ratio of each block, ascending
+    log_ratio: Doubles
+    true: Doubles
+    false: Doubles
+
+    def cost(self) -> float:
+        """Log-likelihood-ratio cost of these ratios, in bits: Cllr_min of the stated ones."""
+        total = 0.0
+        for counts, sign in ((self.true, 1), (self.false, -1)):
+            seen = counts > 0  # a ratio of the right sign without bounds costs nothing
+            total += counts[seen] @ np.logaddexp(0, -sign * self.log_ratio[seen]) / counts.sum()
+        return float(total / (2 * LN2))
+
+    def at(self, log_ratio: Doubles) -> Doubles:
+        """What trials show where ratios (n,) were stated."""
+        place = np.searchsorted(self.start, log_ratio, side="right") - 1
+        return self.log_ratio[np.maximum(place, 0)]
+
+
+def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
+    """Isotonic regression of the kind of a trial on its ratio, both kinds weighing the same.
+
+    False claims between two neighbouring ratios of true ones always fall into one block, so they are counted together
+    before anything is pooled: many more of them cost little.
+
+    true, false : (n,) log ratios of true and of false claims, of any base; at least one of each.
+    """
+    points, ties = np.unique(true, return_counts=True)
+    # Place 2 i is the gap below the i-th ratio of true claims, place 2 i + 1 that ratio itself.
+    below = np.searchsorted(points, false, side="left")
+    places = 2 * below + (points[np.minimum(below, len(points) - 1)] == false)
+    counts = np.zeros((2, 2 * len(points) + 1))
+    counts[0, 1::2] = ties
+    counts[1] = np.bincount(places, minlength=counts.shape[1])
+    starts = np.empty(counts.shape[1])
+    starts[1::2] = points
+    starts[::2] = np.r_[-np.inf, np.nextafter(points, np.inf)]
+    used = counts.any(axis=0)
+    counts, starts = counts[:, used], starts[used]
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    weights = shares.sum(axis=0)
+    first = isotonic_regression(shares[0] / weights, weights=weights).blocks[:-1]
+    pooled = np.add.reduceat(counts, first, axis=1)
+    with np.errstate(divide="ignore"):
+        logs = np.log(pooled / counts.sum(axis=1, keepdims=True))
+    return PooledRatios(starts[first], logs[0] - logs[1], pooled[0], pooled[1])
+
+
+def cllr_claim(log_posteriors: Doubles, truth: Ints) -> float:
+    """Cllr of 'this named source' against 'another enrolled one', over every group and every source as the claim."""
+    ratios = log_likelihood_ratios(log_posteriors)
+    own = truth[:, None] == np.arange(ratios.shape[1])
+    return cllr(ratios[own], ratios[~own])
+
+
+def cllr_pairwise(log_posteriors: Doubles, truth: Ints) -> float:
+    """Cllr of the true source against each other one alone; both kinds of trials are the same pairs by symmetry."""
+    own = truth[:, None] == np.arange(log_posteriors.shape[1])
+    ratios = log_posteriors[own][:, None] - log_posteriors
+    return float(np.logaddexp(0, -ratios[~own]).mean() / LN2)
+
+
+def cllr_multiclass(log_posteriors: Doubles, truth: Ints) -> float:
+    """Multi-class Cllr: mean ``-log p(truth)`` over ``log C``, uniform prior, every source weighing the same."""
+    classes = log_posteriors.shape[1]
+    counts = np.bincount(truth, minlength=classes)
+    cost = np.bincount(truth, -log_posteriors[np.arange(len(truth)), truth], minlength=classes)
+    return float((cost[counts > 0] / counts[counts > 0]).mean() / np.log(classes))
+
+
+def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
+    """Scores ``S`` (n, C) after 1, 2, .. n traces, of log-posteriors (n, C) under the prior (C,) in enrolment."""
     out: Doubles = np.cumsum(log_posteriors, axis=0, dtype=np.float64)
     out -= np.arange(len(out))[:, None] * log_prior
     return out
@@ -58,14 +231,12 @@ def log_likelihoods(scores: Doubles, log_prior: Doubles) -> Doubles:
 def posterior_under(likelihoods: Doubles, log_stated: Doubles) -> Doubles:
     """Log-posteriors (..., C) under a stated prior (C,), which need not be normalised."""
     joint = likelihoods + log_stated
-    out: Doubles = joint - logsumexp(joint, axis=-1, keepdims=True)
-    return out
+    return joint - logsumexp(joint, axis=-1, keepdims=True)
 
 
 def log10_ratios(likelihoods: Doubles, source: int) -> Doubles:
     """log10 likelihood ratio of a source against each other one, (..., C); 0 against itself."""
-    out: Doubles = (likelihoods[..., source : source + 1] - likelihoods) / math.log(10)
-    return out
+    return (likelihoods[..., source : source + 1] - likelihoods) / LN10
 
 
 def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles) -> Doubles:
@@ -73,50 +244,25 @@ def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles)
 
     The alternative is a mixture: every other source by its share in the stated prior among them.
     """
-    out: Doubles = weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
-    return out
+    return weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
 
 
 def printed_budgets(n: int, points: int) -> npt.NDArray[np.intp]:
-    """Budgets up to n at which a curve is printed: every one where they are few, else ever wider apart.
-
-    Parameters
-    ----------
-    n : int
-        Traces.
-    points : int
-        Budgets at most.
-
-    Returns
-    -------
-    ndarray of shape (at most points,), int
-        Ascending; the first is 1 and the last n.
-    """
+    """At most ``points`` budgets of 1 .. n at which a curve is printed, ever wider apart where they are many."""
     if n <= points:
         return np.arange(1, n + 1)
-    budgets: npt.NDArray[np.intp] = np.unique(np.round(np.geomspace(1, n, points)).astype(np.intp))
-    return budgets
+    return np.unique(np.round(np.geomspace(1, n, points)).astype(np.intp))
 
 
 @dataclass(frozen=True)
 class OrderSpread:
-    """The log10 ratio of a source against another enrolled one, over random orders of the traces.
+    """The log10 ratio of a source against another enrolled one, over random orders of the traces."""
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-    low, middle, high : ndarray of shape (B,), float64
-        5 %, 50 % and 95 % quantiles over the orders.
-    leads : ndarray of shape (B,), float64
-        Share of the orders in which the source leads at that budget.
-    orders, seed : int
-    """
-
-    budgets: npt.NDArray[np.intp]
-    low: Doubles
+    budgets: npt.NDArray[np.intp]  # (B,)
+    low: Doubles  # (B,) 5 % quantile over the orders
     middle: Doubles
-    high: Doubles
-    leads: Doubles
+    high: Doubles  # 95 %
+    leads: Doubles  # (B,) share of the orders in which the source leads at that budget
     orders: int
     seed: int
 
@@ -133,24 +279,8 @@ def order_spread(
 ) -> OrderSpread:
     """How much the evidence depends on the order in which the traces came.
 
-    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        At least one trace.
-    log_prior : ndarray of shape (C,)
-    source : int
-        Claimed or leading source.
-    log_stated : ndarray of shape (C,)
-        Log of the stated prior: how the other sources weigh.
-    orders, seed : int
-    calibrate, bounds : callable, optional
-        Those of the answer, so that the curve is its own; a plain sum without them.
-
-    Returns
-    -------
-    OrderSpread
+    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order. ``calibrate`` and
+    ``bounds`` are those of the answer, so that the curve is its own; a plain sum without them.
     """
     n, classes = log_posteriors.shape
     orders = max(min(orders, 20), min(orders, WORK // (n * classes)))
@@ -175,22 +305,11 @@ def order_spread(
 
 @dataclass(frozen=True)
 class Contributions:
-    """What every trace adds, and what would be left without it.
+    """What every trace adds, and what would be left without it."""
 
-    Attributes
-    ----------
-    log10_ratio : ndarray of shape (n,), float64
-        What the trace adds to the log10 likelihood ratio of the source against the rival.
-    without : ndarray of shape (n,), float64
-        log10 ratio of the source against the best other one when the trace is left out.
-    leader_without : ndarray of shape (n,), int
-        Leading source when the trace is left out.
-    source, rival : int
-    """
-
-    log10_ratio: Doubles
-    without: Doubles
-    leader_without: npt.NDArray[np.intp]
+    log10_ratio: Doubles  # (n,) what the trace adds to the log10 likelihood ratio of the source against the rival
+    without: Doubles  # (n,) log10 ratio of the source against the best other one when the trace is left out
+    leader_without: npt.NDArray[np.intp]  # (n,) leading source when the trace is left out
     source: int
     rival: int
 
@@ -198,45 +317,23 @@ class Contributions:
 def leave_one_out(
     log_posteriors: Floats, log_prior: Doubles, source: int, log_stated: Doubles | float = 0.0
 ) -> Contributions:
-    """Contribution of every trace to a source's case against its strongest rival.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-    source : int
-    log_stated : ndarray of shape (C,), optional
-        Log of the stated prior, which has a say in who leads; uniform when absent.
-
-    Returns
-    -------
-    Contributions
-    """
+    """Contribution of every trace to a source's case against its strongest rival; the stated prior helps to lead."""
     steps = log_posteriors.astype(np.float64) - log_prior
     others = np.delete(np.arange(steps.shape[1]), source)
     without = steps.sum(0) - steps
     rival = int(others[steps[:, others].sum(0).argmax()])
     margin = without[:, source] - without[:, others].max(1)
-    added = (steps[:, source] - steps[:, rival]) / math.log(10)
-    return Contributions(added, margin / math.log(10), (without + log_stated).argmax(1), source, rival)
+    added = (steps[:, source] - steps[:, rival]) / LN10
+    return Contributions(added, margin / LN10, (without + log_stated).argmax(1), source, rival)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """How far a result would move with other traces of the same kind.
+    """How far a result would move with other traces of the same kind."""
 
-    Attributes
-    ----------
-    low, high : float
-        5 % and 95 % quantiles of the log10 ratio over resampled traces.
-    probability_low, probability_high : float
-        The same of the posterior.
-    draws, seed : int
-    """
-
-    low: float
-    high: float
-    probability_low: float
+    low: float  # 5 % quantile of the log10 ratio over resampled traces
+    high: float  # 95 %
+    probability_low: float  # the same of the posterior
     probability_high: float
     draws: int
     seed: int
@@ -245,13 +342,7 @@ class Interval:
 def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
     """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    log_prior : ndarray of shape (C,)
-    draws : int
-        Fewer are made where there are very many traces, but never fewer than 100.
-    seed : int
+    Fewer draws are made where there are very many traces, but never fewer than 100.
     """
     n, classes = log_posteriors.shape
     draws = max(min(draws, 100), min(draws, WORK // (n * classes)))
@@ -267,17 +358,11 @@ def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, se
 class FamilyAnswer:
     """The answer a family at a time.
 
-    Attributes
-    ----------
-    families : tuple of str
-        Most probable first.
-    probabilities : tuple of float
-    siblings : tuple of str
-        Sources of the leading family that hold 95 % of its probability, when the family is clear and no single source
-        of it is; else empty.
+    siblings : sources of the leading family that hold 95 % of its probability, when the family is clear and no single
+        source of it is; else empty.
     """
 
-    families: tuple[str, ...]
+    families: tuple[str, ...]  # most probable first
     probabilities: tuple[float, ...]
     siblings: tuple[str, ...]
 

@@ -17,35 +17,23 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from backend.inference.calibration import Calibration
-from backend.inference.evidence_bounds import log_likelihood_ratios
+from backend.inference.likelihood_ratios import log_likelihood_ratios
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 CONFIDENCE = 0.95
-THRESHOLDS = np.linspace(20.0, -5.0, 126)
-"""Candidate thresholds of the leader's log-odds in nats, strictest first."""
-CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)
-"""Those of the log ratio of a claim: none below 0, where the traces speak for the other side."""
+THRESHOLDS = np.linspace(20.0, -5.0, 126)  # candidate thresholds of the leader's log-odds in nats, strictest first
+CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)  # of a claim: below 0 the traces speak for the other side
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """Traces of one source each, in an order of arrival.
+    """Traces of one source each, in an order of arrival."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (N, m)
-        Row numbers of the traces.
-    truth : ndarray of shape (N,)
-        Source of each session.
-    cluster : ndarray of shape (N,)
-        Sessions of one cluster are orders of the same traces.
-    """
-
-    rows: Ints
-    truth: Ints
-    cluster: Ints
+    rows: Ints  # (N, m) row numbers of the traces
+    truth: Ints  # (N,) source of each session
+    cluster: Ints  # (N,) sessions of one cluster are orders of the same traces
 
 
 def ordered_sessions(rows_by_source: Ints, orders: int, seed: int) -> Sessions:
@@ -56,19 +44,7 @@ def ordered_sessions(rows_by_source: Ints, orders: int, seed: int) -> Sessions:
 
 
 def running_ratios(log_posteriors: Floating, rows: Ints, calibration: Calibration | None) -> Doubles:
-    """Log likelihood ratio of every source against the others after every trace.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    rows : ndarray of shape (N, m)
-    calibration : Calibration or None
-        None for the plain sum of evidence.
-
-    Returns
-    -------
-    ndarray of shape (N, m, C), nats
-    """
+    """Log likelihood ratio of every source against the others after every trace, (N, m, C); uncalibrated with None."""
     sessions, m = rows.shape
     total = np.zeros((sessions, log_posteriors.shape[1]))
     out = np.empty((sessions, m, log_posteriors.shape[1]))
@@ -90,8 +66,7 @@ def leader_log_odds(ratios: Doubles) -> tuple[Doubles, Ints]:
 def first_crossing(path: Floating, threshold: float) -> Ints:
     """Number of traces (N,) at which paths (N, m) first reach a threshold, 0 where they never do."""
     over = path >= threshold
-    out: Ints = np.where(over.any(1), over.argmax(1) + 1, 0)
-    return out
+    return np.where(over.any(1), over.argmax(1) + 1, 0)
 
 
 def upper_bound(errors: float, trials: float, confidence: float = CONFIDENCE) -> float:
@@ -105,29 +80,15 @@ def upper_bound(errors: float, trials: float, confidence: float = CONFIDENCE) ->
 class StopRule:
     """When a named source is evidence enough, and when a claim is supported or refuted.
 
-    Attributes
-    ----------
-    level : float
-        Stated error rate, of each of the three decisions.
-    name : float
-        Log posterior odds of the leader: of the sessions that stop, at most ``level`` name a wrong source.
-    support : float
-        Log ratio of the claim: a source passes as its nearest enrolled neighbour in at most ``level`` of the sessions.
-    against : float
-        Minus the log ratio: a true claim is refuted in at most ``level`` of the sessions.
-    traces : int or None
-        Length of those sessions; what the rule would do after more traces nobody has seen. None in a file that was
-        made before it was kept.
-
-    Neither threshold of a claim is negative.
-    A threshold is infinite where so few held-out sessions cannot show that any would keep the level.
+    Neither threshold of a claim is negative. A threshold is infinite where so few held-out sessions cannot show that
+    any would keep the level. A source passes as its nearest enrolled neighbour in at most ``level`` of the sessions.
     """
 
-    level: float
-    name: float
-    support: float
-    against: float
-    traces: int | None = field(default=None, kw_only=True)
+    level: float  # stated error rate, of each of the three decisions
+    name: float  # log posterior odds of the leader: of the sessions that stop, at most ``level`` name a wrong source
+    support: float  # log ratio of the claim
+    against: float  # minus the log ratio: a true claim is refuted in at most ``level`` of the sessions
+    traces: int | None = field(default=None, kw_only=True)  # length of those sessions; None in files of before
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""
@@ -137,28 +98,17 @@ class StopRule:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]], level: float | None = None) -> StopRule:
         """One of the rules that :func:`stop_arrays` wrote; a negative threshold of a claim is taken as 0.
 
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-        level : float, optional
-            Stated error rate of the wanted one; needless where there is one only.
-
-        Raises
-        ------
-        KeyError
-            If there is none of that level, or more than one and no level is given.
-        ValueError
-            If the sessions have no trace.
+        Raises KeyError if not exactly one has that level (any where it is None); ValueError for sessions of no trace.
         """
         table = np.atleast_2d(np.array(arrays["thresholds"], dtype=np.float64))
         table[:, 2:] = np.maximum(table[:, 2:], 0.0)
         traces = int(np.asarray(arrays["traces"]).item()) if "traces" in arrays else None
         if traces is not None and traces < 1:
             raise ValueError(f"sessions of a stop rule have at least one trace, got {traces}")
-        held = [cls(*map(float, row), traces=traces) for row in table if level is None or abs(row[0] - level) < 1e-9]
-        if len(held) != 1:
+        rules = [cls(*map(float, row), traces=traces) for row in table if level is None or abs(row[0] - level) < 1e-9]
+        if len(rules) != 1:
             raise KeyError(f"there is no stop rule of level {level}, only of {table[:, 0].tolist()}")
-        return held[0]
+        return rules[0]
 
     def named_at(self, ratios: Doubles) -> tuple[Ints, Ints]:
         """Traces (N,) until a source is named, 0 for never, and which one, from running ratios (N, m, C)."""
@@ -197,18 +147,8 @@ def fit_stop_rule(ratios: Doubles, sessions: Sessions, nearest: Ints, level: flo
 
     Sessions of a cluster are averaged first and count as one, which makes the bound wider than need be.
 
-    Parameters
-    ----------
-    ratios : ndarray of shape (N, m, C)
-        From :func:`running_ratios`, calibrated without the prompts that the rule will be tested on.
-    sessions : Sessions
-    nearest : ndarray of shape (C,)
-        From :func:`nearest_sources`.
-    level : float
-
-    Returns
-    -------
-    StopRule
+    ratios : (N, m, C) from :func:`running_ratios`, calibrated without the prompts that the rule will be tested on.
+    nearest : (C,) from :func:`nearest_sources`.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
@@ -240,12 +180,12 @@ def _most_lenient(thresholds: Doubles, rates: Callable[[float], tuple[float, flo
 
     Where that is depends on the number of trials only and not on the errors, so the tests stay in a fixed sequence.
     """
-    kept = np.inf
+    lenient = np.inf
     for threshold in map(float, thresholds):
         errors, trials = rates(threshold)
         if upper_bound(0.0, trials) > level:
             continue
         if upper_bound(errors, trials) > level:
             break
-        kept = threshold
-    return float(kept)
+        lenient = threshold
+    return float(lenient)

@@ -5,68 +5,54 @@ every enrolled source is asked whether its own held-out traces look as odd as th
 enrolled source made them" is rejected only where all of them say no, by the largest of their p values.
 
 A p value counts resampled groups, and these are of the few blocks of prompts that were held out: a handful of draws of
-what a block's prompts have in common. Where K is small beside a block that hardly shows. Where K comes near it the
+what a block's prompts have in common. Where K is small next to a block that hardly shows. Where K comes near it the
 groups of a block are nearly alike, and the p value promises no more than the validation measured (``false_rejection``).
-Three statistics are compared: the accumulated
-log-posterior of the source itself (max-logit), and relative Mahalanobis distance, of the accumulated log-posterior
-profile and of the mean fingerprint.
+The statistic is the accumulated log-posterior of the source itself (max-logit), or the relative Mahalanobis distance of
+the accumulated log-posterior profile or of the mean fingerprint. The validation leaves whole families and single
+siblings out in turn: taking their columns out of saved log-posteriors is cheap, but the probe was shaped by them; a
+probe refitted without them is what an auditor has. Both are measured and named apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.linalg import eigh
 from scipy.stats import rankdata
 
-from backend.protocol import BUDGETS
+from backend.inference.calibration import neighbours
+from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups
 
 Statistic = Literal["max-logit", "relative-mahalanobis"]
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+DISCRIMINANT = ("mean", "transform", "centres", "between")
 DRAWS = 499
-UNKNOWN_LEVEL = 0.05
-"""p values up to it reject that any enrolled source made the traces."""
+UNKNOWN_LEVEL = 0.05  # p values up to it reject that any enrolled source made the traces
 SEED = 42
-SHORTENED = 0.25
-"""How much of the variance within a block is taken out at most where K comes near its size: there the means of the few
-blocks are all that tells one group from the next."""
-REALISED = 4
-"""Groups of a source and block whose largest p value is looked at, to learn how that value is distributed."""
-RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Shares of the identity that may be added to the within-source correlation before it is inverted."""
+SHORTENED = 0.25  # of the variance within a block, taken out at most where K comes near the size of the block
+REALISED = 4  # groups of a source and block whose largest p value is looked at, to learn how that value is distributed
+RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of the identity, added to the within-source correlation
 
 
 @dataclass(frozen=True)
 class Discriminant:
-    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere.
+    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (D,)
-        Mean of the source means.
-    transform : ndarray of shape (D, q)
-        To coordinates with unit within-source covariance, q = min(D, C - 1).
-    centres : ndarray of shape (C, q)
-        Source means in these coordinates.
-    between : ndarray of shape (q,)
-        Between-source variance of every coordinate.
-    """
-
-    mean: Doubles
-    transform: Doubles
-    centres: Doubles
-    between: Doubles
+    mean: Doubles  # (D,) mean of the source means
+    transform: Doubles  # (D, q) to coordinates with unit within-source covariance, q = min(D, C - 1)
+    centres: Doubles  # (C, q) source means in these coordinates
+    between: Doubles  # (q,) between-source variance of every coordinate
 
     def project(self, features: Floating) -> Doubles:
         """Features (n, D) in discriminant coordinates (n, q)."""
-        out: Doubles = (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
-        return out
+        return (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
 
     def score(self, means: Doubles, budget: int) -> Doubles:
         """How well means (G, q) of K projected traces fit every source, (G, C); larger fits better.
@@ -99,18 +85,8 @@ def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequenc
     """The ridge under which a block of prompts is most likely, given the spread of the other blocks.
 
     No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
-    residuals around the source means of the other blocks, with their ridged correlation.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, D)
-    labels, blocks : ndarray of shape (n,)
-    ridges : sequence of float
-
-    Returns
-    -------
-    float
-        One of ``ridges``; the smaller one of equals.
+    residuals (features (n, D), labels and blocks (n,)) around the source means of the other blocks, with their ridged
+    correlation. Of equals the smaller ridge.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
     cost = np.zeros(len(tried))
@@ -140,54 +116,29 @@ def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: floa
 
 @dataclass(frozen=True)
 class UnknownReference:
-    """What accumulated scores of every enrolled source look like when it is the true one.
+    """What accumulated scores of every enrolled source look like when it is the true one."""
 
-    Attributes
-    ----------
-    budgets : ndarray of shape (B,)
-    nulls : ndarray of shape (B, C, M), float32
-        Ascending scores of M resampled groups of each source.
-    discriminant : Discriminant or None
-        None for max-logit.
-    realised : ndarray of shape (B, R), float32, optional
-        Ascending largest p values of groups of enrolled sources, by references without their block of prompts.
-    """
-
-    budgets: Ints
-    nulls: npt.NDArray[np.float32]
-    discriminant: Discriminant | None
+    budgets: Ints  # (B,)
+    nulls: npt.NDArray[np.float32]  # (B, C, M) ascending scores of M resampled groups of each source
+    discriminant: Discriminant | None  # None for max-logit
+    # (B, R) ascending largest p values of groups of enrolled sources, by references without their block of prompts
     realised: npt.NDArray[np.float32] | None = None
 
     def null(self, budget: int) -> Doubles:
-        """Ascending null scores (C, M) at any number of traces.
-
-        Quantiles are interpolated in log K; beyond the largest budget its own are used, which are wider than need be.
-        """
+        """Ascending null scores (C, M) at any number of traces; beyond the largest budget its own."""
         return self._between(self.nulls, budget)
 
     def _between(self, rows: npt.NDArray[np.float32], budget: int) -> Doubles:
         """Rows (B, ..) at any number of traces, interpolated in log K."""
-        place = np.interp(np.log(budget), np.log(self.budgets), np.arange(len(self.budgets)))
-        low = int(place)
-        high, share = min(low + 1, len(self.budgets) - 1), place - low
+        low, high, share = neighbours(budget, self.budgets)
         out: Doubles = (1 - share) * rows[low].astype(np.float64) + share * rows[high]
         return out
 
     def p_values(self, means: Floating, budget: int) -> Doubles:
-        """Conformal p value of every source.
-
-        Parameters
-        ----------
-        means : ndarray of shape (G, D)
-            Mean feature of the K traces of every group: log-posteriors, or fingerprints.
-        budget : int
-
-        Returns
-        -------
-        ndarray of shape (G, C)
-            ``(1 + nulls at most as typical) / (1 + nulls)``.
-        """
-        scores = self._scores(means, budget)
+        """Conformal p value of every source (G, C), of means (G, D) of the features of K traces."""
+        scores = np.asarray(means, dtype=np.float64)
+        if self.discriminant is not None:
+            scores = self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
         null = self.null(budget)
         # Scores are kept as float32, so a tie with one's own value must not be lost to rounding.
         slack = 1e-6 * np.maximum(np.abs(scores), 1.0)
@@ -205,20 +156,13 @@ class UnknownReference:
         if self.realised is None:
             return largest
         seen = self._between(self.realised, budget)
-        out: Doubles = (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
-        return out
-
-    def _scores(self, means: Floating, budget: int) -> Doubles:
-        if self.discriminant is None:
-            return np.asarray(means, dtype=np.float64)
-        return self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
+        return (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays that :func:`numpy.savez` keeps without pickling."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"budgets": self.budgets, "nulls": self.nulls}
         if self.discriminant is not None:
-            d = self.discriminant
-            arrays |= {"mean": d.mean, "transform": d.transform, "centres": d.centres, "between": d.between}
+            arrays |= {name: getattr(self.discriminant, name) for name in DISCRIMINANT}
         return arrays if self.realised is None else arrays | {"realised": self.realised}
 
     @classmethod
@@ -226,8 +170,7 @@ class UnknownReference:
         """The inverse of :meth:`to_arrays`."""
         discriminant = None
         if "transform" in arrays:
-            parts = [np.asarray(arrays[n], dtype=np.float64) for n in ("mean", "transform", "centres", "between")]
-            discriminant = Discriminant(*parts)
+            discriminant = Discriminant(*(np.asarray(arrays[name], dtype=np.float64) for name in DISCRIMINANT))
         nulls = np.asarray(arrays["nulls"], dtype=np.float32)
         realised = np.asarray(arrays["realised"], dtype=np.float32) if "realised" in arrays else None
         return cls(np.asarray(arrays["budgets"], dtype=np.intp), nulls, discriminant, realised)
@@ -250,29 +193,10 @@ def fit_unknown(
     from the block's mean shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the
     size of a block is judged too mildly rather than from a handful of values).
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, D)
-        Log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
-    labels : ndarray of shape (n,)
-        Source numbers 0 .. C - 1; every source occurs in every block.
-    blocks : ndarray of shape (n,)
-        Block of prompts of every trace (its fold), at least two.
-    statistic : {'max-logit', 'relative-mahalanobis'}
-    budgets : sequence of int
-    draws : int
-        Resampled groups a source and budget, M (rounded down to as many for every block).
-    seed : int
-
-    Returns
-    -------
-    UnknownReference
-        The ridge of its discriminant is the choice of :func:`choose_ridge` on these rows.
-
-    Raises
-    ------
-    ValueError
-        If max-logit is asked for features that are not log-posteriors of the enrolled sources, or there is one block.
+    features : (n, D) log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
+    labels : (n,) source numbers 0 .. C - 1; every source occurs in every block.
+    blocks : (n,) block of prompts of every trace (its fold), at least two.
+    draws : resampled groups a source and budget, M (rounded down to as many for every block).
     """
     classes, present = int(labels.max()) + 1, np.unique(blocks)
     if statistic == "max-logit" and features.shape[1] != classes:
@@ -329,13 +253,9 @@ def group_means(features: Floating, groups: Ints) -> Doubles:
 
 
 def without_columns(log_posteriors: Floating, kept: Ints) -> Doubles:
-    """Log-posteriors over some of the sources, renormalised.
-
-    This is cheap and not the same as a reader that never knew the others: its probe was shaped by them.
-    """
+    """Log-posteriors over some of the sources, renormalised; the others have shaped their probe all the same."""
     part = np.asarray(log_posteriors[:, kept], dtype=np.float64)
-    out: Doubles = part - np.logaddexp.reduce(part, axis=1, keepdims=True)
-    return out
+    return part - np.logaddexp.reduce(part, axis=1, keepdims=True)
 
 
 def auroc(known: Floating, unknown: Floating) -> float:
@@ -343,3 +263,91 @@ def auroc(known: Floating, unknown: Floating) -> float:
     ranks = rankdata(np.concatenate([known, unknown]))
     above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
     return float(above / (len(known) * len(unknown)))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Features of traces as a reader has them that never enrolled some of the sources."""
+
+    features: Floating  # (n, D)
+    source: Ints  # (n,) number of the source of every row, enrolled or not
+    prompt: Ints  # (n,) number of its prompt; every source needs all prompts
+    enrolled: Ints  # (C,) ascending source numbers; column c of log-posteriors is ``enrolled[c]``
+
+
+def unknown_p_values(
+    excluded: LeftOut,
+    prompt_folds: Ints,
+    budgets: Sequence[int],
+    statistic: Statistic,
+    tested: Sequence[int] | None = None,
+    seed: int = GROUPING_SEEDS[0],
+) -> dict[int, tuple[Doubles, Ints]]:
+    """p values of held-out groups of enrolled and unknown sources.
+
+    prompt_folds : (P,) the reference is fitted on all folds that occur in ``excluded`` but the tested one; where that
+        is a single fold, every second of its prompts is a block.
+    tested : folds to test; all when absent; seed : grouping seed.
+    Returns dict of int to (p_none, source): both of shape (G,), for every budget.
+    """
+    column = np.full(int(excluded.source.max()) + 1, -1, dtype=np.intp)
+    column[excluded.enrolled] = np.arange(len(excluded.enrolled))
+    fold_of_row, present = prompt_folds[excluded.prompt], np.unique(excluded.source)
+    folds = np.unique(fold_of_row)
+    parts: dict[int, list[tuple[Doubles, Ints]]] = {k: [] for k in budgets}
+    for fold in folds if tested is None else tested:
+        train = (fold_of_row != fold) & (column[excluded.source] >= 0)
+        blocks = fold_of_row[train]
+        if len(folds) == 2:  # by place, not by number: a fold of four may hold three even ones
+            blocks = np.unique(excluded.prompt[train], return_inverse=True)[1] % 2
+        labels = column[excluded.source[train]]
+        reference = fit_unknown(excluded.features[train], labels, blocks, statistic, list(budgets))
+        unordered = np.flatnonzero(fold_of_row == fold)
+        by_source = np.lexsort((excluded.prompt[unordered], excluded.source[unordered]))
+        test = unordered[by_source].reshape(len(present), -1)
+        for k in budgets:
+            groups, truth = budget_groups(test, k, seed, int(fold))
+            parts[k].append((reference.p_none(group_means(excluded.features, groups), k), present[truth]))
+    return {k: (np.concatenate([p for p, _ in v]), np.concatenate([s for _, s in v])) for k, v in parts.items()}
+
+
+def unknown_frame(
+    runs: Iterable[LeftOut],
+    prompt_folds: Ints,
+    scenario: str,
+    statistic: Statistic,
+    budgets: Sequence[int] = BUDGETS,
+    tested: Sequence[int] | None = None,
+    level: float = UNKNOWN_LEVEL,
+) -> pd.DataFrame:
+    """AUROC and error rates of "none of the enrolled" when sources are left out.
+
+    runs : one for each family (or set of siblings) left out; prompt_folds : (P,).
+    scenario : who was left out: 'family' or 'sibling'; tested : folds to test; all when absent.
+    level : p values up to it count as unknown.
+    Returns columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance``
+        (share of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the
+        level put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means
+        over runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
+    """
+    found: dict[tuple[int, str], list[tuple[float, int]]] = {}
+    for run in runs:
+        for k, (p_values, source) in unknown_p_values(run, prompt_folds, budgets, statistic, tested).items():
+            known = np.isin(source, run.enrolled)
+            matched = np.quantile(p_values[known], UNKNOWN_LEVEL)
+            values = {
+                "auroc": auroc(p_values[known], p_values[~known]),
+                "false_acceptance": float((p_values[~known] > level).mean()),
+                "false_acceptance_matched": float((p_values[~known] > matched).mean()),
+                "false_rejection": float((p_values[known] <= level).mean()),
+            }
+            for metric, value in values.items():
+                which = known if metric == "false_rejection" else ~known
+                found.setdefault((k, metric), []).append((value, int(which.sum())))
+    about = {"scenario": scenario, "statistic": statistic}
+    rows = []
+    for (k, metric), pairs in found.items():
+        shares, counts = zip(*pairs, strict=True)
+        summary = {"value": float(np.mean(shares)), "std": float(np.std(shares)), "n": sum(counts)}
+        rows.append({"k": k, "metric": metric, **about, "level": None if metric == "auroc" else level, **summary})
+    return pd.DataFrame(rows)

@@ -1,6 +1,6 @@
-"""What calibration and sequential stop are worth: each is fitted on some prompt folds and measured on the others.
+"""What calibration, verdict and stop are worth: each is fitted on some prompt folds and measured on the others.
 
-All frames of the audit's validation share their columns (k, metric, value, std, n, and where they need them scenario,
+All frames of the validation share their columns (k, metric, value, std, n, and where they need them scenario,
 statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
 counts the groups, sessions or pairs behind the number.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.inference.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     LN10,
     PooledRatios,
     claim_trials,
@@ -34,25 +34,21 @@ from backend.inference.sequential_stop import (
     ordered_sessions,
     running_ratios,
 )
-from backend.inference.verdict import Rule
-from backend.inference.verdict_rates import verdict_rates
+from backend.inference.verdict import Rule, Verdict, decide, gather
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, grid_rows
 
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
 NUMBERS = ("k", "level", "value", "std", "n")
 SPACE = "fingerprints"
-
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 FLOOR_DRAWS = 20
 STOP_LEVELS = (0.01, 0.05, 0.1)
 SESSION_ORDERS = 3
-CURVES = ("tippett_true", "tippett_false", "pav")
-"""Metrics that are points of a plot, with the horizontal coordinate as their level."""
-TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
-"""Shares of trials on either side at which the curve of a Tippett plot is sampled."""
+CURVES = ("tippett_true", "tippett_false", "pav")  # points of a plot, with the horizontal coordinate as their level
+TAILS = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)  # shares of trials where a Tippett plot is sampled
 PAV_POINTS = 20
 MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
@@ -62,16 +58,21 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "cllr_pairwise": cllr_pairwise,
     "cllr_multiclass": cllr_multiclass,
 }
+METRICS = (
+    "true_claim_supported", "true_claim_refuted", "nearest_claim_supported", "nearest_claim_refuted",
+    "named_right", "named_wrong", "family_right", "family_wrong",
+    "true_claim_family_supported", "true_claim_family_refuted",
+    "nearest_claim_family_supported", "nearest_claim_family_refuted",
+)  # fmt: skip
 
 
 def fold_calibrations(
     by_budget: Mapping[int, Groups], with_bias: bool | None = False, family: Ints | None = None
 ) -> dict[int, Calibration]:
-    """For every fold the calibration that saw none of its groups.
+    """For every fold the calibration that saw none of its groups; ``family`` (C,) bounds ratios of families too.
 
     The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
-    number a budget (and one a source) and sees only scores of prompts that it is not tested on. ``family`` (C,) bounds
-    ratios of families too.
+    number a budget (and one a source) and sees only scores of prompts that it is not tested on.
     """
     folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
     fits: dict[tuple[int, ...], Calibration] = {}
@@ -84,10 +85,7 @@ def fold_calibrations(
 def cross_calibrated(
     by_budget: Mapping[int, Groups], with_bias: bool | None = False, fitted: Mapping[int, Calibration] | None = None
 ) -> tuple[dict[int, Doubles], list[Calibration]]:
-    """Calibrated log-posteriors of groups, each by the calibration that saw none of its fold, and those calibrations.
-
-    ``fitted`` takes them from :func:`fold_calibrations` where they are at hand.
-    """
+    """Calibrated log-posteriors of groups, each by the calibration without its fold, and those calibrations."""
     fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
     out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
     for fold, calibration in fitted.items():
@@ -119,29 +117,15 @@ def calibration_frame(
 ) -> pd.DataFrame:
     """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    budgets, seeds : sequence of int
-        Budgets ascending.
-    with_bias : bool or None
-        See :func:`backend.inference.calibration.fit_calibration`.
-    fitted : mapping of fold to Calibration, optional
-        From :func:`fold_calibrations` on these groups.
-    family : ndarray of shape (C,), optional
-        Family number of every source; without it nothing is said of verdicts.
-
-    Returns
-    -------
-    DataFrame
-        Columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain sum
-        of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
+    log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
+    fitted : from :func:`fold_calibrations` on these groups.
+    family : (C,) family number of every source; without it nothing is said of verdicts.
+    Returns columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain
+        sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
         costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
         ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
-        grouping (std NaN), and with families the rates of :mod:`backend.inference.verdict_rates`, of the first grouping
-        as well, for budgets that the verdict's rule decides at.
+        grouping (std NaN), and with families :func:`verdict_rates`, of the first grouping as well, for budgets that the
+        verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
@@ -193,17 +177,8 @@ def calibration_frame(
 def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
     """Points of the Tippett and PAV plots of likelihood ratios.
 
-    Parameters
-    ----------
-    true, false : ndarray of shape (n,), (m,)
-        Log ratios (nats) of true and of false claims.
-    pooled : PooledRatios
-        Of these ratios.
-
-    Returns
-    -------
-    list of dict
-        metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
+    true, false : (n,) log ratios (nats) of true and of false claims; pooled : of these ratios.
+    Returns metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
         log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
         (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
         kinds lie.
@@ -253,28 +228,11 @@ def stop_frame(
 ) -> pd.DataFrame:
     """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (C * P, C)
-    prompt_folds : ndarray of shape (P,)
-    levels : sequence of float
-        Stated error rates.
-    budgets : sequence of int
-        Budgets of the calibration.
-    orders : int
-        Random orders of the traces of every source and fold.
-    seed : int
-    with_bias : bool or None
-        Of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
-    calibrations : mapping of fold to Calibration, optional
-        From :func:`fold_calibrations`, in place of fitting them.
-
-    Returns
-    -------
-    DataFrame
-        Columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std (over
-        folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain sum),
-        ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
+    log_posteriors : (C * P, C); prompt_folds : (P,); orders : random orders of the traces of every source and fold.
+    with_bias : of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
+    Returns columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std
+        (over folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain
+        sum), ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
         ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
         (among all, those that never stop at their full length). For a claim, by the controlled rule:
         ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
@@ -321,18 +279,7 @@ def stop_frame(
 
 
 def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
-    """Mean over the sessions of all folds, and its spread over the folds that have any.
-
-    Parameters
-    ----------
-    folds : sequence of (sum, number of sessions)
-        At least one with sessions.
-
-    Returns
-    -------
-    dict
-        value, std, n (sessions).
-    """
+    """Mean (value) over the n sessions of all folds, each (sum, sessions), and its std over the folds that have any."""
     n = sum(sessions for _, sessions in folds)
     means = [total / sessions for total, sessions in folds if sessions]
     return {"value": float(sum(total for total, _ in folds) / n), "std": float(np.std(means)), "n": n}
@@ -369,21 +316,52 @@ def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule)
 
 
 def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns condition, part, k, metric, value, n, and those of scenario, statistic, rule, level, space, std that
-        are needed.
-
-    Returns
-    -------
-    dict of str to ndarray
-    """
+    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN."""
     rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
     texts = {
         name: np.array([str(v) if isinstance(v, str) else "" for v in rows[name]], dtype=np.str_) for name in TEXTS
     }
     numbers = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in NUMBERS}
     return {f"validation.{name}": array for name, array in (texts | numbers).items()}
+
+
+def verdict_rates(
+    log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles, family_limits: Doubles
+) -> dict[str, float]:
+    """Shares of groups by what the rule answers.
+
+    The rule is asked with the true source as the claim, with the other source that its traces are most likely to be
+    taken for, and without a claim. The test for unknown sources and the shift flags are left out: they can only turn an
+    answer into UNKNOWN or INCONCLUSIVE.
+
+    log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
+    family : (C,); nearest : (C,) of every source the other one that is claimed in its place.
+    limits, family_limits : (n, 2) what ratios of sources and of families are held within.
+    Returns :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the
+        nearest source's family counts where it is another than the true one, since a sibling's is what a true claim
+        asks for. Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told
+        apart.
+    """
+    tally = dict.fromkeys(METRICS, 0)
+    held = np.stack([limits, family_limits], axis=1).tolist()
+    for scores, source, within in zip(log_posteriors, truth.tolist(), held, strict=True):
+        for claim, name in ((source, "true_claim"), (int(nearest[source]), "nearest_claim")):
+            answer, _ = _answer(scores, family, k, claim, within)
+            answered = "supported" if answer.outcome == "SUPPORTS" else "refuted"
+            if answer.level == "source":
+                tally[f"{name}_{answered}"] += 1
+            elif answer.level == "family" and (claim == source or family[claim] != family[source]):
+                tally[f"{name}_family_{answered}"] += 1
+        answer, leader = _answer(scores, family, k, None, within)
+        if answer.level == "source":
+            tally["named_right" if leader == source else "named_wrong"] += 1
+        elif answer.level == "family":
+            tally["family_right" if family[leader] == family[source] else "family_wrong"] += 1
+    return {name: count / len(truth) for name, count in tally.items()}
+
+
+def _answer(scores: Doubles, family: Ints, k: int, claim: int | None, within: list[list[float]]) -> tuple[Verdict, int]:
+    """The rule's answer, whose level is 'none' where it decides nothing, and the source that it is about."""
+    (low, high), (family_low, family_high) = within
+    evidence = gather(scores, family, k, claim, (low, high), (family_low, family_high))
+    return decide(evidence), evidence.source

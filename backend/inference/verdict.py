@@ -1,11 +1,10 @@
-"""The verdict: one documented rule, one verbal scale; SUPPORTS, AGAINST, UNKNOWN or INCONCLUSIVE, never "proved".
+"""The verdict: one documented rule, one verbal scale, and what may be said with it; never "proved".
 
 The rule, in order; the first that applies decides:
 
 1. fewer than :attr:`Rule.minimum_traces` traces: INCONCLUSIVE;
-2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.prompt_novelty`): INCONCLUSIVE. Another
-topic
-   looks just like another source, and no statement was validated there;
+2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.domain_shift`): INCONCLUSIVE. Another
+   topic looks just like another source, and no statement was validated there;
 3. the responses are shorter than any that were validated: INCONCLUSIVE;
 4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
 5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
@@ -17,24 +16,27 @@ topic
 
 The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
 among 165 a source that another one beats by 60 to 40 is a hundred times more probable than the mean of the others.
-
 Without a claim, the proposition is the leading source. It was picked for its score, so its posterior under the stated
-prior must reach that share as well; likewise for its family.
-The words of the scale are those that ENFSI's guideline for evaluative reporting proposes.
+prior must reach that share as well; likewise for its family. The words of the scale are those that ENFSI's guideline
+for evaluative reporting proposes.
+
+No two sentences of one answer contradict each other (:func:`reconcile`): ratios and probabilities are stated where they
+were validated, the sequential stop where it says the same as the verdict; and every answer names its next step.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from backend.inference.evidence_bounds import LN10, weighed_log_ratio
-from backend.inference.prompt_novelty import Kind
+from backend.inference.domain_shift import FEWEST, Kind, Traffic
+from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
 Level = Literal["source", "family", "none"]
@@ -61,107 +63,66 @@ OTHER_TRAFFIC: dict[Kind, str] = {
 """Why nothing can be said where the prompts are not known to be of the enrolled kind."""
 SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
-UNCALIBRATED = "the evidence is not calibrated"
-"""Further reasons for which nothing is decided."""
+UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
+ENROL = (
+    "Enrol the candidates on prompts of this kind: python -m jobs collect, then python -m jobs enroll. "
+    "Only then can such traces be attributed."
+)
+REFERENCE = (
+    "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
+    "python -m jobs drift traces.jsonl genuine.jsonl"
+)
+REST = "Read the rest of the file: it was stopped before the end."
+PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."
+AGAIN = "Make the enrolment again, from {why}."
+SUSPECT = "Enrol the model that you suspect, or {also}."
+MORE = "Collect more traces to further prompts of the enrolled kind."
+KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
+COMPATIBLE = "compatible with an enrolled source"
+BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, above which it tells nothing
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Thresholds of the rule; they are printed with every verdict.
+    """Thresholds of the rule; they are printed with every verdict."""
 
-    Attributes
-    ----------
-    minimum_traces : int
-        The smallest budget above 1 that is validated.
-    log10_lr : float
-        2: the traces are a hundred times more probable under one proposition.
-    share : float
-        Least posterior of what is supported: under the even prior, and where nobody had claimed it under the stated
-        one too.
-    unknown_level : float
-        Conformal p values up to it reject every enrolled source.
-    least_tokens : float
-        Mean response tokens below the shortest validated truncation.
-    domain_level : float
-        p values up to it mark the responses as unlike the enrolled ones.
-    """
-
-    minimum_traces: int = 5
-    log10_lr: float = 2.0
-    share: float = 0.95
-    unknown_level: float = 0.05
-    least_tokens: float = 32.0
-    domain_level: float = 0.01
+    minimum_traces: int = 5  # the smallest budget above 1 that is validated
+    log10_lr: float = 2.0  # 2: the traces are a hundred times more probable under one proposition
+    share: float = 0.95  # least posterior of what is supported, under the even prior; unclaimed, the stated one too
+    unknown_level: float = 0.05  # conformal p values up to it reject every enrolled source
+    least_tokens: float = 32.0  # mean response tokens below the shortest validated truncation
+    domain_level: float = 0.01  # p values up to it mark the responses as unlike the enrolled ones
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rule looks at.
+    """What the rule looks at."""
 
-    Attributes
-    ----------
-    traces : int
-        K.
-    claimed : bool
-        Whether the proposition was named beforehand; else it is the leading source.
-    source, family : int
-        Numbers of the source that the proposition is about, and of its family.
-    log10_lr : float
-        Source against the other enrolled ones, calibrated, within what the validation can bear.
-    family_log10_lr : float
-        Its family against the other ones, within what the validation of families can bear; NaN where the family has no
-        other member or is the only one.
-    share, family_share : float
-        Posterior under the even prior.
-    posterior, family_posterior : float
-        Under the stated prior.
-    p_unknown : float
-        Of "the traces come from an enrolled source"; NaN where it was not computed.
-    flags : tuple of str
-        Shift flags, from :func:`shift_flags`.
-    traffic : str
-        Kind of the prompts, from :class:`backend.inference.prompt_novelty.Traffic`.
-    calibrated : bool
-    """
-
-    traces: int
-    claimed: bool
-    source: int
+    traces: int  # K
+    claimed: bool  # whether the proposition was named beforehand; else it is the leading source
+    source: int  # number of the source that the proposition is about
     family: int
-    log10_lr: float
-    family_log10_lr: float
-    share: float
+    log10_lr: float  # source against the other enrolled ones, calibrated, within what the validation can bear
+    family_log10_lr: float  # its family against the others; NaN where it has no other member or is the only one
+    share: float  # posterior under the even prior
     family_share: float
-    posterior: float
+    posterior: float  # under the stated prior
     family_posterior: float
-    p_unknown: float
-    flags: tuple[Flag, ...] = ()
-    traffic: Kind = "like"
+    p_unknown: float  # of "the traces come from an enrolled source"; NaN where it was not computed
+    flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
+    traffic: Kind = "like"  # kind of the prompts, from :class:`backend.inference.domain_shift.Traffic`
     calibrated: bool = True
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of the rule.
-
-    Attributes
-    ----------
-    outcome : {'SUPPORTS', 'AGAINST', 'UNKNOWN', 'INCONCLUSIVE'}
-    level : {'source', 'family', 'none'}
-        What the outcome is about.
-    reason : str
-        Which part of the rule decided.
-    log10_ratio : float
-        Of the source, or of its family where the outcome is about that, against the other enrolled ones.
-    validated : bool
-        Whether ratios and probabilities hold in the condition of these traces.
-    """
+    """The answer of the rule."""
 
     outcome: Outcome
-    level: Level
-    reason: str
-    log10_ratio: float
-    validated: bool = True
+    level: Level  # what the outcome is about
+    reason: str  # which part of the rule decided
+    log10_ratio: float  # of the source, or of its family where the outcome is about that, against the others
+    validated: bool = True  # whether ratios and probabilities hold in the condition of these traces
 
 
 def gather(
@@ -171,7 +132,7 @@ def gather(
     claimed: int | None,
     limits: tuple[float, float],
     family_limits: tuple[float, float],
-    p_unknown: float = float("nan"),
+    p_unknown: float = math.nan,
     log_prior: Doubles | None = None,
     flags: tuple[Flag, ...] = (),
     traffic: Kind = "like",
@@ -179,26 +140,10 @@ def gather(
 ) -> Evidence:
     """Evidence from one log-posterior.
 
-    Parameters
-    ----------
-    log_posterior : ndarray of shape (C,)
-        Under the uniform prior.
-    family : ndarray of shape (C,)
-        Family number of every source.
-    traces : int
-    claimed : int or None
-        Source named beforehand; None for the leading one.
-    limits, family_limits : (float, float)
-        From :meth:`backend.inference.calibration.Calibration.log10_limits`, among the sources and among the families.
-    p_unknown : float
-    log_prior : ndarray of shape (C,), optional
-        Stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
-    flags, traffic, calibrated
-        See :class:`Evidence`.
-
-    Returns
-    -------
-    Evidence
+    log_posterior : (C,) under the uniform prior; family : (C,) family number of every source.
+    claimed : source named beforehand; None for the leading one.
+    limits, family_limits : log10 ratios that the validation can bear, of sources and of families.
+    log_prior : (C,) stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
     """
     prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
     weighed = log_posterior + prior
@@ -206,9 +151,8 @@ def gather(
     source = int(weighed.argmax()) if claimed is None else claimed
     members = family == family[source]
     ratio = float(weighed_log_ratio(log_posterior, np.arange(len(family)) == source, prior)) / LN10
-    wide = float("nan")
-    if 1 < members.sum() < len(family):
-        wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10
+    several = 1 < members.sum() < len(family)
+    wide = float(weighed_log_ratio(log_posterior, members, prior)) / LN10 if several else math.nan
     return Evidence(
         traces=traces,
         claimed=claimed is not None,
@@ -230,31 +174,16 @@ def gather(
 def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
     """What makes the responses unlike those of the validation.
 
-    Parameters
-    ----------
-    mean_tokens : float
-        Mean number of response tokens.
-    p_domain : float
-        :meth:`backend.inference.domain_shift.DomainReference.p_value` of the responses, by the reference of their own
-        length; NaN without one.
-    budget, largest_budget : int
-        Traces, and the most that were validated; more of them is noted and does not stop a verdict, since the
-        calibration averages there.
-    rule : Rule
-
-    Returns
-    -------
-    tuple of str
-        Of 'short', 'domain' and 'budget'.
+    p_domain : p value of the responses, by the reference of their own length; NaN without one.
+    budget, largest_budget : traces, and the most that were validated; more of them is noted and does not stop a
+        verdict, since the calibration averages there.
     """
-    flags: list[Flag] = []
-    if mean_tokens < rule.least_tokens:
-        flags.append("short")
-    if p_domain <= rule.domain_level:
-        flags.append("domain")
-    if budget > largest_budget:
-        flags.append("budget")
-    return tuple(flags)
+    flags: dict[Flag, bool] = {
+        "short": mean_tokens < rule.least_tokens,
+        "domain": p_domain <= rule.domain_level,
+        "budget": budget > largest_budget,
+    }
+    return tuple(flag for flag, applies in flags.items() if applies)
 
 
 def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
@@ -265,9 +194,8 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
     def undecided(reason: str, validated: bool = True) -> Verdict:
         return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
 
-    few = evidence.traces < rule.minimum_traces
     like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
-    if few:
+    if evidence.traces < rule.minimum_traces:
         known = like and fits and evidence.calibrated and not {"short", "domain"} & set(evidence.flags)
         return undecided(f"fewer than {rule.minimum_traces} traces", known)
     if not like:
@@ -296,13 +224,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
 
 
 def verbal(log10_ratio: float, level: Level = "source") -> str:
-    """The verbal scale: how strong, and for which side; at the level of the family, for which families.
-
-    Raises
-    ------
-    ValueError
-        If the ratio is not a number.
-    """
+    """The verbal scale: how strong, and for which side; at the level of the family, for which families."""
     if math.isnan(log10_ratio):
         raise ValueError("log10_ratio is not a number")
     words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
@@ -310,3 +232,153 @@ def verbal(log10_ratio: float, level: Level = "source") -> str:
         return words
     sides = ("family of the named source", "other families") if level == "family" else ("named source", "alternative")
     return f"{words} for the {sides[log10_ratio <= 0]}"
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How many groups of sources that are not enrolled pass the unknown-source test."""
+
+    traces: int  # of a group, in the validation
+    family: float | None  # share of the groups whose family is not enrolled; None where not measured
+    sibling: float | None  # of those whose siblings are enrolled
+
+    @property
+    def blind(self) -> bool:
+        """Whether passing tells nothing."""
+        share = self.sibling if self.family is None else self.family
+        return share is not None and share > BLIND
+
+    def __str__(self) -> str:
+        shares = (("families", self.family), ("siblings", self.sibling))
+        words = [f"{100 * share:.0f} % of unenrolled {who}" for who, share in shares if share is not None]
+        return f"at {self.traces} traces {' and '.join(words)} pass this test too"
+
+
+@dataclass(frozen=True)
+class Statements:
+    """The words of an answer."""
+
+    sentence: str  # the answer: about the claim where there is one, else about the best match
+    strength: str | None  # the verbal scale's words for the ratio; None where the ratio does not hold
+    stated: bool  # whether probabilities and ratios may be stated as such
+    unknown: str  # what the unknown-source test says
+    stop: Mapping[str, Any] | None  # the stop's answer; with ``withheld``, why it is not given, in place of one
+    next_steps: tuple[str, ...]  # what to do now
+
+
+def reconcile(
+    verdict: Verdict,
+    sources: Sequence[str],
+    families: Sequence[str],
+    *,
+    subject: int,
+    claimed: bool,
+    leader: int,
+    traces: int,
+    traffic: Traffic,
+    p: float | None,
+    stop: Mapping[str, Any] | None,
+    siblings: Sequence[str] = (),
+    complete: bool = True,
+    passing: Passing | None = None,
+) -> Statements:
+    """Decide what may be said together with a verdict.
+
+    sources, families : length C; subject, leader : the claimed source, else the leading one; and the leading one.
+    p : of the unknown-source test; stop : as the stop rule answers.
+    siblings : members of the leading family that cannot be told apart.
+    complete : False where somebody stopped the reading; passing : of the unknown-source test, where that was measured.
+    """
+    name, nearest = sources[subject], sources[leader]
+    stated = verdict.validated and verdict.outcome != "UNKNOWN"
+    text = _sentence(
+        verdict, name, families[subject], claimed, nearest, f"{traces:,} trace{'s' if traces != 1 else ''}", p
+    )
+    # Naming a source among siblings would take back that it was decided about.
+    answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
+    if siblings and verdict.validated and verdict.outcome != "UNKNOWN" and not answered:
+        text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
+    return Statements(
+        sentence=text,
+        strength=verbal(verdict.log10_ratio, verdict.level) if stated else None,
+        stated=stated,
+        unknown=_unknown(verdict, p, passing),
+        stop=None if stop is None else _stop(stop, verdict, name, claimed),
+        next_steps=(*(() if complete else (REST,)), *_next_steps(verdict, name, claimed, traffic)),
+    )
+
+
+def _sentence(verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None) -> str:
+    who = f"the family {family}" if verdict.level == "family" else name
+    ratio = f"log10 likelihood ratio {verdict.log10_ratio:.1f}"
+    if verdict.outcome == "UNKNOWN":
+        with_p = "" if p is None else f" (p = {p:.3f})"
+        first = f"No, not {name}: the" if claimed else "The"
+        return f"{first} {many} fit none of the enrolled sources{with_p}. The nearest is {nearest}."
+    if verdict.outcome == "SUPPORTS":
+        first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
+        return f"{first} against the other enrolled sources: {ratio}."
+    if verdict.outcome == "AGAINST":
+        rest = "Only the stated prior keeps it ahead." if nearest == name else f"They are nearest to {nearest}."
+        return f"No, the {many} speak against {who}: {ratio}. {rest}"
+    question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
+    return f"We cannot say {question}: {verdict.reason}. They are nearest to {nearest}."
+
+
+def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
+    if p is None:
+        return "not tested: the enrolment has no reference"
+    if verdict.outcome == "UNKNOWN":
+        return "unlike every enrolled source"
+    if not verdict.validated and verdict.reason.startswith("fewer than"):
+        return f"not stated: {verdict.reason}"
+    if not verdict.validated and verdict.reason != UNCALIBRATED:
+        return "not stated: the test cannot tell another kind of traffic from another source"
+    if passing is None:
+        return f"{COMPATIBLE}; how often another source passes as well was not measured"
+    return f"{'this test cannot tell here' if passing.blind else COMPATIBLE}; {passing}"
+
+
+def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool) -> dict[str, Any]:
+    """The stop's answer at every error rate, withheld where the verdict does not say the same."""
+    family = verdict.level == "family"
+    withheld = family or verdict.outcome in ("UNKNOWN", "INCONCLUSIVE")
+    agreed = {"SUPPORTS": "for the claim", "AGAINST": "against the claim"}.get(verdict.outcome)
+
+    def served(answer: Mapping[str, Any]) -> dict[str, Any]:
+        if claimed:
+            agrees = agreed is not None and answer.get("decided") == agreed
+        else:
+            agrees = verdict.outcome == "SUPPORTS" and answer.get("named") == subject
+        if withheld or (answer.get("enough_after") and not agrees):
+            return {**answer, "enough_after": None, "decided" if claimed else "named": None}
+        return dict(answer)
+
+    out = served(stop)
+    if withheld:
+        out["withheld"] = f"the answer is about a family ({verdict.outcome})" if family else verdict.reason
+    if "levels" in stop:
+        out["levels"] = [served(answer) for answer in stop["levels"]]
+    return out
+
+
+def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) -> tuple[str, ...]:
+    reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
+    steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
+        (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
+        (traffic.kind == "no prompts", (PROMPTS,)),
+        (
+            traffic.kind == "unchecked",
+            (AGAIN.format(why=f"{FEWEST} prompts at least: this one cannot compare prompts"),),
+        ),
+        (traffic.kind != "like", (ENROL, reference)),
+        (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
+        (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),
+        (verdict.reason == SHORT, ("Ask for longer answers, or enrol such answers.", reference)),
+        (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),
+        (verdict.outcome == "INCONCLUSIVE", (MORE, reference)),
+        (verdict.outcome == "AGAINST", (reference,)),
+        (verdict.level == "family", (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)),
+        (True, (KEEP,)),
+    )
+    return next(texts for applies, texts in steps if applies)

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from backend.attribution.decision import source_number
-from backend.attribution.models import Loaded, Models
 from backend.attribution.report import heat_map
 from backend.attribution.run import Inquiry, audit, checked
-from backend.attribution.scoring import Attributor, Progress
-from backend.attribution.settings import Settings
+from backend.attribution.scoring import Attributor, Loaded, Models, Progress
 from backend.attribution.token_evidence import token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.intake import Layout, Limits, Problem, inspect, walk
+from backend.intake import Limits, inspect
 from backend.service.job import Job, Running
-from backend.service.uploads import MissingError
 from backend.store.builds import code_version
 from backend.traces import Trace
 
 
 @dataclass
 class Engine:
-    """Loaded proxies; used from one thread only.
+    """Loaded proxies; used from one thread only."""
 
-    Attributes
-    ----------
-    load : callable
-        Name of a proxy to its reader and the hash of its weights.
-    limits : Limits
-    """
-
-    load: Callable[[str], Loaded]
+    load: Callable[[str], Loaded]  # name of a proxy to its reader and the hash of its weights
     limits: Limits
 
     def __post_init__(self) -> None:
@@ -47,13 +37,7 @@ class Engine:
         return code_version()
 
     def attributor(self, enrolment: Enrolment) -> Attributor:
-        """The enrolment with all that it reads with.
-
-        Raises
-        ------
-        AtlasError
-            If the weights are not here, or are others.
-        """
+        """The enrolment with all that it reads with."""
         return self._models.attributor(enrolment)
 
     def warm(self, enrolment: Enrolment) -> None:
@@ -71,14 +55,7 @@ class Engine:
     ) -> Inquiry:
         """Score the file of a job, telling the job after every batch.
 
-        Parameters
-        ----------
-        job : Job
-        enrolment : Enrolment
-        path, name
-            Where the file lies, and what it is called.
-        between : callable, optional
-            Called before every batch.
+        path, name : where the file lies, and what it is called; between : called before every batch.
         """
         attributor = self.attributor(enrolment)
         prior, _ = checked(enrolment, job.settings)
@@ -123,20 +100,3 @@ class Engine:
         attributor = self.attributor(enrolment)
         evidence = token_evidence(attributor.reader, enrolment, trace, *pair, attributor.others)
         return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}
-
-
-def trace_at(stream: BinaryIO, name: str, settings: Settings, limits: Limits, entry: Mapping[str, Any]) -> Trace:
-    """The trace of a file that a report lists.
-
-    Raises
-    ------
-    MissingError
-        If the file does not hold it.
-    """
-    layout: Layout = inspect(stream, name, settings.columns, limits, settings.encoding)
-    for found in walk(stream, layout, limits):
-        if isinstance(found, Problem):
-            continue
-        if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
-            return found.trace
-    raise MissingError("The file holds no such trace", "Upload it again")

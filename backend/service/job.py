@@ -15,103 +15,48 @@ from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
 
 if TYPE_CHECKING:
-    from backend.attribution.selection import Selection
+    from backend.attribution.run import Selection
     from backend.enrolment.enrolment import Enrolment
 
 Doubles = npt.NDArray[np.float64]
-POINTS = 200
-"""Traces after each of which the running evidence is kept; later it is kept after each batch."""
+POINTS = 200  # traces after each of which the running evidence is kept; later it is kept after each batch
 ENDED = ("done", "cancelled", "failed")
 
 
 @dataclass(frozen=True)
 class Point:
-    """Evidence after some traces, in the order of arrival.
-
-    Attributes
-    ----------
-    traces : int
-    subject : str
-        The claimed source, else the one that leads after the latest batch, under the stated prior.
-    log10_sum : float
-        Plain sum of log10 ratios of the subject against 'another enrolled source': neither calibrated nor bounded, so
-        that it is no likelihood ratio.
-    leader : str
-        Most probable source after these traces, under the stated prior.
-    """
+    """Evidence after some traces, in the order of arrival."""
 
     traces: int
-    subject: str
-    log10_sum: float
-    leader: str
+    subject: str  # the claimed source, else the one that leads after the latest batch, under the stated prior
+    log10_sum: float  # plain sum of log10 ratios against the others: uncalibrated, so no likelihood ratio
+    leader: str  # most probable source after these traces, under the stated prior
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A job at a moment.
-
-    Attributes
-    ----------
-    job : str
-    state : str
-        queued, running, done, cancelled, failed.
-    done : int
-        Traces that are scored.
-    total : int
-        Traces that will be.
-    seconds : float
-        Since scoring began.
-    waiting : int
-        Tasks in front of it.
-    nearest : tuple of str
-        Sources by the plain sum so far, the nearest first; empty before the first batch. How probable they are is
-        said at the end, where it is known whether that may be stated.
-    points : tuple of Point
-    reported : bool
-        Whether there is a report; a job that was cancelled has one when a batch was done.
-    problem : str or None
-        Why it failed, in a sentence.
-    remedy : str or None
-    at_fault : str or None
-        'server' where the traces are not to blame: weights are missing, or something broke.
-    enrolment : str
-    claimed : str or None
-    beside : int
-        Traces that further readers have scored.
-    beside_total : int
-        Traces that they will.
-    """
+    """A job at a moment. How probable the nearest sources are is said at the end, if it may be stated."""
 
     job: str
-    state: str
-    done: int
-    total: int
-    seconds: float
-    waiting: int
-    nearest: tuple[str, ...]
+    state: str  # queued, running, done, cancelled, failed
+    done: int  # traces that are scored
+    total: int  # traces that will be
+    seconds: float  # since scoring began
+    waiting: int  # tasks in front of it
+    nearest: tuple[str, ...]  # sources by the plain sum so far; empty before the first batch
     points: tuple[Point, ...]
-    reported: bool
-    problem: str | None
+    reported: bool  # whether there is a report; a job that was cancelled has one when a batch was done
+    problem: str | None  # why it failed, in a sentence
     remedy: str | None
-    at_fault: str | None
+    at_fault: str | None  # 'server' where the traces are not to blame: weights are missing, or something broke
     enrolment: str
     claimed: str | None
-    beside: int = 0
-    beside_total: int = 0
+    beside: int = 0  # traces that further readers have scored
+    beside_total: int = 0  # traces that they will
 
 
 class Running:
-    """Sums up evidence a batch at a time.
-
-    Parameters
-    ----------
-    sources : sequence of str, length C
-    log_prior : ndarray of shape (C,)
-        Of the enrolment.
-    stated : ndarray of shape (C,)
-        Log of the stated prior.
-    claimed : int or None
-    """
+    """Sums up evidence a batch at a time, under the priors of the enrolment and of the question, each (C,)."""
 
     def __init__(self, sources: Sequence[str], log_prior: Doubles, stated: Doubles, claimed: int | None) -> None:
         self._sources = sources
@@ -121,7 +66,7 @@ class Running:
         self._likelihood: Doubles = np.zeros(len(sources))
         self._traces = 0
         self._subject = claimed
-        self._kept: list[tuple[range, Doubles]] = []
+        self._batches: list[tuple[range, Doubles]] = []
 
     def add(self, log_posteriors: npt.NDArray[np.floating]) -> list[Point]:
         """Evidence after every trace of a batch (m, C), or after the last one where there are many.
@@ -136,35 +81,31 @@ class Running:
             numbers, along = numbers[-1:], along[-1:].copy()
         if self._claimed is not None:
             return self._points(self._claimed, numbers, along)
-        self._kept.append((numbers, along))
+        self._batches.append((numbers, along))
         before, self._subject = self._subject, int((self._likelihood + self._stated).argmax())
-        again = self._kept if self._subject != before else self._kept[-1:]
+        again = self._batches if self._subject != before else self._batches[-1:]
         return [point for batch in again for point in self._points(self._subject, *batch)]
 
     def _points(self, subject: int, numbers: range, along: Doubles) -> list[Point]:
         """Of so many traces each, with their sums (m, C)."""
-        rows = zip(
-            numbers,
-            log10_against_others(along, subject, self._stated).tolist(),
-            (along + self._stated).argmax(1).tolist(),
-            strict=True,
-        )
-        name = self._sources[subject]
-        return [Point(k, name, total, self._sources[leader]) for k, total, leader in rows]
+        sums = log10_against_others(along, subject, self._stated).tolist()
+        leaders = (along + self._stated).argmax(1).tolist()
+        name, sources = self._sources[subject], self._sources
+        return [Point(k, name, total, sources[one]) for k, total, one in zip(numbers, sums, leaders, strict=True)]
 
     def nearest(self) -> tuple[str, ...]:
         """Sources by what has been summed up, the nearest first."""
         return tuple(self._sources[i] for i in np.argsort(-(self._likelihood + self._stated), kind="stable"))
 
 
+SHARED = (
+    "state", "done", "total", "seconds", "nearest", "reported", "problem", "remedy", "at_fault", "enrolment", "beside",
+)  # fmt: skip
+
+
 @dataclass
 class Job:
-    """An audit that somebody asked for; its lock guards all that changes.
-
-    ``client`` is the address of whoever asked, ``others`` are the further readers, ``select`` makes a selection of
-    traces other than the settings' own. ``earlier`` are the last steps of the session's reports so far, and
-    ``last_step`` is that of this one.
-    """
+    """An audit that somebody requested; its lock guards all that changes."""
 
     name: str
     key: str
@@ -174,11 +115,11 @@ class Job:
     total: int
     discard: bool = False
     fingerprints: bool = False
-    others: tuple[Enrolment, ...] = ()
-    select: Callable[[], Selection] | None = None
-    client: str | None = None
-    earlier: tuple[str, ...] = ()
-    last_step: str = ""
+    others: tuple[Enrolment, ...] = ()  # of further readers
+    select: Callable[[], Selection] | None = None  # makes a selection of traces other than the settings' own
+    client: str | None = None  # address of whoever sent the request
+    earlier: tuple[str, ...] = ()  # last steps of the session's reports so far
+    last_step: str = ""  # of this one's
     beside: int = 0
     number: int = 0
     state: str = "queued"
@@ -198,8 +139,8 @@ class Job:
         """A batch is scored; its points stand in place of those that were made of the same traces before."""
         with self.changed:
             self.done, self.seconds, self.nearest = done, seconds, nearest
-            kept = [point for point in self.points if not points or point.traces < points[0].traces]
-            self.points = [*kept, *points]
+            earlier = [point for point in self.points if not points or point.traces < points[0].traces]
+            self.points = [*earlier, *points]
             self.changed.notify_all()
 
     def read_auxiliary_models(self, traces: int) -> None:
@@ -222,19 +163,9 @@ class Job:
         with self.changed:
             return Snapshot(
                 job=self.name,
-                state=self.state,
-                done=self.done,
-                total=self.total,
-                seconds=self.seconds,
                 waiting=waiting if self.state == "queued" else 0,
-                nearest=self.nearest,
                 points=tuple(self.points),
-                reported=self.reported,
-                problem=self.problem,
-                remedy=self.remedy,
-                at_fault=self.at_fault,
-                enrolment=self.enrolment,
                 claimed=self.settings.claimed,
-                beside=self.beside,
                 beside_total=self.total * len(self.others),
+                **{name: getattr(self, name) for name in SHARED},
             )

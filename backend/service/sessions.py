@@ -30,42 +30,23 @@ from backend.service.job import ENDED, Job, Snapshot
 from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn
 
 if TYPE_CHECKING:
-    from backend.attribution.models import Loaded
-    from backend.attribution.selection import Selection
+    from backend.attribution.run import Selection
+    from backend.attribution.scoring import Loaded
     from backend.enrolment.enrolment import Enrolment
 
-SESSION_JOBS = 4
-"""Jobs of one session that wait or run at a time."""
-LIVE_JOBS = 32
-"""Jobs of all sessions that wait or run at a time."""
-CLIENT_JOBS = LIVE_JOBS // 2
-"""Jobs of one client, whatever its sessions, that wait or run at a time."""
-STOP_SECONDS = 60.0
-"""For which a server that is stopped waits for the batch that is read."""
-KEPT_JOBS = 1_000
-"""Jobs that are known; those that ended longest ago are deleted beyond it."""
-SHORT = 200
-"""Traces up to which a job goes before longer ones, and between two batches of one."""
-SWEEP = 600
-"""Seconds between two looks for what would be too old before the next one."""
+SESSION_JOBS = 4  # jobs of one session that wait or run at a time
+LIVE_JOBS = 32  # jobs of all sessions that wait or run at a time
+CLIENT_JOBS = LIVE_JOBS // 2  # jobs of one client, whatever its sessions, that wait or run at a time
+STOP_SECONDS = 60.0  # for which a server that is stopped waits for the batch that is read
+KEPT_JOBS = 1_000  # jobs that are known; those that ended longest ago are deleted beyond it
+SHORT = 200  # traces up to which a job goes before longer ones, and between two batches of one
+SWEEP = 600  # seconds between two looks for what would be too old before the next one
 _NAME = re.compile(r"[0-9a-f]{24}")
 FAILED = ("The server could not score these traces", REMEDY)
 
 
 class Sessions:
-    """What the sessions of a server hold; every method may be called from any thread.
-
-    Parameters
-    ----------
-    data : Path
-        Data folder; its ``enrolments/`` are the ecosystems.
-    cache : Path
-        Folder in which uploads lie.
-    load : callable or None
-        See :class:`backend.service.host.Host`.
-    limits : Limits
-        Of an upload.
-    """
+    """What the sessions of a server hold; every method may be called from any thread."""
 
     def __init__(self, data: Path, cache: Path, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
         self.limits = limits
@@ -102,33 +83,11 @@ class Sessions:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
-        """Keep a file for a session.
-
-        Parameters
-        ----------
-        session : str
-            A key that nobody guesses, at least 16 characters.
-        name : str
-        content : bytes
-            At most 25 MB.
-        passing : bool
-            Whether the session is one of this process alone, whose files the next start deletes.
-
-        Raises
-        ------
-        AtlasError
-            TooLargeError, BusyError, ServerError, or if it is empty.
-        """
+        """Keep a file for a session, a key that nobody guesses; what a ``passing`` one left the next start deletes."""
         return self.uploads.add(session, name, content, passing=passing)
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """What a file is, with every bad place; nothing is scored.
-
-        Raises
-        ------
-        AtlasError
-            MissingError, or if no trace can be read out of it.
-        """
+        """What a file is, with every bad place; nothing is scored."""
         return self.uploads.preview(session, key, columns, encoding)
 
     # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -146,40 +105,21 @@ class Sessions:
     ) -> str:
         """Queue an audit; what is wrong with the settings or the file is said at once.
 
-        Parameters
-        ----------
-        session, key : str
-        settings : Settings
-        discard : bool
-            Delete the file as soon as it is scored; token evidence is then not to be had.
-        fingerprints : bool
-            Keep every trace's fingerprint beside the report, for a test of drift.
-        select : callable, optional
-            Makes a selection of traces; by default the settings' own.
-        client : str, optional
-            Address of whoever sends this, whose jobs are limited over all sessions.
-
-        Returns
-        -------
-        str
-            The job.
-
-        Raises
-        ------
-        AtlasError
-            MissingError, BusyError, or whatever is wrong.
+        discard : delete the file as soon as it is scored; token evidence is then not to be had.
+        fingerprints : keep every trace's fingerprint next to the report, for a test of drift.
+        select : makes a selection of traces; by default the settings' own.
+        client : address of whoever sends this, whose jobs are limited over all sessions.
         """
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
-        from backend.attribution.run import checked, others_of  # torch is here already, with the enrolment
-        from backend.attribution.selection import counted, selection_of
+        from backend.attribution import run  # torch is here already, with the enrolment
 
-        checked(enrolment, settings)
-        others = others_of(enrolment, settings, self._ecosystems.enrolment)
+        run.checked(enrolment, settings)
+        others = run.others_of(enrolment, settings, self._ecosystems.enrolment)
         with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
-            selection = selection_of(settings, self.limits) if select is None else select()
-            total = counted(stream, layout, selection, self.limits)
+            selection = run.selection_of(settings, self.limits) if select is None else select()
+            total = run.counted(stream, layout, selection, self.limits)
         job = Job(
             secrets.token_hex(12), key, settings, enrolment.name, enrolment.sha256, total,
             discard=discard, fingerprints=fingerprints, others=others, select=select, client=client,
@@ -204,32 +144,26 @@ class Sessions:
         return job.name
 
     def progress(self, session: str, job: str) -> Snapshot:
-        """How far a job is, and what the traces so far say.
-
-        Raises
-        ------
-        MissingError
-            If this session has no such job.
-        """
-        held = self._job(session, job)
-        return held.snapshot(self._host.worker.before(held.number) if held.state == "queued" else 0)
+        """How far a job is, and what the traces so far say."""
+        found = self._job(session, job)
+        return found.snapshot(self._host.worker.before(found.number) if found.state == "queued" else 0)
 
     def wait(self, session: str, job: str, seconds: float, after: int | None = None) -> Snapshot:
         """Wait until a job has ended, or has scored more traces than ``after``, or the time is over."""
-        held = self._job(session, job)
-        with held.changed:
-            held.changed.wait_for(
-                lambda: held.state in ENDED or (after is not None and held.done > after), timeout=seconds
+        found = self._job(session, job)
+        with found.changed:
+            found.changed.wait_for(
+                lambda: found.state in ENDED or (after is not None and found.done > after), timeout=seconds
             )
         return self.progress(session, job)
 
     def cancel(self, session: str, job: str) -> Snapshot:
         """End a job after the batch that runs; what is done is kept and reported."""
-        held = self._job(session, job)
-        held.stop.set()
-        with held.changed:
-            if held.state == "queued":
-                held.become("cancelled")
+        found = self._job(session, job)
+        found.stop.set()
+        with found.changed:
+            if found.state == "queued":
+                found.become("cancelled")
         return self.progress(session, job)
 
     def jobs(self, session: str) -> list[Snapshot]:
@@ -241,8 +175,7 @@ class Sessions:
     def forget(self, session: str) -> None:
         """End a session: its jobs stop, and its files and reports are deleted."""
         with self._lock:
-            mine = [held for held in self._jobs if held[0] == session]
-            ended = [self._jobs.pop(held) for held in mine]
+            ended = [self._jobs.pop(place) for place in list(self._jobs) if place[0] == session]
         for job in ended:
             job.stop.set()
             job.become("cancelled")

@@ -31,16 +31,11 @@ from backend.intake.json_text import BREAK
 from backend.intake.preview import Preview, preview
 from backend.intake.traces import short
 
-LIFETIME = 24 * 3600
-"""Seconds after which a file is deleted, whatever happens."""
-AHEAD = 3_600
-"""Seconds by which a clock may be set back."""
-PASSING = "passing"
-"""Name of the file that marks the folder of a passing session."""
-SESSION_BYTES = 250_000_000
-"""Bytes that one session may hold at a time."""
-ALL_BYTES = 20 * SESSION_BYTES
-"""Bytes that all sessions may hold together: a session costs nobody anything."""
+LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
+AHEAD = 3_600  # seconds by which a clock may be set back
+PASSING = "passing"  # name of the file that marks the folder of a passing session
+SESSION_BYTES = 250_000_000  # bytes that one session may hold at a time
+ALL_BYTES = 20 * SESSION_BYTES  # bytes that all sessions may hold together: a session costs nobody anything
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -65,16 +60,7 @@ class FullError(ServerError):
 
 
 class Turns:
-    """Places for what may run a few at a time; some wait for one, and whoever else comes is sent away.
-
-    Parameters
-    ----------
-    places : int
-    waiting : int
-        Threads that wait at a time; each is one that serves nobody else.
-    seconds : float
-        For which one waits.
-    """
+    """Places for what may run a few at a time; some threads wait for one for so long, and others are sent away."""
 
     def __init__(self, places: int, waiting: int, seconds: float) -> None:
         self._places = threading.BoundedSemaphore(places)
@@ -83,13 +69,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, busy: str) -> Iterator[None]:
-        """Wait for a place, and give it back.
-
-        Raises
-        ------
-        BusyError
-            With the sentence ``busy``, if too many wait, or too long.
-        """
+        """Wait for a place, and give it back; a BusyError with that sentence if too many wait, or too long."""
         with contextlib.ExitStack() as end:
             for places, seconds in ((self._all, 0), (self._places, self._seconds)):
                 if not places.acquire(timeout=seconds) if seconds else not places.acquire(blocking=False):
@@ -121,59 +101,30 @@ def share_arena() -> None:
 _TRIM, _OPTION = (
     getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None for name in ("malloc_trim", "mallopt")
 )
-_ARENA_MAX = -8
-"""Of ``malloc.h``."""
-parsing = Turns(places=1, waiting=3, seconds=20)
-"""Files that are read whole at a time: one may take most of the memory that the server has for all."""
+_ARENA_MAX = -8  # of ``malloc.h``
+parsing = Turns(places=1, waiting=3, seconds=20)  # of files that are read whole: one may take most of the memory
 
 
 @contextlib.contextmanager
 def open_in_turn(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that is read whole by a request, when it is its turn.
-
-    Raises
-    ------
-    BusyError
-        If too many others are read.
-    """
+    """Open a file that is read whole by a request, when it is its turn."""
     with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
         yield stream
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that was received.
+    """A file that was received."""
 
-    Attributes
-    ----------
-    key : str
-        sha256 of its bytes.
-    name : str
-        As it was called; never a path.
-    size : int
-        Bytes.
-    enrolment : str or None
-        The ecosystem that a shipped sample belongs to.
-    label : str or None
-        The source of a shipped sample.
-    """
-
-    key: str
-    name: str
-    size: int
-    enrolment: str | None = None
-    label: str | None = None
+    key: str  # sha256 of its bytes
+    name: str  # as it was called; never a path
+    size: int  # bytes
+    enrolment: str | None = None  # the ecosystem that a shipped sample belongs to
+    label: str | None = None  # the source of a shipped sample
 
 
 class Uploads:
-    """The folder of uploads.
-
-    Parameters
-    ----------
-    folder : Path
-        Is made when the first file comes.
-    limits : Limits, optional
-    """
+    """The folder of uploads, which is made when the first file comes."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.folder = folder
@@ -182,13 +133,7 @@ class Uploads:
         self._in_use = False
 
     def place(self, session: str) -> Path:
-        """Folder of a session.
-
-        Raises
-        ------
-        MissingError
-            If the session's key is too short to be one that nobody guesses, so that nothing can be kept under it.
-        """
+        """Folder of a session; a MissingError if its key is too short to be one that nobody guesses."""
         if len(session) < 16:
             raise MissingError("The session has no key", "Reload the page")
         return self.folder / hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:40]
@@ -206,11 +151,6 @@ class Uploads:
         """Keep a file; the same bytes again replace it.
 
         A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
-
-        Raises
-        ------
-        AtlasError
-            If it is empty or too large, or the session holds too much; ServerError if the disk does not take it.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -220,17 +160,14 @@ class Uploads:
                 "Run it by command line: python -m jobs attribute FILE; it has no such limit",
             )
         place = self.place(session)
-        upload = Upload(
-            hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment=enrolment, label=label
-        )
+        upload = Upload(hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment, label)
         try:
             with self._lock:
                 self._make(place, passing)
-                held = _bytes_in(place)
-                if held + len(content) > SESSION_BYTES:
-                    raise BusyError(
-                        f"This session holds {held / 1e6:,.0f} MB of files already", "End the session, and start again"
-                    )
+                stored = _bytes_in(place)
+                if stored + len(content) > SESSION_BYTES:
+                    message = f"This session holds {stored / 1e6:,.0f} MB of files already"
+                    raise BusyError(message, "End the session, and start again")
                 if sum(map(_bytes_in, os.scandir(self.folder))) + len(content) > ALL_BYTES:
                     raise BusyError("The server holds as many files as it takes", "Try again later; files go in a day")
                 # Never written over in place: a job may be reading the same bytes.
@@ -245,32 +182,20 @@ class Uploads:
         return upload
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
-        """A file of this session.
-
-        Raises
-        ------
-        MissingError
-            If this session has no such file, or it was deleted.
-        """
+        """A file of this session; a MissingError if it has none, or it was deleted."""
         place = self.place(session)
         if _KEY.fullmatch(key):
             try:
-                told = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
+                fields = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
                 path = place / f"{key}.file"
                 if not _is_over(path.stat().st_mtime, time.time()):
-                    return Upload(**told), path
+                    return Upload(**fields), path
             except (OSError, ValueError, TypeError):
                 pass
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
     def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """Read a file whole and say what is in it.
-
-        Raises
-        ------
-        AtlasError
-            As :func:`backend.intake.receive`.
-        """
+        """Read a file whole and say what is in it."""
         upload, path = self.get(session, key)
         with open_in_turn(path) as stream:
             return preview(stream, upload.name, columns, self.limits, encoding)

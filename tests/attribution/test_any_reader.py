@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import backend.enrolment.fit
-from backend.attribution.models import Models
+from backend.attribution.drift_report import standardised
+from backend.attribution.scoring import Models
 from backend.attribution.token_evidence import token_evidence
-from backend.attribution.windows import standardised
 from backend.corpus.release import Release
 from backend.enrolment.auxiliary_models import models_beside
 from backend.enrolment.catalogue import Ecosystems

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import backend.attribution.models
+import backend.attribution.scoring
 from atlas.pages.attribute import windows
 from backend.attribution.audit_log import digest
 from backend.attribution.drift_report import Window, drift_answer
@@ -23,7 +23,7 @@ from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, StoppedError
-from backend.inference.drift_wording import expected, named, sentence
+from backend.inference.drift import expected, named, sentence
 from backend.inference.validation import validation_arrays
 from backend.proxies.reader import Reader
 from backend.service.job import ENDED
@@ -68,8 +68,8 @@ def enrolment(reader: Reader) -> Enrolment:
 def folder(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
     for name, style in (("before", "plain"), ("after", "shout")):
         (tmp_path / f"{name}.jsonl").write_bytes(lines_of(style))
@@ -195,7 +195,7 @@ def test_what_cannot_be_compared_is_refused_in_words(
     def no_proxy(*_: Any) -> None:
         raise AssertionError("the proxy was loaded for windows that cannot be compared")
 
-    monkeypatch.setattr(backend.attribution.models, "load_reader", no_proxy)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", no_proxy)
     good, few = folder / "before.jsonl", folder / "few.jsonl"
     few.write_bytes(lines_of("shout", 4))
     nothing, nine = folder / "nothing.jsonl", folder / "nine.jsonl"
@@ -251,7 +251,7 @@ def test_ctrl_c_compares_what_was_read(
 ) -> None:
     """Batches have 8, 24 and 64 traces, so that the fourth is the first one of the second window."""
     before, after = long_windows(folder)
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: Interrupting(reader, 4))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: Interrupting(reader, 4))
     told = by_verb(folder, before, after)
     said = capsys.readouterr()
     assert "Stopping after this batch; what was read of both windows is compared" in said.err
@@ -264,7 +264,7 @@ def test_ctrl_c_compares_what_was_read(
     for note in told["notes"]:
         assert note in said.out
     # The halves of one file part where they would have; the second batch ends at 32 of its 40 traces.
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: Interrupting(reader, 2))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: Interrupting(reader, 2))
     halves = by_verb(folder, before)
     assert (halves["before"], halves["after"]) == (20, 12)
     assert [window["total"] for window in halves["windows"]] == [20, 20]
@@ -285,7 +285,7 @@ def test_ctrl_c_before_there_is_enough_says_what_was_read(
     batch: int,
     read: tuple[str, str],
 ) -> None:
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: Interrupting(reader, batch))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: Interrupting(reader, batch))
     out = folder / "drift.json"
     assert main(["drift", *map(str, long_windows(folder)[:names]), "--json", str(out)]) == 2
     said = capsys.readouterr().err
@@ -298,7 +298,7 @@ def test_ctrl_c_twice_keeps_nothing_and_says_so(
     folder: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        backend.attribution.models, "load_reader", lambda proxy, device: Interrupting(reader, 4, times=2)
+        backend.attribution.scoring, "load_reader", lambda proxy, device: Interrupting(reader, 4, times=2)
     )
     assert main(["drift", *map(str, long_windows(folder))]) == 130
     said = capsys.readouterr().err

@@ -14,8 +14,7 @@ from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.statistics import attached
 from backend.inference.calibration import Calibration
-from backend.inference.domain_shift import fit_domain
-from backend.inference.prompt_novelty import Traffic
+from backend.inference.domain_shift import Traffic, fit_domain
 from backend.inference.sequential_stop import StopRule
 
 SOURCES, FAMILIES = tuple("abcdefgh"), tuple("xxyyyyyy")

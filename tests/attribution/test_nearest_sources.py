@@ -14,7 +14,7 @@ from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, landing
 from atlas.state import View
-from backend.attribution.nearest_sources import cosines_to, sentence
+from backend.attribution.report import cosines_to, landing_sentence
 
 HOSTILE = "<b>one</b>"
 SOURCES = (HOSTILE, "two", "three", "four", "five")
@@ -63,14 +63,14 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
 
 
 def test_a_sentence_names_the_nearest_and_the_subject(rows: list[dict[str, Any]]) -> None:
-    told = sentence(report_of(rows)["results"])
+    told = landing_sentence(report_of(rows)["results"])
     assert told is not None
     assert f"{HOSTILE} (0.887), two (0.787), three (0.687). Nearness" in told
     assert "block 7 of tiny (view ur)" in told and "5 signatures" in told
-    far = sentence(report_of(rows, "five")["results"])
+    far = landing_sentence(report_of(rows, "five")["results"])
     assert far is not None and "three (0.687); five comes as number 5 (0.487)." in far
-    assert sentence(report_of(None)["results"]) is None
-    assert sentence({"subject": "two"}) is None  # a report of before
+    assert landing_sentence(report_of(None)["results"]) is None
+    assert landing_sentence({"subject": "two"}) is None  # a report of before
 
 
 def test_cosines_by_plain_loops() -> None:

@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import backend.attribution.models
-from backend.attribution import nearest_sources as landing
+import backend.attribution.scoring
+from backend.attribution import report as landing
 from backend.attribution.audit_log import START, Chain, broken_step, digest
 from backend.attribution.decision import find
+from backend.attribution.drift_report import compare, standardised
 from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
 from backend.attribution.report_html import write_html
 from backend.attribution.scoring import BATCHES, Attributor, Progress, cells_of_traces
-from backend.attribution.token_evidence import token_evidence
-from backend.attribution.token_splits import split_log_odds
+from backend.attribution.token_evidence import split_log_odds, token_evidence
 from backend.attribution.verify import alterations, differences, read_report
-from backend.attribution.windows import compare, standardised
 from backend.enrolment.catalogue import Ecosystems, find_enrolment
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
@@ -408,8 +407,8 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: "f" * 64)
     return tmp_path
 
 
@@ -440,7 +439,7 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     html = page.read_text("utf-8")
     landed = report["results"]["lands"]
     assert (landed["layer"], len(landed["rows"])) == (2, 3)
-    assert str(landing.sentence(report["results"])) in html
+    assert str(landing.landing_sentence(report["results"])) in html
     assert f"{landed['rows'][0]['source']} ({landed['rows'][0]['cosine']:.3f})" in html
     assert "<script" not in html
     assert "<i>case" not in html

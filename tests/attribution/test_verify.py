@@ -21,21 +21,26 @@ from hypothesis import strategies as st
 import backend.attribution.run
 from backend.attribution import differences
 from backend.attribution.audit_log import Chain, digest
-from backend.attribution.audit_log_check import steps_of
-from backend.attribution.recompute import fitting, selection_for, settings_of
 from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
-from backend.attribution.run import Inquiry, audit
+from backend.attribution.run import Inquiry, Selection, audit
 from backend.attribution.scoring import Scored
-from backend.attribution.selection import Selection
 from backend.attribution.settings import Settings
-from backend.attribution.token_evidence import TokenEvidence
-from backend.attribution.token_splits import Split
-from backend.attribution.verify import Comparison, alterations, compared, read_report
+from backend.attribution.token_evidence import Split, TokenEvidence
+from backend.attribution.verify import (
+    Comparison,
+    alterations,
+    compared,
+    fitting,
+    read_report,
+    selection_for,
+    settings_of,
+    steps_of,
+)
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.statistics import attached
 from backend.errors import AtlasError
 from backend.inference.calibration import Calibration
-from backend.inference.prompt_novelty import Traffic
+from backend.inference.domain_shift import Traffic
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import validation_arrays
 from backend.intake import COMMAND_LINE, Columns, Limits, inspect

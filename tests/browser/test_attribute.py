@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-import backend.attribution.models
+import backend.attribution.scoring
 from atlas.application import create_application
 from backend.corpus.collection import sample_records
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
@@ -52,7 +52,7 @@ def place(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     patch = pytest.MonkeyPatch()
     loaded = smollm2, proxy_hash("smollm2-135m")
-    patch.setattr(backend.attribution.models, "from_registry", lambda *_: loaded)
+    patch.setattr(backend.attribution.scoring, "from_registry", lambda *_: loaded)
     patch.setenv("ATLAS_DATA", str(folder / "data"))
     app = create_application(folder / "data", folder / "cache")
     server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)

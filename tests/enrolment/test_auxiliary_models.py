@@ -12,8 +12,7 @@ import pytest
 import torch
 import transformers
 
-from backend.attribution.models import Models
-from backend.attribution.scoring import Attributor
+from backend.attribution.scoring import Attributor, Models
 from backend.attribution.token_evidence import token_evidence
 from backend.enrolment.auxiliary_models import models_beside, read_auxiliary_models
 from backend.enrolment.enrolment import Enrolment

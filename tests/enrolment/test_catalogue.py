@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import backend.attribution.models
+import backend.attribution.scoring
 from backend.enrolment.catalogue import Ecosystem, Ecosystems, find_enrolment, named, offer
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
@@ -39,8 +39,8 @@ def published(reader: Reader, enrolment: Enrolment, tmp_path: Path, monkeypatch:
     """A data folder with the tiny enrolment, and verbs that load the tiny proxy."""
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "tiny.npz")
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: "f" * 64)
     return tmp_path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.attribution.windows import standardised
+from backend.attribution.drift_report import standardised
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import write_release_sources

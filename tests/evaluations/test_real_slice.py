@@ -73,10 +73,8 @@ from backend.geometry.signatures import (
 from backend.geometry.text import TextSettings, TextSpace
 from backend.inference.calibration import fit_calibration, fit_scale, held_out_groups
 from backend.inference.domain_shift import fit_domain
-from backend.inference.drift import drift_test
-from backend.inference.drift_power import drift_frame
-from backend.inference.evidence_bounds import log_likelihood_ratios
-from backend.inference.open_set import LeftOut, unknown_frame, unknown_p_values
+from backend.inference.drift import drift_frame, drift_test
+from backend.inference.likelihood_ratios import log_likelihood_ratios
 from backend.inference.sequential_stop import (
     CLAIM_THRESHOLDS,
     THRESHOLDS,
@@ -85,7 +83,16 @@ from backend.inference.sequential_stop import (
     ordered_sessions,
     running_ratios,
 )
-from backend.inference.unknown_source import RIDGES, choose_ridge, fit_discriminant, fit_unknown, without_columns
+from backend.inference.unknown_source import (
+    RIDGES,
+    LeftOut,
+    choose_ridge,
+    fit_discriminant,
+    fit_unknown,
+    unknown_frame,
+    unknown_p_values,
+    without_columns,
+)
 from backend.inference.validation import calibration_frame
 from backend.methods.confidence import Confidence, fit_confidence
 from backend.methods.dna import distances, dna_vectors

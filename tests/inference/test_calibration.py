@@ -18,7 +18,7 @@ from backend.inference.calibration import (
     held_out_groups,
     normalised,
 )
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     cllr,
     cllr_claim,
     cllr_multiclass,

@@ -8,12 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from backend.attribution.windows import compare
+from backend.attribution.drift_report import compare
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import DomainReference, fit_domain
-from backend.inference.drift import drift_test
-from backend.inference.drift_power import drift_frame, held_kinds, pairs_of_kind
+from backend.inference.drift import drift_frame, drift_test, held_kinds, pairs_of_kind
 from tests.twins import two_samples
 
 

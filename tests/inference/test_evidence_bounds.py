@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from backend.inference.calibration import Calibration, fit_calibration, held_out_groups, normalised
-from backend.inference.evidence_bounds import (
+from backend.inference.likelihood_ratios import (
     LN10,
     claim_trials,
     cllr,

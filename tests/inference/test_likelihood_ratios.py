@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.attribution.decision import FittedStatistics, find, stated_prior
-from backend.attribution.report_results import results_of
+from backend.attribution.report import results_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.evidence import accumulate
 from backend.inference.calibration import Calibration
+from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.likelihood_ratios import (
     family_answer,
     leave_one_out,
@@ -29,7 +30,6 @@ from backend.inference.likelihood_ratios import (
     printed_budgets,
     running_scores,
 )
-from backend.inference.prompt_novelty import UNCHECKED, Traffic
 from backend.inference.verdict import Rule
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from backend.evidence import accumulate
 from backend.inference.calibration import Calibration, normalised
-from backend.inference.evidence_bounds import log_likelihood_ratios
+from backend.inference.likelihood_ratios import log_likelihood_ratios
 from backend.inference.sequential_stop import (
     CLAIM_THRESHOLDS,
     THRESHOLDS,

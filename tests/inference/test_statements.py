@@ -16,15 +16,23 @@ from hypothesis import strategies as st
 
 from backend.attribution.audit_log import Chain
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
-from backend.attribution.report import Question, Seen, build_report, session_of
+from backend.attribution.report import Question, Seen, build_report, results_of, session_of
 from backend.attribution.report_html import write_html
-from backend.attribution.report_results import results_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.calibration import Calibration
-from backend.inference.prompt_novelty import UNCHECKED, Kind, Traffic
-from backend.inference.statements import Passing, Statements, reconcile
-from backend.inference.verdict import OTHER_TRAFFIC, SCALE, Evidence, Flag, Verdict, decide
+from backend.inference.domain_shift import UNCHECKED, Kind, Traffic
+from backend.inference.verdict import (
+    OTHER_TRAFFIC,
+    SCALE,
+    Evidence,
+    Flag,
+    Passing,
+    Statements,
+    Verdict,
+    decide,
+    reconcile,
+)
 from backend.intake.traces import Columns, Layout, trace_hash
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe

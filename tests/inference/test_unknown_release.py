@@ -9,8 +9,7 @@ import pytest
 from backend.corpus.release import Release
 from backend.enrolment.head_fits import Fits, heads_of
 from backend.evaluations.corpus import Corpus
-from backend.inference.open_set import LeftOut, unknown_frame
-from backend.inference.unknown_source import without_columns
+from backend.inference.unknown_source import LeftOut, unknown_frame, without_columns
 from backend.intake.traces import whole
 from backend.protocol import CLEAN, fold_of_prompts
 

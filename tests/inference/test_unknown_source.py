@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from backend.inference.calibration import normalised
-from backend.inference.open_set import LeftOut, unknown_frame, unknown_p_values
 from backend.inference.unknown_source import (
+    LeftOut,
     UnknownReference,
     auroc,
     choose_ridge,
     fit_discriminant,
     fit_unknown,
     group_means,
+    unknown_frame,
+    unknown_p_values,
     without_columns,
 )
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from backend.inference.calibration import WITH_BIAS, normalised
-from backend.inference.validation import calibration_frame
-from backend.inference.verdict_rates import METRICS, verdict_rates
+from backend.inference.validation import METRICS, calibration_frame, verdict_rates
 
 FAMILY = np.array([0, 0, 1, 2])
 NEAREST = np.array([1, 0, 0, 0])

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import backend.attribution.models
+import backend.attribution.scoring
+from backend.attribution.drift_report import standardised
 from backend.attribution.report import heat_map
 from backend.attribution.scoring import Attributor
-from backend.attribution.token_evidence import token_evidence
-from backend.attribution.token_splits import split_log_odds
+from backend.attribution.token_evidence import split_log_odds, token_evidence
 from backend.attribution.verify import alterations, read_report
-from backend.attribution.windows import standardised
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample, enrolment_of_traces
@@ -267,8 +266,8 @@ def test_attribute_and_verify_by_n_grams(
 ) -> None:
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     save_enrolment(enrolment, tmp_path / "data" / "enrolments" / "texts.npz")
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: "f" * 64)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: "f" * 64)
     traces, page = tmp_path / "t.jsonl", tmp_path / "out.html"
     lines = [json.dumps({"prompt": f"New {i}?", "response": STYLES["shout"].format(i=i)}) for i in range(12)]
     traces.write_text("\n".join(lines), "utf-8")

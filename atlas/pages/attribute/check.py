@@ -10,8 +10,8 @@ from flask import request
 
 from atlas.pages.attribute import intake, parts, visitor
 from backend.errors import AtlasError
-from backend.service.checks import Check
 from backend.service.job import Snapshot
+from backend.service.service import Check
 from backend.service.uploads import MissingError
 
 POLL_MS = 700

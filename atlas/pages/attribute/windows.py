@@ -19,7 +19,7 @@ from atlas.pages.attribute import intake, parts, question, visitor
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
-from backend.inference.drift_wording import DIFFERENT, LEVEL, named
+from backend.inference.drift import DIFFERENT, LEVEL, named
 from backend.service.job import ENDED
 from backend.service.uploads import MissingError
 from backend.store import drift_queries

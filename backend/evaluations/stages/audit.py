@@ -30,9 +30,8 @@ from backend.evaluations.stages.readout_live import load_banks
 from backend.evaluations.stages.readout_members import Plan
 from backend.evaluations.stress import LENGTHS, length_file
 from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
-from backend.inference.drift_power import drift_frame
-from backend.inference.open_set import LeftOut, unknown_frame
-from backend.inference.unknown_source import Statistic, without_columns
+from backend.inference.drift import drift_frame
+from backend.inference.unknown_source import LeftOut, Statistic, unknown_frame, without_columns
 from backend.inference.validation import (
     CURVES,
     SPACE,

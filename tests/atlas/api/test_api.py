@@ -15,7 +15,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 import atlas.api.attribution
-import backend.attribution.models
+import backend.attribution.scoring
 from atlas.api import authorised
 from atlas.api.openapi import document
 from atlas.api.sites import ADDRESS
@@ -86,8 +86,8 @@ def test_json_gives_what_the_command_line_gives(
     (tmp_path / "prior.json").write_text(json.dumps(body["prior"]))
     (tmp_path / "traces.jsonl").write_bytes(lines_of("shout", 40))
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
     page = tmp_path / "out.html"
     asked = ["attribute", str(tmp_path / "traces.jsonl"), "--claimed", "shout", "--prior", str(tmp_path / "prior.json")]
     assert main([*asked, "--orders", "20", "--report", str(page)]) == 0
@@ -250,8 +250,8 @@ def test_drift_is_what_the_command_line_says(
     assert problem(server.test_client().get(f"/api/drift/{told['job']}"), 404)["remedy"]
 
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: reader)
-    monkeypatch.setattr(backend.attribution.models, "proxy_hash", lambda proxy: HASH)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
     paths = []
     for name, style in (("before", "plain"), ("after", "shout")):
         paths.append(tmp_path / f"{name}.jsonl")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-import backend.attribution.models
+import backend.attribution.scoring
 from backend.attribution.settings import Settings
 from backend.attribution.verify import alterations, differences, read_report
 from backend.corpus.release import Release
@@ -74,7 +74,7 @@ def test_samples_by_rest_by_command_line_and_verified(
     assert report["method"]["proxy"] == PROXY
 
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
     lines = [json.dumps({"prompt": t.prompt, "response": t.response}) for t in fresh[source]]
     (tmp_path / "t.jsonl").write_text("\n".join(lines), "utf-8")
     page = tmp_path / "out.html"
@@ -161,7 +161,7 @@ def test_release_cases_are_answered_as_the_evaluation_answered_them(
         stated = seed_accuracy(cursor, enrolment.reader, roster, answers.k, answers.seed)
     assert stated == (pytest.approx(answers.right / len(answers.truth)), len(answers.truth))
     server, service = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
     client, right = server.test_client(), 0
     for number, case in enumerate(held):
         if number < ALSO:
@@ -181,7 +181,7 @@ def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, service = serve(default_data_folder(), tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
-    monkeypatch.setattr(backend.attribution.models, "load_reader", lambda proxy, device: smollm2)
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
     found = enrolled(ROSTER)
     _, _, (case,) = held_out_cases(release, ROSTER, 1)
     for enrolment in found:

@@ -19,15 +19,15 @@ from atlas.state import View
 from atlas.theme import TOKENS, family_marks
 from backend.attribution.audit_log import Chain
 from backend.attribution.decision import FittedStatistics, find, stated_prior
+from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import Question, Seen, build_report, session_of
 from backend.attribution.scoring import Scored
-from backend.attribution.windows import compare, side_by_side, standardised, thinned
 from backend.enrolment.catalogue import Ecosystem
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.validation_lookup import sentence
 from backend.errors import AtlasError
+from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.drift import drift_test
-from backend.inference.prompt_novelty import UNCHECKED, Traffic
 from backend.intake.traces import Columns, Layout, Problem, trace_hash
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe
