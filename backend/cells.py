@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-FORMULAS = frozenset("=+-@＝＋－＠\t\r")
-"""First characters of what a spreadsheet takes for a formula."""
-UNSEEN = " \n\v\f\0\u00a0\u2000\u2003\u200b\u202f\u3000\ufeff"
-"""What some of them drop before that."""
+FORMULAS = frozenset("=+-@＝＋－＠\t\r")  # first characters of what a spreadsheet takes for a formula
+UNSEEN = " \n\v\f\0\u00a0\u2000\u2003\u200b\u202f\u3000\ufeff"  # what some of them drop before that
 
 
 def is_formula(text: str) -> bool:

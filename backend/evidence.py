@@ -24,18 +24,10 @@ def accumulate(
 ) -> Doubles:
     """Score groups of traces.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    groups : ndarray of shape (G, K)
-        Row numbers of the traces of every group.
-    log_prior : ndarray of shape (C,), optional
-        Log of the prior in enrollment; uniform when absent.
-
-    Returns
-    -------
-    ndarray of shape (G, C), float64
-        Unnormalised log-scores; the largest is the attributed source.
+    log_posteriors : (n, C)
+    groups : (G, K); row numbers of the traces of every group.
+    log_prior : (C,); log of the prior in enrollment; uniform when absent.
+    Returns (G, C), float64; unnormalised log-scores; the largest is the attributed source.
     """
     classes = log_posteriors.shape[1]
     prior = np.full(classes, -np.log(classes)) if log_prior is None else np.asarray(log_prior, dtype=np.float64)
@@ -49,17 +41,9 @@ def accumulate(
 def posterior(scores: Doubles, budget: int, scaling: Scaling = "sum") -> Doubles:
     """Normalise scores to log-probabilities.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        From :func:`accumulate`.
-    budget : int
-        ``K``, used by the 'mean' scaling.
-    scaling : {'sum', 'mean'}
-
-    Returns
-    -------
-    ndarray of shape (G, C), float64
+    scores : (G, C); from :func:`accumulate`.
+    budget : ``K``, used by the 'mean' scaling.
+    Returns (G, C), float64.
     """
     scaled = scores / budget if scaling == "mean" else scores
     normalised: Doubles = scaled - logsumexp(scaled, axis=1, keepdims=True)

@@ -23,10 +23,8 @@ from backend.proxies.reader import SHARE_FROM, Half, Reader, Readout
 from backend.traces import Trace, View
 
 PROMPTS_A_SHARD = 5
-CHARACTERS_A_TOKEN = 4
-"""About what proxies' tokens hold of English text."""
-BENCH_A: Final = "bench-a"
-"""Name of Bench-A in feature stores and commands; its rows are model * prompts + prompt."""
+CHARACTERS_A_TOKEN = 4  # about what proxies' tokens hold of English text
+BENCH_A: Final = "bench-a"  # name of Bench-A in feature stores and commands; its rows are model * prompts + prompt
 
 
 @dataclass(frozen=True)
@@ -40,21 +38,11 @@ class Shard:
 def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: int | None = None) -> list[Shard]:
     """Shards of a benchmark in which every source answers every prompt.
 
-    Parameters
-    ----------
-    segments : sequence of int
-        Ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
-    sources : int
-        Sources wanted.
-    prompts : int
-        Prompts of the benchmark; row = source * prompts + prompt.
-    n_prompts : int, optional
-        Leading prompts wanted, by default all.
-
-    Returns
-    -------
-    list of Shard
-        Segment by segment, so that the shortest roster is complete first.
+    segments : ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
+    sources : sources wanted.
+    prompts : prompts of the benchmark; row = source * prompts + prompt.
+    n_prompts : leading prompts wanted, by default all.
+    Returns segment by segment, so that the shortest roster is complete first.
     """
     needed = min(n_prompts or prompts, prompts)
     shards = []
@@ -92,18 +80,10 @@ def records_hash(keys: Sequence[str], traces: Sequence[Trace]) -> str:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What a call of :func:`extract` did.
+    """What a call of :func:`extract` did."""
 
-    Attributes
-    ----------
-    records : int
-        Records read.
-    clipped : int
-        Coefficients beyond the range of float16, stored as its largest number.
-    """
-
-    records: int
-    clipped: int
+    records: int  # records read
+    clipped: int  # coefficients beyond the range of float16, stored as its largest number
 
 
 def extract(
@@ -124,31 +104,14 @@ def extract(
 ) -> Extraction:
     """Read every shard that is not on disk yet.
 
-    Parameters
-    ----------
-    reader : Reader
-    store : FingerprintStore
-    traces : sequence of Trace
-        All records of the benchmark, in row order.
-    shards : sequence of Shard
-    view, layers, readout, max_tokens, span
-        What to read; see :class:`Reader`.
-    records, proxy_hash : str
-        Identity of the texts and of the proxy's weights.
-    work : mapping of str to float, optional
-        Work of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
-    progress : callable, optional
-        Called with the records and the work of every batch that is done.
-
-    Returns
-    -------
-    Extraction
-
-    Raises
-    ------
-    AtlasError
-        If the store is being written by another process, belongs to something else, the disk is full, or the proxy
-        gives states that are not numbers.
+    traces : all records of the benchmark, in row order.
+    view, layers, readout, max_tokens, span : what to read; see :class:`Reader`.
+    records, proxy_hash : identity of the texts and of the proxy's weights.
+    work : mapping of str to float; work of every shard, in any unit that time goes by (see :func:`characters_of`); by
+        default its records.
+    progress : called with the records and the work of every batch that is done.
+    Raises AtlasError if the store is being written by another process, belongs to something else, the disk is full, or
+        the proxy gives states that are not numbers.
     """
     identity = StoreIdentity(
         rows=len(traces),

@@ -51,29 +51,13 @@ class StoreKey:
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """Everything that must agree before two runs may write into one store.
+    """Everything that must agree before two runs may write into one store."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of records of the benchmark.
-    hidden_size : int
-        Proxy dimension ``d``.
-    records : str
-        Hash over the record keys and texts in row order.
-    proxy_hash : str
-        Hash of the proxy's weight file.
-    engine : str
-        How the forward pass was computed (type of products, fused or not).
-    max_tokens : int
-    span : str
-    """
-
-    rows: int
-    hidden_size: int
-    records: str
-    proxy_hash: str
-    engine: str
+    rows: int  # number of records of the benchmark
+    hidden_size: int  # proxy dimension ``d``
+    records: str  # hash over the record keys and texts in row order
+    proxy_hash: str  # hash of the proxy's weight file
+    engine: str  # how the forward pass was computed (type of products, fused or not)
     max_tokens: int
     span: str
 
@@ -111,14 +95,7 @@ class StoreIdentity:
 
 
 class FingerprintStore:
-    """Arrays of one (benchmark, proxy, view) on disk.
-
-    Parameters
-    ----------
-    key : StoreKey
-    root : Path, optional
-        Cache folder, by default :func:`cache_folder`.
-    """
+    """Arrays of one (benchmark, proxy, view) on disk. root : cache folder, by default :func:`cache_folder`."""
 
     def __init__(self, key: StoreKey, root: Path | None = None) -> None:
         self.key = key
@@ -145,11 +122,8 @@ class FingerprintStore:
     def writing(self, identity: StoreIdentity) -> Iterator[None]:
         """Hold the store for writing.
 
-        Raises
-        ------
-        AtlasError
-            If another process writes to it, if the folder cannot be written, or if it holds fingerprints of
-            something else.
+        Raises AtlasError if another process writes to it, if the folder cannot be written, or if it holds fingerprints
+            of something else.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -179,15 +153,8 @@ class FingerprintStore:
     def agree(self, wanted: Mapping[str, object]) -> None:
         """Refuse a store whose identity says otherwise; an empty one agrees with everything.
 
-        Parameters
-        ----------
-        wanted : mapping of str to object
-            Names of :meth:`StoreIdentity.as_dict`, all or some.
-
-        Raises
-        ------
-        AtlasError
-            If one of them differs.
+        wanted : mapping of str to object; names of :meth:`StoreIdentity.as_dict`, all or some.
+        Raises AtlasError if one of them differs.
         """
         identity = self.identity()
         present = identity.as_dict() if identity else {}
@@ -201,16 +168,8 @@ class FingerprintStore:
     def check_records(self, records: str, where: Path) -> None:
         """Refuse fingerprints of other records than those that lie in a folder; an empty store passes.
 
-        Parameters
-        ----------
-        records : str
-            Hash over all records of the benchmark there, as :attr:`StoreIdentity.records`.
-        where : Path
-
-        Raises
-        ------
-        AtlasError
-            If they differ.
+        records : hash over all records of the benchmark there, as :attr:`StoreIdentity.records`.
+        Raises AtlasError if they differ.
         """
         present = self.identity()
         if present and present.records != records:
@@ -252,14 +211,9 @@ class FingerprintStore:
     ) -> None:
         """Write the arrays of one shard, then its journal line.
 
-        Parameters
-        ----------
-        name : str
-        rows : ndarray of shape (m,)
-            Row numbers, ascending.
-        arrays : dict of (layer, variant) to ndarray of shape (m, width), float16
-        seconds : float, optional
-            What reading them took.
+        rows : (m,); row numbers, ascending.
+        arrays : dict of (layer, variant) to (m, width), float16
+        seconds : what reading them took.
         """
         identity = self.identity()
         assert identity is not None, "write_shard needs writing()"
@@ -314,14 +268,8 @@ class FingerprintStore:
     def load(self, layer: int, variant: str = "full") -> Half:
         """Map one array into memory, read-only and without copying.
 
-        Returns
-        -------
-        ndarray of shape (rows, m * d), float16
-
-        Raises
-        ------
-        AtlasError
-            If the array does not exist.
+        Returns (rows, m * d), float16.
+        Raises AtlasError if the array does not exist.
         """
         identity, path = self.identity(), self.array_path(layer, variant)
         if identity is None or not path.exists():
@@ -349,17 +297,9 @@ class FingerprintStore:
 def check_room(folder: Path, needed: int) -> None:
     """Refuse work that does not fit on the disk.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the bytes will go; need not exist yet.
-    needed : int
-        Bytes.
-
-    Raises
-    ------
-    AtlasError
-        If fewer than ``needed`` bytes and a reserve of 1 GB are free.
+    folder : where the bytes will go; need not exist yet.
+    needed : bytes.
+    Raises AtlasError if fewer than ``needed`` bytes and a reserve of 1 GB are free.
     """
     probe = folder
     while not probe.exists():

@@ -10,13 +10,7 @@ from backend.errors import AtlasError
 
 
 def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
-    """Refuse targets that are also read.
-
-    Raises
-    ------
-    AtlasError
-        Names the file that would be lost.
-    """
+    """Refuse targets that are also read. Raises AtlasError: names the file that would be lost."""
     for source in sources:
         for target in targets:
             with contextlib.suppress(OSError):  # what is not there yet is nobody's
@@ -27,10 +21,7 @@ def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
 def writable(targets: Sequence[Path]) -> None:
     """Refuse targets that cannot be written, before hours of work; their folders are made.
 
-    Raises
-    ------
-    AtlasError
-        Names the first one.
+    Raises AtlasError: names the first one.
     """
     for target in targets:
         with _writing(target):

@@ -21,12 +21,8 @@ HALF_LIFE = 0.1
 class TimeLeft:
     """Seconds that remain, from the speed at which work was done.
 
-    Parameters
-    ----------
-    work : float
-        All of it, in any unit.
-    clock : callable
-        Seconds.
+    work : all of it, in any unit.
+    clock : seconds.
     """
 
     def __init__(self, work: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,12 +49,7 @@ class TimeLeft:
 class ReadingBar(Bar):
     """Records done, records a second, and a time left that follows the work.
 
-    Parameters
-    ----------
-    records : int
-    work : float
-        Of all records; see :func:`backend.extraction.extract`.
-    unit : str
+    work : of all records; see :func:`backend.extraction.extract`.
     """
 
     def __init__(self, records: int, work: float, unit: str = "records") -> None:

@@ -12,11 +12,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-CLEAN = "clean"
-"""Condition of whole responses."""
+CLEAN = "clean"  # condition of whole responses
 
-READER_PAPER = "reader-paper"
-"""The paper's own method, to which every other is compared."""
+READER_PAPER = "reader-paper"  # the paper's own method, to which every other is compared
 
 BUDGETS = (1, 5, 10, 20, 50, 100)
 FOLDS = 5
@@ -29,22 +27,9 @@ Ints = npt.NDArray[np.intp]
 def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = SPLIT_SEED) -> Ints:
     """Fold of every prompt.
 
-    Parameters
-    ----------
-    prompt_ids : sequence of str, length P
-        Ascending and unique.
-    folds : int
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (P,)
-        Fold number of each prompt.
-
-    Raises
-    ------
-    ValueError
-        If the ids are not ascending and unique, or fewer than the folds.
+    prompt_ids : length P; ascending and unique.
+    Returns (P,); fold number of each prompt.
+    Raises ValueError if the ids are not ascending and unique, or fewer than the folds.
     """
     ids = list(prompt_ids)
     if ids != sorted(set(ids)):
@@ -72,23 +57,12 @@ def held_out_pairs(folds: int = FOLDS) -> list[tuple[int, int]]:
 def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None) -> tuple[Ints, Ints]:
     """Disjoint groups of ``budget`` traces of one source.
 
-    Parameters
-    ----------
-    rows_by_source : ndarray of shape (S, m)
-        Row numbers of every source, in roster order, prompts ascending.
-    budget : int
-        Traces a group, ``K``.
-    seed : int
-        Grouping seed ``s``.
-    fold : int or None
-        Outer fold, which enters the random stream; None for groupings over all folds at once.
-
-    Returns
-    -------
-    groups : ndarray of shape (G, K)
-        Row numbers; what does not fill a group is dropped.
-    truth : ndarray of shape (G,)
-        Source number of each group.
+    rows_by_source : (S, m); row numbers of every source, in roster order, prompts ascending.
+    budget : traces a group, ``K``.
+    seed : grouping seed ``s``.
+    fold : outer fold, which enters the random stream; None for groupings over all folds at once.
+    Returns groups: (G, K); row numbers; what does not fill a group is dropped; truth: (G,); source number of each
+        group.
     """
     rng = np.random.default_rng(seed + 100 + 7919 * budget + (0 if fold is None else 31 * fold))
     sources, m = rows_by_source.shape
@@ -104,15 +78,9 @@ def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None
 def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints:
     """Rows of the wanted prompts for every source.
 
-    Parameters
-    ----------
-    sources, prompts : int
-        Row = source * prompts + prompt.
-    wanted : ndarray of shape (P,), bool
-
-    Returns
-    -------
-    ndarray of shape (S, wanted.sum())
+    sources, prompts : row = source * prompts + prompt.
+    wanted : (P,), bool
+    Returns (S, wanted.sum()).
     """
     rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
     return rows
@@ -122,15 +90,8 @@ def balance_rows(labels: Ints) -> Ints:
     """Rows with as many of every source; those of the smaller ones are repeated in turn.
 
     A fit of few steps does not learn the shares of the sources, so its bias cannot be corrected by them.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Ascending; every row once where the sources are even.
+    labels : (n,)
+    Returns (m,); ascending; every row once where the sources are even.
     """
     most = int(np.bincount(labels).max())
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))

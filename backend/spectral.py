@@ -14,8 +14,7 @@ import numpy.typing as npt
 import torch
 
 FINGERPRINT_MODES = 2
-POSITIONS = 16
-"""Relative positions of which the states themselves are kept."""
+POSITIONS = 16  # relative positions of which the states themselves are kept
 POSITION_POOLS = ("32", "64", "stride4", "stride4-32")
 """Means kept beside them, in this order: over 32 and 64 uniform positions, every fourth token from the end, the last 32
 of those."""
@@ -24,22 +23,11 @@ of those."""
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
     """Weights that turn ``length`` states into ``modes`` length-normalised DCT-II coefficients.
 
-    Parameters
-    ----------
-    length : int
-        Number of response tokens ``T``, at least 1.
-    modes : int
-        Number of leading modes wanted.
-
-    Returns
-    -------
-    ndarray of shape (modes, length), float64
-        Row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are zero.
-
-    Raises
-    ------
-    ValueError
-        If ``length`` or ``modes`` is below 1.
+    length : number of response tokens ``T``, at least 1.
+    modes : number of leading modes wanted.
+    Returns (modes, length), float64; row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are
+        zero.
+    Raises ValueError if ``length`` or ``modes`` is below 1.
     """
     if length < 1 or modes < 1:
         raise ValueError(f"length and modes must be at least 1, got {length} and {modes}")
@@ -60,24 +48,13 @@ def span_weights(
 ) -> torch.Tensor:
     """DCT weights of a padded batch for several response lengths at once.
 
-    A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the
-    fingerprint of a response cut at ``n`` tokens comes out of the pass over the whole response.
-
-    Parameters
-    ----------
-    starts, stops : sequence of int, length B
-        Response span of every row, in columns of the batch.
-    width : int
-        Number of columns of the padded batch.
-    limits : sequence of int or None, length V
-        Response lengths in proxy tokens; None keeps the whole response.
-    modes : int
-        Number of leading modes a length.
-
-    Returns
-    -------
-    Tensor of shape (B, V * modes, width), float32
-        Zero outside each span; rows ordered by limit, then mode.
+    A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the fingerprint of a
+    response cut at ``n`` tokens comes out of the pass over the whole response.
+    starts, stops : length B; response span of every row, in columns of the batch.
+    width : number of columns of the padded batch.
+    limits : length V; response lengths in proxy tokens; None keeps the whole response.
+    modes : number of leading modes a length.
+    Returns tensor of shape (B, V * modes, width), float32; zero outside each span; rows ordered by limit, then mode.
     """
     out = np.zeros((len(starts), len(limits) * modes, width), dtype=np.float32)
     cache: dict[int, npt.NDArray[np.float64]] = {}
@@ -93,17 +70,9 @@ def span_weights(
 def uniform_positions(length: int, count: int) -> npt.NDArray[np.intp]:
     """Evenly spaced tokens of a response, the first and the last included.
 
-    Parameters
-    ----------
-    length : int
-        Number of response tokens ``T``, at least 1.
-    count : int
-        Positions wanted ``M``, at least 2; shorter responses repeat tokens.
-
-    Returns
-    -------
-    ndarray of shape (count,)
-        ``m (T - 1) / (M - 1)`` rounded half up, ascending.
+    length : number of response tokens ``T``, at least 1.
+    count : positions wanted ``M``, at least 2; shorter responses repeat tokens.
+    Returns (count,); ``m (T - 1) / (M - 1)`` rounded half up, ascending.
     """
     steps = count - 1
     return (2 * np.arange(count) * (length - 1) + steps) // (2 * steps)
@@ -117,20 +86,11 @@ def stride_positions(length: int, step: int, count: int | None = None) -> npt.ND
 def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) -> torch.Tensor:
     """Weights that sample a padded batch: 16 states at relative positions, and the means of ``POSITION_POOLS``.
 
-    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for
-    the 64 states and the strided ones.
-
-    Parameters
-    ----------
-    starts, stops : sequence of int, length B
-        Response span of every row, in columns of the batch.
-    width : int
-        Number of columns of the padded batch.
-
-    Returns
-    -------
-    Tensor of shape (B, 20, width), float32
-        Zero outside each span; every row of weights sums to one.
+    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for the
+    64 states and the strided ones.
+    starts, stops : length B; response span of every row, in columns of the batch.
+    width : number of columns of the padded batch.
+    Returns tensor of shape (B, 20, width), float32; zero outside each span; every row of weights sums to one.
     """
     out = np.zeros((len(starts), POSITIONS + len(POSITION_POOLS), width), dtype=np.float32)
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
@@ -150,13 +110,8 @@ def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) ->
 def project(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Project a padded batch of states on its weights, accumulating in float32.
 
-    Parameters
-    ----------
-    states : Tensor of shape (B, T, d)
-    weights : Tensor of shape (B, R, T), float32
-
-    Returns
-    -------
-    Tensor of shape (B, R, d), float32
+    states : tensor of shape (B, T, d)
+    weights : tensor of shape (B, R, T), float32
+    Returns tensor of shape (B, R, d), float32.
     """
     return torch.bmm(weights, states.float())

@@ -15,8 +15,7 @@ REPLICATES = 20_000
 FLIPS = 50_000
 SEED = 42
 LEVEL = 0.95
-CHUNK = 2_000
-"""Draws that are in memory at a time; the random stream does not depend on it."""
+CHUNK = 2_000  # draws that are in memory at a time; the random stream does not depend on it
 
 Doubles = npt.NDArray[np.float64]
 
@@ -24,19 +23,9 @@ Doubles = npt.NDArray[np.float64]
 def holm(p_values: npt.ArrayLike) -> Doubles:
     """Holm's step-down correction of a family of tests.
 
-    Parameters
-    ----------
     p_values : array-like of shape (m,)
-
-    Returns
-    -------
-    ndarray of shape (m,), float64
-        Corrected p values in the order given: never below the raw ones, at most 1.
-
-    Raises
-    ------
-    ValueError
-        If a p value is missing or lies outside 0 .. 1.
+    Returns (m,), float64; corrected p values in the order given: never below the raw ones, at most 1.
+    Raises ValueError if a p value is missing or lies outside 0 .. 1.
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
@@ -53,25 +42,12 @@ def cluster_bootstrap(
 ) -> tuple[Doubles, Doubles]:
     """Percentile intervals of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
 
-    Parameters
-    ----------
-    sums : array-like of shape (n, m)
-        Sum over every cluster, e.g. of right answers, or of the difference in right answers of two readers; a column
-        a comparison.
-    sizes : array-like of shape (n, m)
-        Predictions of every cluster.
-    replicates, seed : int
-    level : float
-        Coverage, 0 .. 1.
-
-    Returns
-    -------
-    low, high : ndarray of shape (m,), float64
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or there is no cluster.
+    sums : array-like of shape (n, m); sum over every cluster, e.g. of right answers, or of the difference in right
+        answers of two readers; a column a comparison.
+    sizes : array-like of shape (n, m); predictions of every cluster.
+    level : coverage, 0 .. 1.
+    Returns low, high: (m,), float64.
+    Raises ValueError if shapes disagree or there is no cluster.
     """
     top, bottom = _columns(sums), _columns(sizes)
     if top.shape != bottom.shape:
@@ -92,21 +68,10 @@ def cluster_bootstrap(
 def sign_flip_p_values(differences: npt.ArrayLike, flips: int = FLIPS, seed: int = SEED) -> Doubles:
     """Two-sided p values of paired differences when the sign of whole clusters is flipped at random.
 
-    Parameters
-    ----------
-    differences : array-like of shape (n, m)
-        Sum over every cluster of the difference between two readers; a column a comparison.
-    flips, seed : int
-
-    Returns
-    -------
-    ndarray of shape (m,), float64
-        ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
-
-    Raises
-    ------
-    ValueError
-        If there is no cluster.
+    differences : array-like of shape (n, m); sum over every cluster of the difference between two readers; a column a
+        comparison.
+    Returns (m,), float64; ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
+    Raises ValueError if there is no cluster.
     """
     table = _columns(differences)
     # Ties are counted as extreme; sums of the same numbers in another order may differ in the last bits.

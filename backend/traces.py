@@ -15,34 +15,17 @@ VIEWS: tuple[View, ...] = ("ur", "r")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One observed interaction.
+    """One observed interaction."""
 
-    Attributes
-    ----------
-    prompt : str
-        What was sent to the source; may be empty when only the response was observed.
-    response : str
-        What came back; may be empty.
-    """
-
-    prompt: str
-    response: str
+    prompt: str  # what was sent to the source; may be empty when only the response was observed
+    response: str  # what came back; may be empty
 
 
 def view_text(trace: Trace, view: View) -> tuple[str, str]:
     """Serialise a trace for the proxy.
 
-    Parameters
-    ----------
-    trace : Trace
-    view : {'ur', 'r'}
-
-    Returns
-    -------
-    prefix : str
-        The part of the text that is context only; its tokens carry no response state.
-    text : str
-        Prefix and response together; an empty response is one space in view ``r``.
+    Returns prefix: The part of the text that is context only; its tokens carry no response state; text: Prefix and
+        response together; an empty response is one space in view ``r``.
     """
     if view == "ur":
         prefix = f"Prompt:\n{trace.prompt}\n\nResponse:\n"

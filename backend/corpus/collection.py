@@ -43,8 +43,7 @@ from backend.traces import Trace
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 _FAILURES_IN_A_ROW = 5
-_BEGINNING = b'{"source": "'
-"""Of every line that is written here."""
+_BEGINNING = b'{"source": "'  # of every line that is written here
 
 
 @dataclass(frozen=True)
@@ -57,48 +56,25 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Collected:
-    """One line of a collection.
-
-    Attributes
-    ----------
-    source, sample_id, prompt, response : str
-    model : str
-        What was asked: registry name, hub id or folder name; at an endpoint the name that was sent.
-    weights_sha256 : str or None
-        Of a local model.
-    endpoint : str or None
-        Host of an endpoint; never more of its address, and never its key.
-    system, template : str or None
-    settings : dict
-        temperature, top_p, top_k, max_new_tokens.
-    seed : int or None
-    finish_reason : str or None
-    prompt_tokens, response_tokens : int or None
-    engine : dict
-        Local: dtype, device, batch and batch_size. Endpoint: the model that it says it is.
-    timestamp : str
-        UTC, ISO 8601.
-    software : dict
-        Versions.
-    """
+    """One line of a collection."""
 
     source: str
     sample_id: str
     prompt: str
     response: str
-    model: str
-    weights_sha256: str | None
-    endpoint: str | None
+    model: str  # what was asked: registry name, hub id or folder name; at an endpoint the name that was sent
+    weights_sha256: str | None  # of a local model
+    endpoint: str | None  # host of an endpoint; never more of its address, and never its key
     system: str | None
     template: str | None
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # temperature, top_p, top_k, max_new_tokens
     seed: int | None
     finish_reason: str | None
     prompt_tokens: int | None
     response_tokens: int | None
-    engine: dict[str, Any]
-    timestamp: str
-    software: dict[str, str]
+    engine: dict[str, Any]  # local: dtype, device, batch and batch_size. Endpoint: the model that it says it is.
+    timestamp: str  # UTC, ISO 8601
+    software: dict[str, str]  # versions
 
     def identity(self) -> dict[str, Any]:
         """What makes the source the source that it is."""
@@ -108,17 +84,9 @@ class Collected:
 
 @dataclass(frozen=True)
 class ProgressReporter:
-    """Who hears what happens.
+    """Where messages and progress go."""
 
-    Attributes
-    ----------
-    say : callable
-        Gets one sentence a step.
-    progress : callable
-        Gets (source, responses done, responses wanted).
-    """
-
-    say: Callable[[str], None] = field(default=lambda _: None)
+    say: Callable[[str], None] = field(default=lambda _: None)  # gets one sentence a step
     progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
 
 
@@ -134,16 +102,9 @@ class Summary:
 def read_prompts(path: Path) -> list[Prompt]:
     """Read prompts.
 
-    Parameters
-    ----------
-    path : Path
-        ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``; any other file holds one prompt a line. Empty lines
-        are left out; a prompt without id gets one from its line.
-
-    Raises
-    ------
-    AtlasError
-        Names the line that cannot be read, or an id that stands there twice.
+    path : ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``; any other file holds one prompt a line. Empty
+        lines are left out; a prompt without id gets one from its line.
+    Raises AtlasError: names the line that cannot be read, or an id that stands there twice.
     """
     out: list[Prompt] = []
     lines: dict[str, int] = {}
@@ -176,15 +137,8 @@ def read_prompts(path: Path) -> list[Prompt]:
 def read_collected(path: Path) -> list[Collected]:
     """Read a collection.
 
-    Parameters
-    ----------
-    path : Path
-        ``.jsonl`` or ``.jsonl.gz``.
-
-    Raises
-    ------
-    AtlasError
-        Names the line that cannot be read.
+    path : ``.jsonl`` or ``.jsonl.gz``.
+    Raises AtlasError: names the line that cannot be read.
     """
     try:
         raw = path.read_bytes()
@@ -201,22 +155,10 @@ def read_collected(path: Path) -> list[Collected]:
 def collected_records(path: Path, name: str) -> Records:
     """A collection in which every source answered every prompt, as records.
 
-    Parameters
-    ----------
-    path : Path
-        See :func:`read_collected`.
-    name : str
-        Stands as benchmark in the keys.
-
-    Returns
-    -------
-    Records
-        Sources in the order of their first line, prompts ascending.
-
-    Raises
-    ------
-    AtlasError
-        If a response is missing or stands there twice, or two sources had different prompts under one id.
+    path : see :func:`read_collected`.
+    name : stands as benchmark in the keys.
+    Returns sources in the order of their first line, prompts ascending.
+    Raises AtlasError if a response is missing or stands there twice, or two sources had different prompts under one id.
     """
     found: dict[tuple[str, str], Trace] = {}
     prompts: dict[str, str] = {}
@@ -240,10 +182,7 @@ def collected_records(path: Path, name: str) -> Records:
 def sample_records() -> Records:
     """The shipped sample: our own prompts, answered by small models that the project can serve.
 
-    Returns
-    -------
-    Records
-        Of benchmark 'samples': at least 6 sources times 60 prompts.
+    Returns of benchmark 'samples': at least 6 sources times 60 prompts.
     """
     return collected_records(SAMPLES / "responses.jsonl", "samples")
 
@@ -260,30 +199,13 @@ def collect(
 ) -> Summary:
     """Ask every source every prompt that it has not answered yet.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        Asked one after another; a local model that several of them share is loaded once.
-    prompts : sequence of Prompt
-    path : Path
-        JSONL file that grows.
-    batch_size : int
-        Prompts that a local model answers at once.
-    device : str
-        Of local models.
-    manners : Manners, optional
-        How endpoints are treated.
-    hearer : Hearer, optional
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be written, belongs to another process, or holds a source with other settings or prompts;
-        if a model is missing; if an endpoint refuses altogether. What was collected before stays.
+    sources : asked one after another; a local model that several of them share is loaded once.
+    path : JSONL file that grows.
+    batch_size : prompts that a local model answers at once.
+    device : of local models.
+    manners : how endpoints are treated.
+    Raises AtlasError if the file cannot be written, belongs to another process, or holds a source with other settings
+        or prompts; if a model is missing; if an endpoint refuses altogether. What was collected before stays.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
@@ -408,10 +330,7 @@ class AppendOnlyJsonl:
     def open_of(self, source: str, blank: dict[str, Any], prompts: Sequence[Prompt]) -> list[Prompt]:
         """Prompts that a source has not answered.
 
-        Raises
-        ------
-        AtlasError
-            If the file holds this source with other settings, or another prompt under the same id.
+        Raises AtlasError if the file holds this source with other settings, or another prompt under the same id.
         """
         held = [line for (name, _), line in self._lines.items() if name == source]
         for line in held:

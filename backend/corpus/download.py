@@ -50,64 +50,31 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears what happens.
+    """Who hears what happens."""
 
-    Attributes
-    ----------
-    say : callable
-        Gets one sentence a step.
-    progress : callable
-        Gets (unit, done, total); the total is 0 while it is unknown.
-    pause : callable
-        Waits a number of seconds between two attempts.
-    """
-
-    say: Say = field(default=lambda _: None)
-    progress: Progress = field(default=lambda *_: None)
-    pause: Callable[[float], None] = time.sleep
+    say: Say = field(default=lambda _: None)  # gets one sentence a step
+    progress: Progress = field(default=lambda *_: None)  # gets (unit, done, total); the total is 0 while it is unknown
+    pause: Callable[[float], None] = time.sleep  # waits a number of seconds between two attempts
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch did.
+    """What a fetch did."""
 
-    Attributes
-    ----------
-    inventory : Inventory
-        The release as it now lies there.
-    copied : int
-        Listed files that were copied; the others were right already.
-    results : int
-        Result files of the authors in the release.
-    """
-
-    inventory: Inventory
-    copied: int
-    results: int
+    inventory: Inventory  # the release as it now lies there
+    copied: int  # listed files that were copied; the others were right already
+    results: int  # result files of the authors in the release
 
 
 def fetch(source: str | None, target: Path, listener: Listener | None = None, *, remember: bool = True) -> Fetched:
     """Bring a release into a folder.
 
-    Parameters
-    ----------
-    source : str or None
-        A folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository; by default
+    source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository; by default
         :data:`PUBLIC_RELEASE`. The release may lie in a subfolder.
-    target : Path
-        Where the release goes. Files that are there and right are not copied again.
-    listener : Listener, optional
-    remember : bool
-        False reads every file that is already there, even if an earlier check found it right.
-
-    Returns
-    -------
-    Fetched
-
-    Raises
-    ------
-    AtlasError
-        If the source cannot be reached, is damaged or holds no release; if the target cannot be written or is full.
+    target : where the release goes. Files that are there and right are not copied again.
+    remember : false reads every file that is already there, even if an earlier check found it right.
+    Raises AtlasError if the source cannot be reached, is damaged or holds no release; if the target cannot be written
+        or is full.
     """
     listener = listener or Listener()
     address = _address(source)
@@ -132,23 +99,10 @@ def fetch(source: str | None, target: Path, listener: Listener | None = None, *,
 def download(address: str, folder: Path, listener: Listener) -> Path:
     """Download a file; an interrupted download continues where it stopped if the server can do that.
 
-    Parameters
-    ----------
-    address : str
-        http or https.
-    folder : Path
-        Where the file goes, under a name made from the address.
-    listener : Listener
-
-    Returns
-    -------
-    Path
-        The whole file.
-
-    Raises
-    ------
-    AtlasError
-        If the server cannot be reached, refuses, or breaks off again and again.
+    address : http or https.
+    folder : where the file goes, under a name made from the address.
+    Returns the whole file.
+    Raises AtlasError if the server cannot be reached, refuses, or breaks off again and again.
     """
     host = urlsplit(address).hostname or address
     name = hashlib.sha256(address.encode()).hexdigest()[:16]

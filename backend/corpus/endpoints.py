@@ -41,25 +41,14 @@ _LONGEST_PAUSE = 600.0
 class Sampling:
     """How a source picks its tokens.
 
-    Attributes
-    ----------
-    temperature : float or None
-        0 takes the likeliest token; None is 1 for a local model, and the server's default for an endpoint.
-    top_p : float or None
-        Share of probability that is kept.
-    top_k : int or None
-        Number of tokens that are kept (local models only).
-    max_new_tokens : int
-        Longest response.
-    seed : int or None
-        None is 42 for a local model, and is not sent to an endpoint.
+    temperature : 0 takes the likeliest token; None is 1 for a local model, and the server's default for an endpoint.
     """
 
     temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    max_new_tokens: int = 128
-    seed: int | None = None
+    top_p: float | None = None  # share of probability that is kept
+    top_k: int | None = None  # number of tokens that are kept (local models only)
+    max_new_tokens: int = 128  # longest response
+    seed: int | None = None  # none is 42 for a local model, and is not sent to an endpoint
 
     def __post_init__(self) -> None:
         for name, value, low, high in (
@@ -75,36 +64,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Source:
-    """A source that can be asked.
+    """A source that can be asked."""
 
-    Attributes
-    ----------
-    name : str
-        Label of its responses.
-    kind : {'local', 'api'}
-    model : str
-        Registry name, hub id or folder of a local model; model name at an endpoint.
-    system : str or None
-        System prompt.
-    template : str or None
-        What a local model reads instead of its chat template, with ``{prompt}`` in it.
-    base_url : str or None
-        Of an endpoint, without ``/chat/completions``.
-    key_env : str or None
-        Environment variable that holds the endpoint's key.
-    token_field : str
-        The endpoint's name for the longest response.
-    sampling : Sampling
-    """
-
-    name: str
+    name: str  # label of its responses
     kind: Kind
-    model: str
-    system: str | None = None
-    template: str | None = None
-    base_url: str | None = None
-    key_env: str | None = None
-    token_field: str = "max_tokens"
+    model: str  # registry name, hub id or folder of a local model; model name at an endpoint
+    system: str | None = None  # system prompt
+    template: str | None = None  # what a local model reads instead of its chat template, with ``{prompt}`` in it
+    base_url: str | None = None  # of an endpoint, without ``/chat/completions``
+    key_env: str | None = None  # environment variable that holds the endpoint's key
+    token_field: str = "max_tokens"  # the endpoint's name for the longest response
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
@@ -157,18 +126,10 @@ class Source:
 def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source:
     """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``.
 
-    Parameters
-    ----------
-    text : str
-        Keys are temperature, top_p, top_k, max_new_tokens, seed, system, template, base_url, key_env and
+    text : keys are temperature, top_p, top_k, max_new_tokens, seed, system, template, base_url, key_env and
         token_field. A value goes on until the next ``,KEY=``, so texts may hold commas.
-    defaults : mapping, optional
-        Values for keys that the text does not give.
-
-    Raises
-    ------
-    AtlasError
-        Says which part cannot be read.
+    defaults : values for keys that the text does not give.
+    Raises AtlasError: says which part cannot be read.
     """
     name, equals, rest = text.partition("=")
     kind, colon, rest = rest.partition(":")
@@ -193,11 +154,7 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
     """Read a TOML file with a table ``[sources.NAME]`` a source.
 
     Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
-
-    Raises
-    ------
-    AtlasError
-        Names the file and the source that cannot be read.
+    Raises AtlasError: names the file and the source that cannot be read.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -241,39 +198,21 @@ def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaul
 
 @dataclass(frozen=True)
 class Answer:
-    """One response of a source.
-
-    Attributes
-    ----------
-    text : str
-    finish_reason : str or None
-        'stop' or 'length', or what the endpoint says.
-    prompt_tokens, response_tokens : int or None
-    engine : dict
-        How it was computed: type and device, or the model that the endpoint says it is.
-    """
+    """One response of a source."""
 
     text: str
-    finish_reason: str | None
+    finish_reason: str | None  # 'stop' or 'length', or what the endpoint says
     prompt_tokens: int | None
     response_tokens: int | None
-    engine: dict[str, Any]
+    engine: dict[str, Any]  # how it was computed: type and device, or the model that the endpoint says it is
 
 
 class LocalModel:
     """A causal language model on this machine; its weights are loaded when it is first asked.
 
-    Parameters
-    ----------
-    name : str
-        Registry name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-
-    Raises
-    ------
-    AtlasError
-        If the model is unknown, is no language model, or its weights are not here.
+    name : registry name, hub id or folder.
+    device : 'auto' takes CUDA where there is one.
+    Raises AtlasError if the model is unknown, is no language model, or its weights are not here.
     """
 
     def __init__(self, name: str, device: str = "auto") -> None:
@@ -307,21 +246,11 @@ class LocalModel:
     def generate(self, prompts: Sequence[str], source: Source, batch: int) -> list[Answer]:
         """Answer a batch of prompts.
 
-        Parameters
-        ----------
-        prompts : sequence of str, length n
-        source : Source
-        batch : int
-            Number of the batch; with the source's seed it decides the random draws, so that a batch can be repeated.
-
-        Returns
-        -------
-        list of Answer, length n
-
-        Raises
-        ------
-        AtlasError
-            If a prompt does not fit, or a system prompt was given to a model without chat template.
+        prompts : length n
+        batch : number of the batch; with the source's seed it decides the random draws, so that a batch can be
+            repeated.
+        Returns length n.
+        Raises AtlasError if a prompt does not fit, or a system prompt was given to a model without chat template.
         """
         import torch
         from transformers import GenerationConfig
@@ -397,27 +326,13 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How an endpoint is treated.
+    """How an endpoint is treated."""
 
-    Attributes
-    ----------
-    per_minute : float or None
-        Most requests a minute, repetitions included.
-    concurrency : int
-        Requests under way at a time.
-    timeout : float
-        Seconds for a whole answer.
-    retries : int
-        Repetitions of a request that the server was too busy for, or that got lost.
-    first_pause : float
-        Seconds before the first repetition; doubled for each further one, up to a minute.
-    """
-
-    per_minute: float | None = None
-    concurrency: int = 4
-    timeout: float = 120.0
-    retries: int = 6
-    first_pause: float = 1.0
+    per_minute: float | None = None  # most requests a minute, repetitions included
+    concurrency: int = 4  # requests under way at a time
+    timeout: float = 120.0  # seconds for a whole answer
+    retries: int = 6  # repetitions of a request that the server was too busy for, or that got lost
+    first_pause: float = 1.0  # seconds before the first repetition; doubled for each further one, up to a minute
 
     def __post_init__(self) -> None:
         for name, value, low in (
@@ -435,14 +350,7 @@ class AskError(Exception):
 
 
 class Pace:
-    """Spaces requests, also across threads, and lets a server ask all of them to wait.
-
-    Parameters
-    ----------
-    per_minute : float or None
-    stop : threading.Event
-        Ends all waiting.
-    """
+    """Spaces requests, also across threads, and lets a server ask all of them to wait. stop : ends all waiting."""
 
     def __init__(self, per_minute: float | None, stop: threading.Event) -> None:
         self._gap = 60.0 / per_minute if per_minute else 0.0
@@ -471,17 +379,8 @@ class Pace:
 class Endpoint:
     """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads.
 
-    Parameters
-    ----------
-    source : Source
-    manners : Manners
-    stop : threading.Event
-        Ends all waiting.
-
-    Raises
-    ------
-    AtlasError
-        If the variable that should hold the key is empty.
+    stop : ends all waiting.
+    Raises AtlasError if the variable that should hold the key is empty.
     """
 
     def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
@@ -505,12 +404,8 @@ class Endpoint:
     def ask(self, prompt: str) -> Answer:
         """Ask for one response.
 
-        Raises
-        ------
-        AskError
-            If this prompt got no answer, also after all repetitions.
-        AtlasError
-            If no prompt will get one: wrong key, wrong address, unknown model.
+        Raises AskError if this prompt got no answer, also after all repetitions.
+        Raises AtlasError if no prompt will get one: wrong key, wrong address, unknown model.
         """
         reason = ""
         for attempt in range(self.manners.retries + 1):
@@ -619,10 +514,7 @@ class _TryAgainError(Exception):
 def endpoint_key(source: Source) -> str:
     """The key of an endpoint, from the environment; empty if the source names no variable.
 
-    Raises
-    ------
-    AtlasError
-        If the variable is not set, or holds what cannot be a key.
+    Raises AtlasError if the variable is not set, or holds what cannot be a key.
     """
     if not source.key_env:
         return ""
@@ -648,10 +540,7 @@ def endpoint_host(source: Source) -> str:
 def chat_address(base_url: str) -> str:
     """Where chat completions are asked for.
 
-    Raises
-    ------
-    AtlasError
-        If the base URL is not http or https, or carries a password.
+    Raises AtlasError if the base URL is not http or https, or carries a password.
     """
     parts = urlsplit(base_url)
     try:

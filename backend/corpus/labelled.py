@@ -21,51 +21,33 @@ from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.traces import Trace
 
 Ints = npt.NDArray[np.intp]
-SMALLEST = 10
-"""Traces that every source must have at least."""
+SMALLEST = 10  # traces that every source must have at least
 
 
 @dataclass(frozen=True)
 class Labelled:
     """Labelled traces, source by source.
 
-    Attributes
-    ----------
-    sources, families : tuple of str, length C
-        Sources ascending; a source without a family is one of its own.
-    traces : tuple of Trace, length n
-    labels : ndarray of shape (n,)
-        Source numbers, ascending.
-    prompts : tuple of str, length n
-        What a trace answers, without spaces around it; a trace without a prompt stands alone under its own text.
-    folds : ndarray of shape (n,)
-    complete : bool
-        Whether every source answers every prompt just once.
-    sha256 : str
-        Of the file.
-    notes : tuple of str
-        Sentences about what was left out.
+    sources, families : length C; sources ascending; a source without a family is one of its own.
+    prompts : length n; what a trace answers, without spaces around it; a trace without a prompt stands alone under its
+        own text.
     """
 
     sources: tuple[str, ...]
     families: tuple[str, ...]
-    traces: tuple[Trace, ...]
-    labels: Ints
+    traces: tuple[Trace, ...]  # length n
+    labels: Ints  # (n,); source numbers, ascending
     prompts: tuple[str, ...]
-    folds: Ints
-    complete: bool
-    sha256: str
-    notes: tuple[str, ...]
+    folds: Ints  # (n,)
+    complete: bool  # whether every source answers every prompt just once
+    sha256: str  # of the file
+    notes: tuple[str, ...]  # sentences about what was left out
 
     def grid(self) -> tuple[Ints, Ints]:
         """Rows with as many traces of every source in each fold.
 
-        Returns
-        -------
-        rows : ndarray of shape (C, P)
-            Row numbers; in each fold the first prompts of a source.
-        folds : ndarray of shape (P,)
-            Ascending unless ``complete``; then column p is the p-th prompt in their order.
+        Returns rows: (C, P); row numbers; in each fold the first prompts of a source; folds: (P,); ascending unless
+            ``complete``; then column p is the p-th prompt in their order.
         """
         order = np.array(sorted(range(len(self.traces)), key=lambda i: (self.labels[i], self.prompts[i], i)))
         if self.complete:
@@ -87,25 +69,11 @@ def read_labelled(
 ) -> Labelled:
     """Read a file whose traces say whom they are from.
 
-    Parameters
-    ----------
-    path : Path
-        JSONL, CSV, Parquet or a chat log, also inside gzip; what ``python -m jobs collect`` writes is one.
-    columns : Columns, optional
-        What a person mapped; the rest is recognised.
-    families : mapping of source to family, optional
-    limits : Limits
-    encoding : str, optional
-        Of the file; by default it is recognised.
-
-    Returns
-    -------
-    Labelled
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be read, or :func:`labelled` refuses what is in it.
+    path : JSONL, CSV, Parquet or a chat log, also inside gzip; what ``python -m jobs collect`` writes is one.
+    columns : what a person mapped; the rest is recognised.
+    families : mapping of source to family
+    encoding : of the file; by default it is recognised.
+    Raises AtlasError if the file cannot be read, or :func:`labelled` refuses what is in it.
     """
     with opened(path) as stream:
         intake = receive(stream, path.name, columns, limits, encoding)
@@ -124,24 +92,11 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    Parameters
-    ----------
-    traces : sequence of Received
-    sha256 : str
-        Of the file.
-    families : mapping of source to family, optional
-    notes : sequence of str
-        What is known to be left out already.
-
-    Returns
-    -------
-    Labelled
-
-    Raises
-    ------
-    AtlasError
-        With fewer than two sources; where a source has fewer than 10 traces, or fewer than five prompts; or where
-        families are named for a source that the file does not have.
+    sha256 : of the file.
+    families : mapping of source to family
+    notes : what is known to be left out already.
+    Raises AtlasError with fewer than two sources; where a source has fewer than 10 traces, or fewer than five prompts;
+        or where families are named for a source that the file does not have.
     """
     said = list(notes)
     named = [trace for trace in traces if trace.label]

@@ -45,51 +45,24 @@ _AGAIN = "Run: python -m jobs fetch, which replaces damaged files"
 
 @dataclass(frozen=True)
 class Records:
-    """All records of one benchmark for the longest roster, in row order.
-
-    Attributes
-    ----------
-    benchmark : str
-    sources : list of str, length S
-        Labels in roster order (Bench-A: models in the order of its list).
-    prompt_ids : list of str, length P
-        Ascending.
-    traces : list of Trace, length S * P
-        Row = source * P + prompt.
-    keys : list of str, length S * P
-        ``benchmark/source/sample_id``.
-    """
+    """All records of one benchmark for the longest roster, in row order."""
 
     benchmark: str
-    sources: list[str]
-    prompt_ids: list[str]
-    traces: list[Trace]
-    keys: list[str]
+    sources: list[str]  # length S; labels in roster order (Bench-A: models in the order of its list)
+    prompt_ids: list[str]  # length P; ascending
+    traces: list[Trace]  # length S * P; row = source * P + prompt
+    keys: list[str]  # length S * P; ``benchmark/source/sample_id``
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of the manifest.
+    """One file of the manifest."""
 
-    Attributes
-    ----------
-    path : str
-        Below ``data/``, with forward slashes.
-    sha256 : str
-        Of the file as it lies on disk.
-    jsonl_sha256 : str or None
-        Of the uncompressed lines, for gzipped JSONL.
-    records : int or None
-        Number of lines, for gzipped JSONL.
-    size : int or None
-        Bytes on disk.
-    """
-
-    path: str
-    sha256: str
-    jsonl_sha256: str | None = None
-    records: int | None = None
-    size: int | None = None
+    path: str  # below ``data/``, with forward slashes
+    sha256: str  # of the file as it lies on disk
+    jsonl_sha256: str | None = None  # of the uncompressed lines, for gzipped JSONL
+    records: int | None = None  # number of lines, for gzipped JSONL
+    size: int | None = None  # bytes on disk
 
     @property
     def responses(self) -> int:
@@ -99,38 +72,21 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a check found.
+    """What a check found."""
 
-    Attributes
-    ----------
-    files : int
-        Files that the manifest lists; all of them are right.
-    responses : int
-        Prompt-response records in them.
-    size : int
-        Bytes on disk.
-    hashed : int
-        Files read in this check; the others were unchanged since an earlier one.
-    """
-
-    files: int
-    responses: int
-    size: int
-    hashed: int
+    files: int  # files that the manifest lists; all of them are right
+    responses: int  # prompt-response records in them
+    size: int  # bytes on disk
+    hashed: int  # files read in this check; the others were unchanged since an earlier one
 
 
 @dataclass(frozen=True)
 class Split:
     """One division of Bench-A's pairs.
 
-    Attributes
-    ----------
-    number : int
-    train, test : list of str
-        Pair ids.
-    held_out_families : list of str
-        Parent families that do not occur in ``train`` (family-disjoint), or whose child models are held out
-        (model-disjoint); empty for the pair splits.
+    train, test : pair ids.
+    held_out_families : parent families that do not occur in ``train`` (family-disjoint), or whose child models are held
+        out (model-disjoint); empty for the pair splits.
     """
 
     number: int
@@ -141,13 +97,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Release:
-    """A folder that holds the public release.
-
-    Parameters
-    ----------
-    root : Path
-        Folder with ``data/`` and, optionally, ``results/``.
-    """
+    """A folder that holds the public release. root : folder with ``data/`` and, optionally, ``results/``."""
 
     root: Path
 
@@ -187,11 +137,8 @@ class Release:
     def roster(self, name: str = "165-way") -> pd.DataFrame:
         """Sources of a roster, in its order.
 
-        Returns
-        -------
-        DataFrame
-            Columns label, repo_id, family, plot_family, source, model_id (missing values None). ``plot_family``
-            is the family for grouping.
+        Returns columns label, repo_id, family, plot_family, source, model_id (missing values None). ``plot_family`` is
+            the family for grouping.
         """
         if name not in ROSTERS:
             raise AtlasError(f"There is no roster '{name}'", f"Choose one of {', '.join(ROSTERS)}")
@@ -211,10 +158,7 @@ class Release:
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
         """Prompts of a benchmark, ascending by sample id.
 
-        Returns
-        -------
-        DataFrame
-            Columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
+        Returns columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
         """
         path = self.data / "prompts" / f"{benchmark}.jsonl.gz"
         frame = pd.DataFrame(
@@ -234,10 +178,7 @@ class Release:
     def records(self, benchmark: Benchmark) -> Records:
         """Read all responses of a benchmark.
 
-        Raises
-        ------
-        AtlasError
-            If a file is missing, damaged, or does not hold one response of its source to every prompt.
+        Raises AtlasError if a file is missing, damaged, or does not hold one response of its source to every prompt.
         """
         panel = self.prompts(benchmark)
         prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
@@ -250,10 +191,7 @@ class Release:
     def bench_models(self) -> pd.DataFrame:
         """Models of Bench-A, in the order of its list.
 
-        Returns
-        -------
-        DataFrame
-            Columns model, parent_family, is_parent, response_path (below ``data/``).
+        Returns columns model, parent_family, is_parent, response_path (below ``data/``).
         """
         path = self.data / "bench_a" / "models.json"
         columns = ["model", "parent_family", "is_parent", "response_path"]
@@ -276,10 +214,7 @@ class Release:
     def bench_records(self) -> Records:
         """Read all responses of Bench-A; sources are its models, empty responses are kept.
 
-        Raises
-        ------
-        AtlasError
-            As :meth:`records`.
+        Raises AtlasError: as :meth:`records`.
         """
         panel, models = self.bench_prompts(), self.bench_models()
         prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
@@ -289,15 +224,8 @@ class Release:
     def pairs(self, name: PairSet) -> pd.DataFrame:
         """Pairs of Bench-A's models.
 
-        Parameters
-        ----------
-        name : {'pair_disjoint', 'disjoint_union'}
-            The 116 pairs of the main protocol, or the 1,647 of the two strict ones. Their ids are not shared.
-
-        Returns
-        -------
-        DataFrame
-            Columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
+        name : the 116 pairs of the main protocol, or the 1,647 of the two strict ones. Their ids are not shared.
+        Returns columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
         """
         path = self.data / "bench_a" / "pairs" / f"{name}.jsonl.gz"
         rows = []
@@ -315,10 +243,7 @@ class Release:
     def splits(self, name: SplitSet) -> list[Split]:
         """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide.
 
-        Raises
-        ------
-        AtlasError
-            If a split names a pair that does not exist, or one on both sides.
+        Raises AtlasError if a split names a pair that does not exist, or one on both sides.
         """
         path = self.data / "bench_a" / "splits" / f"{name}.json"
         known = set(self.pairs(SPLIT_PAIRS[name])["pair_id"])
@@ -346,24 +271,11 @@ class Release:
     def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
         """Check every file of the manifest: present, of the right size, with the right hashes and line count.
 
-        A file that was right at an earlier check is not read again while its size, its time of change and the
-        hash asked for are the same. That memory lies in the cache folder, not in the release.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with (files done, files) after every file.
-        remember : bool
-            False reads every file.
-
-        Returns
-        -------
-        Inventory
-
-        Raises
-        ------
-        AtlasError
-            Names the first file that is missing or wrong.
+        A file that was right at an earlier check is not read again while its size, its time of change and the hash
+        asked for are the same. That memory lies in the cache folder, not in the release.
+        progress : called with (files done, files) after every file.
+        remember : false reads every file.
+        Raises AtlasError: names the first file that is missing or wrong.
         """
         stamps = Stamps(self.root)
         hashed = size = 0
@@ -391,10 +303,7 @@ def default_release() -> Path:
 def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of a gzipped JSONL file.
 
-    Raises
-    ------
-    AtlasError
-        Names the file and the line of what cannot be read.
+    Raises AtlasError: names the file and the line of what cannot be read.
     """
     number = 0
     try:
@@ -418,13 +327,7 @@ def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
-    """Read the bytes of a manifest.
-
-    Raises
-    ------
-    AtlasError
-        If it is not a JSON object, or of a newer schema.
-    """
+    """Read the bytes of a manifest. Raises AtlasError if it is not a JSON object, or of a newer schema."""
     try:
         manifest = json.loads(raw)
     except ValueError as error:
@@ -445,14 +348,10 @@ def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
 def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json") -> list[ListedFile]:
     """Every file that a manifest lists, wherever it stands in it.
 
-    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster``
-    and ``roster_sha256``.
-
-    Raises
-    ------
-    AtlasError
-        If an entry has no hash or points outside the data folder, if a file is listed twice with different
-        hashes, or if nothing is listed.
+    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster`` and
+    ``roster_sha256``.
+    Raises AtlasError if an entry has no hash or points outside the data folder, if a file is listed twice with
+        different hashes, or if nothing is listed.
     """
     found: dict[str, ListedFile] = {}
 
@@ -490,17 +389,8 @@ def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json")
 def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -> None:
     """Check one file against the manifest.
 
-    Parameters
-    ----------
-    path : Path
-    listed : ListedFile
-    name : Path or str, optional
-        What the message calls the file, by default its path.
-
-    Raises
-    ------
-    AtlasError
-        If the file is missing, unreadable, or not the one that the manifest lists.
+    name : what the message calls the file, by default its path.
+    Raises AtlasError if the file is missing, unreadable, or not the one that the manifest lists.
     """
     name = name or path
     try:
@@ -529,13 +419,7 @@ def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -
 
 
 class Stamps:
-    """Memory of checks that succeeded, in the cache folder.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the release.
-    """
+    """Memory of checks that succeeded, in the cache folder. root : folder of the release."""
 
     def __init__(self, root: Path) -> None:
         name = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -22,39 +22,20 @@ Half = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of a feature store that belong to a roster and its leading prompts.
-
-    Attributes
-    ----------
-    store : FingerprintStore
-    sources : list of str, length S
-        In roster order.
-    families : list of str, length S
-    all_prompts : int
-        Prompts of the benchmark.
-    prompt_ids : list of str, length P
-        The wanted ones, ascending.
-    shards : list of Shard
-        Shards that must be on disk.
-    release : Release
-        Whose records the fingerprints have to be of.
-    """
+    """The rows of a feature store that belong to a roster and its leading prompts."""
 
     store: FingerprintStore
-    sources: list[str]
-    families: list[str]
-    all_prompts: int
-    prompt_ids: list[str]
-    shards: list[Shard]
-    release: Release
+    sources: list[str]  # length S; in roster order
+    families: list[str]  # length S
+    all_prompts: int  # prompts of the benchmark
+    prompt_ids: list[str]  # length P; the wanted ones, ascending
+    shards: list[Shard]  # shards that must be on disk
+    release: Release  # whose records the fingerprints have to be of
 
     def check(self) -> None:
         """Refuse fingerprints of other records than the release's; an empty store passes.
 
-        Raises
-        ------
-        AtlasError
-            If they are of others.
+        Raises AtlasError if they are of others.
         """
         if self.store.identity():
             self.store.check_records(release_records(self.release, self.store.key.benchmark), self.release.root)

@@ -36,10 +36,7 @@ def named(reads: str) -> str:
 def check_others(enrolment: Enrolment, others: Others) -> None:
     """See that everything is here that the members read.
 
-    Raises
-    ------
-    AtlasError
-        If a proxy or an encoder is missing, or is another one.
+    Raises AtlasError if a proxy or an encoder is missing, or is another one.
     """
     for reads, encodes in models_beside(enrolment).items():
         name, held = named(reads), others.get(reads)
@@ -61,16 +58,9 @@ def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
 def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
     """What members ask for, by name: see :data:`backend.methods.ensemble.Material`.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    traces : sequence of Trace, length n
+    traces : length n
     others : mapping of str to Reader or SentenceEncoder
-
-    Returns
-    -------
-    dict
-        Empty where only the proxy is read.
+    Returns empty where only the proxy is read.
     """
     out: dict[str, Any] = {}
     for reads, layers in enrolment.beside.items():

@@ -28,18 +28,8 @@ class DamagedError(ServerError):
 class Ecosystem:
     """A set of enrolled sources.
 
-    Attributes
-    ----------
-    name, reader, proxy, view : str
-    sources, families : tuple of str, length C
-    sha256 : str
-        Of the enrolment: names, probes, prior, attachments.
-    facts : mapping
-        How it was made; JSON.
-    accuracy : float or None
-        Of one whole response to a prompt that was held out; None where it was not validated.
-    live : bool
-        Whether it was made to answer while somebody waits; an ensemble reads more than that allows.
+    sources, families : length C
+    accuracy : of one whole response to a prompt that was held out; None where it was not validated.
     """
 
     name: str
@@ -48,10 +38,10 @@ class Ecosystem:
     view: str
     sources: tuple[str, ...]
     families: tuple[str, ...]
-    sha256: str
-    facts: Mapping[str, Any]
+    sha256: str  # of the enrolment: names, probes, prior, attachments
+    facts: Mapping[str, Any]  # how it was made; JSON
     accuracy: float | None = None
-    live: bool = True
+    live: bool = True  # whether it was made to answer while somebody waits; an ensemble reads more than that allows
 
     @property
     def roster(self) -> str | None:
@@ -78,10 +68,7 @@ class Ecosystem:
 class Ecosystems:
     """The enrolments of a data folder.
 
-    Parameters
-    ----------
-    data : Path
-        Data folder; new files in its ``enrolments/`` are seen at the next look.
+    data : data folder; new files in its ``enrolments/`` are seen at the next look.
     """
 
     def __init__(self, data: Path) -> None:
@@ -105,11 +92,9 @@ class Ecosystems:
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
         """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
-        Raises
-        ------
-        AtlasError
-            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is
-            named while one cannot be read: that one may be the preferred one, and another would answer in its place.
+        Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or
+            if none is named while one cannot be read: that one may be the preferred one, and another would answer in
+            its place.
         """
         known = self._ranked()
         held = [one.name for _, one in known]
@@ -169,17 +154,9 @@ class Ecosystems:
 def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
     """The ecosystem that a name means.
 
-    Parameters
-    ----------
-    name : str
-        Of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
-    known : sequence of Ecosystem
-        The preferred one first; it is taken where several readers were enrolled for the same ecosystem.
-
-    Raises
-    ------
-    AtlasError
-        If no name fits, or those of several ecosystems do.
+    name : of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
+    known : the preferred one first; it is taken where several readers were enrolled for the same ecosystem.
+    Raises AtlasError if no name fits, or those of several ecosystems do.
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
@@ -207,11 +184,7 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
     """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
 
     A file of the data folder comes first, then any other file, then what :func:`named` finds.
-
-    Raises
-    ------
-    AtlasError
-        If there is none, the name fits several ecosystems, or the file is damaged.
+    Raises AtlasError if there is none, the name fits several ecosystems, or the file is damaged.
     """
     from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
 
@@ -226,12 +199,7 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
     """A sentence that offers the newest ecosystem of one's own where another enrolment was taken by default.
 
-    Parameters
-    ----------
-    taken : Enrolment
-    claimed : str, optional
-        Nothing is offered that does not know it.
-    data_folder : Path, optional
+    claimed : nothing is offered that does not know it.
     """
     known = Ecosystems(data_folder or default_data_folder()).all()
     fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]

@@ -25,29 +25,21 @@ from backend.protocol import CLEAN, FOLDS
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 T = TypeVar("T")
-AUTO = "auto"
-"""Stands for the choice where a method is named."""
-SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)
-"""Candidates for the share of the diagonal in the covariance of discriminants."""
-STEPS = 900
-"""Steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many."""
+AUTO = "auto"  # stands for the choice where a method is named
+SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants
+STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many
 
 
 @dataclass(frozen=True)
 class Choice:
     """What was chosen, and why.
 
-    Attributes
-    ----------
-    methods : tuple of str, length FOLDS
-        With the highest mean log score on the inner folds; the simpler of equals.
-    tunings : tuple of Tuning, length FOLDS
-    accuracy, log_score : dict of method to ndarray of shape (FOLDS,)
-        Of single traces on the inner folds of every outer fold; the log score in nats.
+    accuracy, log_score : dict of method to (FOLDS,); of single traces on the inner folds of every outer fold; the log
+        score in nats.
     """
 
-    methods: tuple[str, ...]
-    tunings: tuple[Tuning, ...]
+    methods: tuple[str, ...]  # length FOLDS; with the highest mean log score on the inner folds; the simpler of equals
+    tunings: tuple[Tuning, ...]  # length FOLDS
     accuracy: dict[str, Doubles]
     log_score: dict[str, Doubles]
 
@@ -119,12 +111,8 @@ def inner_scores(
 ) -> tuple[float, float]:
     """Accuracy and mean log score of a weighted sum of members on the inner folds of an outer one.
 
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (SLOTS, n, C)
-    corpus : Corpus
-    cells : ndarray of shape (n,)
-    outer : int
+    members : each (SLOTS, n, C)
+    cells : (n,)
     """
     parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in validation(outer)]
     labels, said = [], []

@@ -39,43 +39,22 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 FORMATS = (1, 2)
 """1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
-WHOLE = "dc-ac"
-"""Block of a whole fingerprint."""
+WHOLE = "dc-ac"  # block of a whole fingerprint
 
 
 @dataclass(frozen=True)
 class Enrolment:
     """Known sources, ready to be compared with.
 
-    Attributes
-    ----------
-    name : str
-    reader : str
-        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
+    reader : reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
         encoder names the encoder.
-    proxy : str
-    view : {'ur', 'r'}
-    block : str
-        What the heads read of a block, a name of :data:`backend.methods.representations.FORMS`; 'text' where they read
-        no states, 'several' where members read different things.
-    sources, families : tuple of str, length C
-        In the order of the heads' columns.
-    heads : tuple of Head
-    log_prior : ndarray of shape (C,), float64
-        Log of the sources' shares in training; the score divides by it.
-    prompts : ndarray of shape (P,), uint64
-        First 8 bytes of the sha256 of every enrolled prompt, ascending.
-    folds : ndarray of shape (P,), int16
-        Fold of each of them.
-    facts : mapping
-        proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
-    attachments : mapping of str to ndarray
-        Numbers that other parts of an audit fitted on the same enrolment (calibration, unknown-source reference);
-        nothing here reads them.
-    landing : int or None
-        Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
-    width : int or None
-        Dimension d of the proxy where no linear head tells it.
+    block : what the heads read of a block, a name of :data:`backend.methods.representations.FORMS`; 'text' where they
+        read no states, 'several' where members read different things.
+    sources, families : length C; in the order of the heads' columns.
+    facts : proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
+    attachments : mapping of str to ndarray; numbers that other parts of an audit fitted on the same enrolment
+        (calibration, unknown-source reference); nothing here reads them.
+    landing : block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     """
 
     name: str
@@ -86,13 +65,13 @@ class Enrolment:
     sources: tuple[str, ...]
     families: tuple[str, ...]
     heads: tuple[Head, ...]
-    log_prior: Doubles
-    prompts: npt.NDArray[np.uint64]
-    folds: npt.NDArray[np.int16]
+    log_prior: Doubles  # (C,), float64; log of the sources' shares in training; the score divides by it
+    prompts: npt.NDArray[np.uint64]  # (P,), uint64; first 8 bytes of the sha256 of every enrolled prompt, ascending
+    folds: npt.NDArray[np.int16]  # (P,), int16; fold of each of them
     facts: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     landing: int | None = None
-    width: int | None = None
+    width: int | None = None  # dimension d of the proxy where no linear head tells it
 
     @property
     def layers(self) -> list[int]:

@@ -32,8 +32,7 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
-SIZE_LIMIT = 2_000_000
-"""Bytes of a published file; beyond, weights of probes are stored in half precision."""
+SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes are stored in half precision
 _REMEDY = "Make it again, or take another one from the data folder"
 _BANK_KINDS: Mapping[str, type[np.generic]] = {
     "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
@@ -71,22 +70,10 @@ def _halved(enrolment: Enrolment) -> bool:
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     """Write an enrolment in one step.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    path : Path
-        Ends in ``.npz``.
-
-    Returns
-    -------
-    Enrolment
-        As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
+    path : ends in ``.npz``.
+    Returns as the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
         Banks, n-grams and ensembles are stored as they are.
-
-    Raises
-    ------
-    AtlasError
-        If the folder cannot be written.
+    Raises AtlasError if the folder cannot be written.
     """
     half, kept = _halved(enrolment), as_stored(enrolment)
     arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
@@ -109,18 +96,8 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
 def load_enrolment(path: Path) -> Enrolment:
     """Read an enrolment of any known format; nothing in it is executed or unpickled.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Enrolment
-
-    Raises
-    ------
-    AtlasError
-        If there is no such file, it has a format that this program does not know, or it is not a whole enrolment.
+    Raises AtlasError if there is no such file, it has a format that this program does not know, or it is not a whole
+        enrolment.
     """
     try:
         with np.load(path, allow_pickle=False) as held:

@@ -73,8 +73,7 @@ CHECKED = 400
 """Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
 PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
 """Proxy and input view by which traces are placed whose reader has an encoder of its own."""
-LOOKED_AT = 25
-"""Responses of a source whose lengths are looked at."""
+LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 
 @dataclass(frozen=True)
@@ -100,35 +99,18 @@ def enrolment_of(
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
-    Parameters
-    ----------
-    release : Release
-    proxy : str
-        That of the reader; several are joined by '+', and an encoder stands in its place.
-    view : {'ur', 'r'}
-    roster : str
-    refit : bool
-        One probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
+    proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
+    refit : one probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
         new prompts, and nothing held out is left to validate it.
-    layer : int, optional
-        Block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
+    layer : block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
         selection.
-    limit : int, optional
-        Only the first prompts.
-    name : str, optional
-        By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
-    method : str
-        One of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
-        whatever scores them: those of the first of several proxies, or of the default one where an encoder reads.
-
-    Returns
-    -------
-    Enrolment
-
-    Raises
-    ------
-    AtlasError
-        If fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was evaluated.
+    limit : only the first prompts.
+    name : by default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
+    method : one of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's
+        probes, whatever scores them: those of the first of several proxies, or of the default one where an encoder
+        reads.
+    Raises AtlasError if fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was
+        evaluated.
     """
     by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
@@ -262,35 +244,17 @@ def enrolment_of_traces(
 
     With fewer than five prompts there is one probe on everything, at one block; where a source lacks a prompt, nothing
     is calibrated.
-
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    labels : sequence of str, length n
-        Source of every trace.
-    reader : Reader
-        Of the proxy.
-    name, proxy, weights_hash : str
-    view : {'ur', 'r'}
-    layer : int
-    families : mapping of source to family, optional
-        A source without one is a family of its own.
-    data_hash : str, optional
-    blocks : tuple of int, optional
-        Those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all the
-        same.
-    validated : bool
-        Measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
-    method : str, optional
-        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given,
-        and the paper's probe else.
-    corpus : Corpus, optional
-        The traces as they were read before, in their order; labels and folds are set here.
-
-    Raises
-    ------
-    AtlasError
-        With fewer than two sources, or fewer than 10 traces of one.
+    traces : length n
+    labels : length n; source of every trace.
+    reader : of the proxy.
+    families : mapping of source to family; a source without one is a family of its own.
+    blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all
+        the same.
+    validated : measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
+    method : one of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are
+        given, and the paper's probe else.
+    corpus : the traces as they were read before, in their order; labels and folds are set here.
+    Raises AtlasError with fewer than two sources, or fewer than 10 traces of one.
     """
     counts = Counter(labels)
     sources = sorted(counts)
@@ -380,12 +344,8 @@ def refit_of(
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
     """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
 
-    Parameters
-    ----------
-    method : str
-    arrays : sequence of ndarray of shape (C * P, 2 d)
-        Fingerprints of whole responses at the blocks that discriminants read.
-    folds : ndarray of shape (P,)
+    arrays : each (C * P, 2 d); fingerprints of whole responses at the blocks that discriminants read.
+    folds : (P,)
     """
     if method == LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS

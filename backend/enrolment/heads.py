@@ -33,26 +33,16 @@ Said = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
 """What a head says of the chosen rows (n,), as (m, C), and by how much what was kept of it may be rounded."""
 ROUNDING = 5e-3
 """Nats by which a log-posterior of an enrolment may lie beside the kept one: float32, half precision, codes."""
-HALF = 2.0**-11
-"""Share of a number by which half precision may round it."""
+HALF = 2.0**-11  # share of a number by which half precision may round it
 
 
 def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
     """Heads of a stacked reader, a fold each, as its evaluation kept the members and their weights.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the evaluation.
-    proxy : str
-        The one that traces are placed by; of the others the heads read beside it.
-    rerun_command : str
-        Command that makes them.
-
-    Raises
-    ------
-    AtlasError
-        If something is missing.
+    folder : of the evaluation.
+    proxy : the one that traces are placed by; of the others the heads read beside it.
+    rerun_command : command that makes them.
+    Raises AtlasError if something is missing.
     """
     members, shares = load_stacks(folder, rerun_command)
     for member in members:
@@ -79,10 +69,7 @@ def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, .
 def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, ...]:
     """Heads that read embeddings, a fold each, as their evaluation kept them.
 
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
     """
     models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
     return tuple(Head(Ensemble((Member(reads, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
@@ -91,10 +78,7 @@ def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, .
 def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
     """Heads that read text, a fold each, as their evaluation kept them.
 
-    Raises
-    ------
-    AtlasError
-        If one is missing; ``rerun_command`` is what makes them.
+    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
     """
     heads = []
     for fold in range(FOLDS):
@@ -115,23 +99,11 @@ def checked(
 ) -> float:
     """Largest difference between what the heads say of enrolled prompts and what the evaluation kept, in nats.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-        As its file will hold it.
-    rows : Slice
-    kept : ndarray of shape (S * P, S)
-        Out-of-fold log-posteriors of whole responses.
-    said : callable
-    rerun_command : str
-        Command that evaluates the reader.
-    some : ndarray of shape (m,), optional
-        Rows that are looked at; all by default.
-
-    Raises
-    ------
-    AtlasError
-        If it is more than rounding.
+    enrolment : as its file will hold it.
+    kept : (S * P, S); out-of-fold log-posteriors of whole responses.
+    rerun_command : command that evaluates the reader.
+    some : (m,); rows that are looked at; all by default.
+    Raises AtlasError if it is more than rounding.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     looked = np.isin(np.arange(len(folds)), np.arange(len(folds)) if some is None else some)
@@ -180,15 +152,9 @@ def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:
     """What ensembles say of stored fingerprints, and of texts and embeddings as they are read live.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    rows : mapping of str to Slice
-        Of every proxy.
-    traces : sequence of Trace, length n
-        Whole responses, in the order of the rows.
-    others : mapping of str to SentenceEncoder
-        Encoders, by what members read with them.
+    rows : mapping of str to Slice; of every proxy.
+    traces : length n; whole responses, in the order of the rows.
+    others : mapping of str to SentenceEncoder; encoders, by what members read with them.
     """
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:

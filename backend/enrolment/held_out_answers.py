@@ -25,8 +25,7 @@ Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 BUDGET = 20
-DRAW = 7
-"""Seed of the draw of cases."""
+DRAW = 7  # seed of the draw of cases
 OTHER_ENGINE = 0.5
 """Nats by which a score of twenty traces may lie beside the kept one: another processor, or blocks that are not
 compiled, round the states of a proxy differently (by 0.04 at most in ten cases); the same engine gives it again."""
@@ -35,16 +34,9 @@ MAKE = "Run: python -m jobs cases"
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups of the protocol, fold by fold.
+    """Groups of the protocol, fold by fold. truth, fold : (G,)."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (G, K)
-        Row = source * P + prompt.
-    truth, fold : ndarray of shape (G,)
-    """
-
-    rows: Ints
+    rows: Ints  # (G, K); row = source * P + prompt
     truth: Ints
     fold: Ints
 
@@ -53,17 +45,10 @@ class Grouping:
 class Answers:
     """What an enrolment says of every group of a budget and a grouping seed.
 
-    Attributes
-    ----------
-    enrolment, sha256 : str
-        Name and hash of the enrolment.
-    k, seed : int
-    truth, source : ndarray of shape (G,)
-        Numbers, in the order of the enrolment, of the source whose traces these are and of that with the largest score.
-    score, lead : ndarray of shape (G,), float64
-        That score, and by how much it is above the next one; nats, not calibrated.
-    facts : mapping
-        How it was made; JSON.
+    enrolment, sha256 : name and hash of the enrolment.
+    truth, source : (G,); numbers, in the order of the enrolment, of the source whose traces these are and of that with
+        the largest score.
+    score, lead : (G,), float64; that score, and by how much it is above the next one; nats, not calibrated.
     """
 
     enrolment: str
@@ -74,7 +59,7 @@ class Answers:
     source: Ints
     score: Doubles
     lead: Doubles
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # how it was made; JSON
 
     @property
     def right(self) -> int:
@@ -84,22 +69,11 @@ class Answers:
 
 @dataclass(frozen=True)
 class Case:
-    """A group with its traces, and what is kept of it.
+    """A group with its traces, and what is kept of it. score, lead : as in :class:`Answers`."""
 
-    Attributes
-    ----------
-    source : str
-        Whom the traces are from.
-    traces : tuple of Trace, length K
-    answer : str
-        Source that the evaluation attributes them to.
-    score, lead : float
-        As in :class:`Answers`.
-    """
-
-    source: str
-    traces: tuple[Trace, ...]
-    answer: str
+    source: str  # whom the traces are from
+    traces: tuple[Trace, ...]  # length K
+    answer: str  # source that the evaluation attributes them to
     score: float
     lead: float
 
@@ -128,10 +102,7 @@ def answered(log_posteriors: Floating, groups: Grouping) -> tuple[Ints, Doubles,
 def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
     """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far.
 
-    Raises
-    ------
-    AtlasError
-        If there are fewer groups.
+    Raises AtlasError if there are fewer groups.
     """
     if not 1 <= count <= len(groups.truth):
         raise AtlasError(f"{count:,} cases are asked for, of {len(groups.truth):,}", "Ask for fewer, and for one")
@@ -149,21 +120,10 @@ def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
 def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
     """Some groups with their traces.
 
-    Parameters
-    ----------
-    answers : Answers
-    enrolment : Enrolment
-        The one that they are of.
-    records : Records
-        Those that were enrolled, Agent500 of the release.
-    count : int
-    seed : int
-        Of the draw.
-
-    Raises
-    ------
-    AtlasError
-        If the answers are of another enrolment, or the heads have seen these records in other folds.
+    enrolment : the one that they are of.
+    records : those that were enrolled, Agent500 of the release.
+    seed : of the draw.
+    Raises AtlasError if the answers are of another enrolment, or the heads have seen these records in other folds.
     """
     folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources
     groups = grouping(len(sources), folds, answers.k, answers.seed)

@@ -11,8 +11,7 @@ from backend.enrolment.held_out_answers import MAKE, Answers
 from backend.errors import AtlasError
 from backend.store.database import default_data_folder
 
-DIGITS = 3
-"""Decimals of a score in nats."""
+DIGITS = 3  # decimals of a score in nats
 
 
 def answers_file(name: str, data_folder: Path | None = None) -> Path:
@@ -21,13 +20,7 @@ def answers_file(name: str, data_folder: Path | None = None) -> Path:
 
 
 def save_answers(answers: Answers, path: Path) -> None:
-    """Write answers in one step, scores to a thousandth of a nat.
-
-    Raises
-    ------
-    AtlasError
-        If the folder cannot be written.
-    """
+    """Write answers in one step, scores to a thousandth of a nat. Raises AtlasError if the folder cannot be written."""
     told = {
         "enrolment": answers.enrolment,
         "sha256": answers.sha256,
@@ -52,13 +45,7 @@ def save_answers(answers: Answers, path: Path) -> None:
 
 
 def load_answers(name: str, data_folder: Path | None = None) -> Answers:
-    """The kept answers of an enrolment.
-
-    Raises
-    ------
-    AtlasError
-        If there are none, or the file is damaged.
-    """
+    """The kept answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
     path = answers_file(name, data_folder)
     try:
         told = json.loads(path.read_text("utf-8"))

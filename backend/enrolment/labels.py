@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 SHOWN = 8
-OFFERED = 3
-"""Labels in a question, in which eight would be too many to read."""
-GRAMS = (2, 3)
-"""Letters in a row that are compared."""
+OFFERED = 3  # labels in a question, in which eight would be too many to read
+GRAMS = (2, 3)  # letters in a row that are compared
 LEAST = 0.4
 """Smallest cosine of a match: of the names of 165 models every one then finds its label among the first three."""
 WORDS: Mapping[str, str] = {
@@ -32,16 +30,7 @@ def alike(typed: str, labels: Iterable[str]) -> list[str]:
     Two and three letters or digits in a row are compared, and weigh the more the fewer labels have them; case, marks
     and words that no label has count for nothing. 'openai gpt 4o', 'GPT-4o' and 'gtp4o' all lead to 'gpt4o'. A label is
     never taken for another in silence, because a claim is about one source; this is for the words of an error.
-
-    Parameters
-    ----------
-    typed : str
-    labels : iterable of str
-
-    Returns
-    -------
-    list of str
-        At most eight; empty where none is like it.
+    Returns at most eight; empty where none is like it.
     """
     spelled: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):

@@ -66,29 +66,15 @@ NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class EnrolOptions:
-    """How an ecosystem is enrolled.
+    """How an ecosystem is enrolled."""
 
-    Attributes
-    ----------
-    name : str
-        Becomes the roster and the domain; any text.
-    proxy, weights_hash : str
-    view : {'ur', 'r'}
-    layer : int or None
-        None selects it, fold by fold.
-    access : str
-        'local' or 'api', for sources that no other roster describes.
-    method : str
-        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'.
-    """
-
-    name: str
+    name: str  # becomes the roster and the domain; any text
     proxy: str
     weights_hash: str
     view: View
-    layer: int | None = None
-    access: str = "api"
-    method: str = READER_PAPER
+    layer: int | None = None  # none selects it, fold by fold
+    access: str = "api"  # 'local' or 'api', for sources that no other roster describes
+    method: str = READER_PAPER  # one of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'
 
     @property
     def stem(self) -> str:
@@ -100,27 +86,15 @@ class EnrolOptions:
 class Fitted:
     """Everything that labelled traces gave.
 
-    Attributes
-    ----------
-    scores, chosen : DataFrame
-        Layer selection; ``scores`` is empty where a block was asked for.
-    log_posteriors : dict of condition to ndarray of shape (C * P, C)
-        On the balanced grid, by the enrolled heads.
-    paper : dict of condition to ndarray of shape (C * P, C)
-        The same by the paper's probe.
-    folds : ndarray of shape (P,)
-    fingerprints : ndarray of shape (C * P, 2 d)
-        At the modal block.
-    validation : DataFrame
-    enrolment : Enrolment
+    scores, chosen : layer selection; ``scores`` is empty where a block was asked for.
     """
 
     scores: pd.DataFrame
     chosen: pd.DataFrame
-    log_posteriors: dict[str, Floats]
-    paper: dict[str, Floats]
-    folds: Ints
-    fingerprints: Floats
+    log_posteriors: dict[str, Floats]  # dict of condition to (C * P, C); on the balanced grid, by the enrolled heads
+    paper: dict[str, Floats]  # dict of condition to (C * P, C); the same by the paper's probe
+    folds: Ints  # (P,)
+    fingerprints: Floats  # (C * P, 2 d); at the modal block
     validation: pd.DataFrame
     enrolment: Enrolment
     choice: Choice | None = None
@@ -151,10 +125,7 @@ class Data:
 def check_name(name: str) -> None:
     """Refuse a name that cannot be a roster's.
 
-    Raises
-    ------
-    AtlasError
-        If it is empty, too long, or that of a built-in roster or benchmark.
+    Raises AtlasError if it is empty, too long, or that of a built-in roster or benchmark.
     """
     if not name.strip() or len(name) > LONGEST_NAME:
         raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
@@ -173,10 +144,7 @@ def slug(name: str) -> str:
 def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     """Fingerprints, probes, evaluation and validation; the store is not touched.
 
-    Raises
-    ------
-    AtlasError
-        If the block does not exist, or the cache cannot be written.
+    Raises AtlasError if the block does not exist, or the cache cannot be written.
     """
     if options.layer is not None and not 1 <= options.layer <= reader.depth:
         raise AtlasError(f"{options.proxy} has no block {options.layer}", f"Its blocks are 1 to {reader.depth}")

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from backend.enrolment.enrolment import Enrolment
 
-LEFT_OUT = 10
-"""Prompts of a sample where no enrolment says which ones it has not seen."""
+LEFT_OUT = 10  # prompts of a sample where no enrolment says which ones it has not seen
 
 
 def sample_labels() -> list[str]:
@@ -31,22 +30,9 @@ def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
 def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
     """Traces of one shipped model on prompts that were not enrolled.
 
-    Parameters
-    ----------
-    number : int
-        Of the model among :func:`sample_labels`, from 0.
-    enrolment : Enrolment or None
-
-    Returns
-    -------
-    label : str
-    content : bytes
-        JSONL with prompt and response; it does not say whose they are.
-
-    Raises
-    ------
-    AtlasError
-        If there is no such sample.
+    number : of the model among :func:`sample_labels`, from 0.
+    Returns content: JSONL with prompt and response; it does not say whose they are.
+    Raises AtlasError if there is no such sample.
     """
     records, labels = sample_records(), sample_labels()
     if not 0 <= number < len(labels):

@@ -36,8 +36,7 @@ Ints = npt.NDArray[np.intp]
 UNKNOWN_DRAWS = 200
 """Resampled groups a source and budget: p values down to 1/201, and a file of 165 sources below 8 MB."""
 DOMAIN_DRAWS = 499
-MOST_REALISED, QUANTILES = 4_000, 500
-"""Groups whose p value is looked at, and what is kept of them."""
+MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is looked at, and what is kept of them
 
 
 def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
@@ -57,23 +56,15 @@ def fit_attachments(
 ) -> dict[str, npt.NDArray[Any]]:
     """Attachments of an enrolment.
 
-    Parameters
-    ----------
-    log_posteriors : mapping of condition to ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt; 'clean' and the cuts that were scored ('t64').
-    prompt_folds : ndarray of shape (P,)
-        Folds 0, 1, ..; each needs at least two prompts.
-    fingerprints : mapping of condition to ndarray of shape (C * P, 2 d), optional
-        At the block where the enrolment places traces; for the domain, and the sources' signatures.
-    domain : str
-        What the prompts are called.
-    families : sequence of str, length C, optional
-        Of the sources, for the bounds of a family's likelihood ratio.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``; those of a cut end in ``-CUT``.
+    log_posteriors : mapping of condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and the cuts
+        that were scored ('t64').
+    prompt_folds : (P,); folds 0, 1, ..; each needs at least two prompts.
+    fingerprints : mapping of condition to (C * P, 2 d); at the block where the enrolment places traces; for the domain,
+        and the sources' signatures.
+    domain : what the prompts are called.
+    families : length C; of the sources, for the bounds of a family's likelihood ratio.
+    Returns dict of str to ndarray; parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``;
+        those of a cut end in ``-CUT``.
     """
     out: dict[str, npt.NDArray[Any]] = {}
     for condition, held in log_posteriors.items():
@@ -107,21 +98,13 @@ def measured_attachments(
 
     For an enrolment whose evaluation is not at hand any more: its statistics stay, and held-out prompts say within
     which ratios they hold, and how often enrolled traces are called unknown.
-
-    Parameters
-    ----------
-    attachments : mapping of str to ndarray
-        With the parts ``calibration`` and ``unknown`` of whole responses.
-    log_posteriors : ndarray of shape (C * P, C)
-        By heads that have not seen the prompt's fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    families : sequence of str, length C
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A budget that does not fit into
-        a fold has the bounds of the largest that does, and takes its groups from all folds for the p values.
+    attachments : mapping of str to ndarray; with the parts ``calibration`` and ``unknown`` of whole responses.
+    log_posteriors : (C * P, C); by heads that have not seen the prompt's fold, row = source * P + prompt.
+    prompt_folds : (P,)
+    families : length C
+    Returns dict of str to ndarray; ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A
+        budget that does not fit into a fold has the bounds of the largest that does, and takes its groups from all
+        folds for the p values.
     """
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
     for name, array in attachments.items():

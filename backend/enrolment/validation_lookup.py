@@ -22,14 +22,12 @@ from backend.inference.statements import Passing
 from backend.inference.validation import NUMBERS, SPACE, TEXTS
 from backend.protocol import CLEAN
 
-ROOM = 1.25
-"""How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
+ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
 PILE, NEAR = 0.4, 0.85
 """Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths, .."""
 FEWEST, WITHIN = 4, 0.075
 """.. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
-ENDS = 0.95
-"""Share of the length of whole responses from which on a limit is that of the enrolled responses themselves."""
+ENDS = 0.95  # share of the length of whole responses from which on a limit is that of the enrolled responses themselves
 SUMMARY = {
     "accuracy": "accuracy_after",
     "ece": "ece_after",
@@ -104,19 +102,10 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
     """The condition of traces by their length.
 
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens.
-    conditions : collection of str
-    whole : float, optional
-        Where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what was
-        enrolled, and no cut of it.
-
-    Returns
-    -------
-    str
-        'clean', or the cut that they fit into.
+    tokens : (n,); response tokens.
+    whole : where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what
+        was enrolled, and no cut of it.
+    Returns 'clean', or the cut that they fit into.
     """
     if not len(tokens):
         return CLEAN
@@ -131,12 +120,8 @@ def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], w
 def whole_tokens(tokens: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> float:
     """Where whole responses end: of the 95 % quantiles of each source's lengths the 5 % quantile.
 
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens of enrolled whole responses.
-    labels : ndarray of shape (n,)
-        Their sources.
+    tokens : (n,); response tokens of enrolled whole responses.
+    labels : (n,); their sources.
     """
     return float(np.quantile([np.quantile(tokens[labels == one], 0.95) for one in np.unique(labels)], 0.05))
 
@@ -150,18 +135,9 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
     """Realised accuracy, calibration and error rates of the nearest validated condition, for a report.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    tokens : ndarray of shape (n,)
-        Response tokens of the traces.
-    traces : int
-        K.
-
-    Returns
-    -------
-    dict or None
-        JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
+    tokens : (n,); response tokens of the traces.
+    traces : K.
+    Returns JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
         :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
         sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
         says so. An error rate of the stop that no session could have shown is a row ``undecided`` without a value. None
@@ -322,18 +298,9 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
     """How often the drift test speaks on real pairs of windows.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    window : int
-        Traces of the smaller window; the nearest validated number (in its logarithm) is taken.
-    paired : bool
-        Both windows answered the same prompts.
-
-    Returns
-    -------
-    dict or None
-        JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
+    window : traces of the smaller window; the nearest validated number (in its logarithm) is taken.
+    paired : both windows answered the same prompts.
+    Returns JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
         windows, of which the data hold none), sibling, family. None where no validation is attached, and for a window
         below the smallest validated one: nobody has seen what so few traces show.
     """

@@ -46,12 +46,9 @@ __all__ = [
     "walk",
 ]
 
-_LOOK = 200
-"""Records whose columns come first: one that only later records have does not take a role from them."""
-_SHOWN = 500
-"""Columns that are listed; of as many further ones only those that have the name of a role."""
-_NAME = 1_000
-"""Characters of a column's name; what has a longer one is no column."""
+_LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
+_SHOWN = 500  # columns that are listed; of as many further ones only those that have the name of a role
+_NAME = 1_000  # characters of a column's name; what has a longer one is no column
 
 
 def inspect(
@@ -63,26 +60,12 @@ def inspect(
 ) -> Layout:
     """Find out what a file is and which column is the response.
 
-    Parameters
-    ----------
-    stream : binary file
-        Seekable; it stays open.
-    name : str
-        Name of the file, without a path.
-    columns : Columns, optional
-        What a person mapped; the rest is recognised.
-    limits : Limits, optional
-    encoding : str, optional
-        That a person named; by default it is recognised.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    AtlasError
-        If it is empty, too large, of no known kind or not in that encoding, or a mapped column does not exist.
+    stream : seekable; it stays open.
+    name : name of the file, without a path.
+    columns : what a person mapped; the rest is recognised.
+    encoding : that a person named; by default it is recognised.
+    Raises AtlasError if it is empty, too large, of no known kind or not in that encoding, or a mapped column does not
+        exist.
     """
     limits = limits or Limits()
     return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
@@ -112,10 +95,7 @@ def _inspect(
 def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
     """Stream the traces of a file, in its order; nothing but one record is in memory.
 
-    Raises
-    ------
-    AtlasError
-        If there are more traces or more bad places than the limits allow, or the file breaks off.
+    Raises AtlasError if there are more traces or more bad places than the limits allow, or the file breaks off.
     """
     limits = limits or Limits()
     clock = Clock(layout.name, limits)
@@ -156,19 +136,8 @@ def receive(
 ) -> Intake:
     """Read a file: its traces, every bad place, duplicates and notes.
 
-    Parameters
-    ----------
-    stream, name, columns, limits, encoding
-        See :func:`inspect`.
-
-    Returns
-    -------
-    Intake
-
-    Raises
-    ------
-    AtlasError
-        As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
+    stream, name, columns, limits, encoding : see :func:`inspect`.
+    Raises AtlasError: as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     limits = limits or Limits()
     clock = Clock(name, limits)
@@ -225,14 +194,9 @@ def notes_about(
 ) -> list[str]:
     """Sentences about traces as such.
 
-    Parameters
-    ----------
-    lengths : sequence of (int, int)
-        Characters of every prompt and response.
-    names : sequence of (str, int)
-        The file's own id of a trace and its turn, of those that have one.
-    labels : collection of str
-        Sources that the file names.
+    lengths : sequence of (int, int); characters of every prompt and response.
+    names : sequence of (str, int); the file's own id of a trace and its turn, of those that have one.
+    labels : sources that the file names.
     """
     notes = []
     if empty := sum(not response for _, response in lengths):

@@ -22,13 +22,7 @@ def is_pair(record: Mapping[str, Any]) -> bool:
 
 
 def turns_of_pair(record: Mapping[str, Any]) -> list[Found]:
-    """Answers of both sides; a side that has none is an error of its own.
-
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_pair` holds.
-    """
+    """Answers of both sides; a side that has none is an error of its own. record : for which :func:`is_pair` holds."""
     form = _form(record)
     if form is None:
         return []

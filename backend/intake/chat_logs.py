@@ -49,8 +49,7 @@ class ChatError(Exception):
         self.column, self.reason = column, reason
 
 
-Found = Turn | ChatError
-"""An answer, or why a part of a record gave none."""
+Found = Turn | ChatError  # an answer, or why a part of a record gave none
 
 
 def is_chat(record: Mapping[str, Any]) -> bool:
@@ -71,20 +70,9 @@ def is_chat(record: Mapping[str, Any]) -> bool:
 def turns(record: Mapping[str, Any]) -> list[Turn]:
     """Answers of a chat log.
 
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_chat` holds.
-
-    Returns
-    -------
-    list of Turn
-        At least one.
-
-    Raises
-    ------
-    ChatError
-        If there is no answer in it, the request failed, or an answer is no text.
+    record : for which :func:`is_chat` holds.
+    Returns at least one.
+    Raises ChatError if there is no answer in it, the request failed, or an answer is no text.
     """
     record = _unwrapped(record)
     request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
@@ -133,10 +121,7 @@ def _failed(record: Mapping[str, Any]) -> bool:
 def conversation(messages: Any, time: Any, label: Any, column: str = "messages") -> list[Turn]:
     """Answers of the assistant in a list of messages, each with the user's message before it.
 
-    Raises
-    ------
-    ChatError
-        If it is no list, a message is none, or there is no answer.
+    Raises ChatError if it is no list, a message is none, or there is no answer.
     """
     if not isinstance(messages, list):
         raise ChatError(column, "there is neither an answer nor a list of messages")

@@ -27,30 +27,16 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
 }  # fmt: skip
 _ROLES = frozenset(name for names in _NAMES.values() for name in names)
-_NONE = "none"
-"""What a person says for a role that is to have no column, where no column has that name."""
+_NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
 
 
 def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:
     """Map columns to roles; what a person gives wins, also where it is no column at all.
 
-    Parameters
-    ----------
-    fields : sequence of str
-        Columns of the file.
-    given : Columns, optional
-    late : sequence of str
-        Columns that only later records have: for roles that no other column fits.
-
-    Returns
-    -------
-    Columns
-        Without a response where none was recognised.
-
-    Raises
-    ------
-    AtlasError
-        If a given column does not exist.
+    fields : columns of the file.
+    late : columns that only later records have: for roles that no other column fits.
+    Returns without a response where none was recognised.
+    Raises AtlasError if a given column does not exist.
     """
     found, everything = given or Columns(), [*fields, *late]
     if _NONE not in everything:
@@ -99,10 +85,7 @@ def look_up(record: Mapping[str, Any], path: str) -> Any:
 def as_text(value: Any) -> str | None:
     """A cell as text: text as it is, numbers as written, parts of a message joined; None for nothing (null, NaN).
 
-    Raises
-    ------
-    TypeError
-        If the cell holds an object or bytes that are no text.
+    Raises TypeError if the cell holds an object or bytes that are no text.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None

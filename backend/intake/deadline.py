@@ -8,20 +8,14 @@ from backend.errors import AtlasError
 from backend.intake.traces import Limits, short
 
 _STEP = 1 << 17
-_STEP_EACH = 1 << 9
-"""Characters between two looks at the clock, and those that a call counts for whatever it read."""
+_STEP_EACH = 1 << 9  # characters between two looks at the clock, and those that a call counts for whatever it read
 
 
 class Clock:
     """Processor time that reading a file takes, and the place it has reached.
 
     Time between :meth:`pause` and :meth:`resume` belongs to whoever takes the traces and does not count.
-
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    limits : Limits
+    name : of the file.
     """
 
     def __init__(self, name: str, limits: Limits) -> None:
@@ -32,17 +26,9 @@ class Clock:
     def check(self, place: int, unit: str, size: int = 0) -> None:
         """Refuse to go on where the time is spent.
 
-        Parameters
-        ----------
-        place, unit
-            What is read now, such as line 7.
-        size : int
-            Characters or bytes that were read since the last call.
-
-        Raises
-        ------
-        AtlasError
-            If reading took longer than the limits allow.
+        place, unit : what is read now, such as line 7.
+        size : characters or bytes that were read since the last call.
+        Raises AtlasError if reading took longer than the limits allow.
         """
         self._work += size + _STEP_EACH
         if self._work < _STEP:

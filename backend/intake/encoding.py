@@ -57,15 +57,8 @@ class Arrived:
 def codec_of(encoding: str) -> str:
     """Python's name of a character encoding.
 
-    Parameters
-    ----------
-    encoding : str
-        As a person names it.
-
-    Raises
-    ------
-    AtlasError
-        If there is none of that name.
+    encoding : as a person names it.
+    Raises AtlasError if there is none of that name.
     """
     try:
         codec = codecs.lookup(encoding).name
@@ -89,23 +82,10 @@ def encoding_given(words: str) -> str | None:
 def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
     """Walk through a file once.
 
-    Parameters
-    ----------
-    stream : binary file
-        Must be seekable.
-    limits : Limits
-    clock : Clock
-    encoding : str, optional
-        In place of the one that would be recognised; of Parquet, which says what it is, none is needed.
-
-    Returns
-    -------
-    Arrived
-
-    Raises
-    ------
-    AtlasError
-        If it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown or another one.
+    stream : must be seekable.
+    encoding : in place of the one that would be recognised; of Parquet, which says what it is, none is needed.
+    Raises AtlasError if it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown
+        or another one.
     """
     codec = None if encoding is None else codec_of(encoding)
     digest, size = hashlib.sha256(), 0

@@ -16,15 +16,9 @@ from backend.errors import AtlasError
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A file that can be read again from its start.
 
-    Parameters
-    ----------
-    path : Path
-        What gives its bytes only once, such as ``<(zcat traces.gz)``, is kept in a nameless temporary file meanwhile.
-
-    Raises
-    ------
-    AtlasError
-        If it cannot be read.
+    path : what gives its bytes only once, such as ``<(zcat traces.gz)``, is kept in a nameless temporary file
+        meanwhile.
+    Raises AtlasError if it cannot be read.
     """
     with contextlib.ExitStack() as held:
         try:

@@ -21,8 +21,7 @@ from backend.intake.tables import MOST_COLUMNS, read_table, separator
 from backend.intake.traces import Layout, Limits, Problem, short
 
 DELIMITERS = ",;\t|"
-VOTERS = 20
-"""Lines that decide together whether a file is one JSON object a line."""
+VOTERS = 20  # lines that decide together whether a file is one JSON object a line
 UNITS = {"jsonl": "line", "json": "record", "csv": "line", "parquet": "row", "text": "block"}
 _DASHES = r"-{3,}+[^\S\n]*+(?:\n|\Z)"
 _BREAK = re.compile(rf"^[^\S\n]*+{_DASHES}(?:\s*+{_DASHES})*+", re.MULTILINE)
@@ -32,8 +31,7 @@ _SPOKEN = re.compile(
 )
 _DOCUMENT = re.compile(r'\s*(?:\{\s*(?:["}]|\Z)|\[[\[\s]*(?:\{\s*(?:["}]|\Z)|["\]]|-?[\d.]+\s*,|\Z))')
 """The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``."""
-_START, _HEADER = 4_096, 1_000_000
-"""Characters of a line that decide about a document, and about a table."""
+_START, _HEADER = 4_096, 1_000_000  # characters of a line that decide about a document, and about a table
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
@@ -45,12 +43,7 @@ _ASKS = frozenset({"prompt", "question", "user"})
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
     """Find out what a file is: from its name where that says JSONL, else from its first lines.
 
-    Returns
-    -------
-    kind : str
-        jsonl, json, csv, parquet or text.
-    delimiter : str
-        Of CSV.
+    Returns kind: jsonl, json, csv, parquet or text; delimiter: Of CSV.
     """
     if not arrived.codec:
         return "parquet", ""
@@ -87,13 +80,7 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
 
 
 def records(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a file, in order.
-
-    Raises
-    ------
-    AtlasError
-        If the file as a whole cannot be read, or takes too long.
-    """
+    """Records of a file, in order. Raises AtlasError if the file as a whole cannot be read, or takes too long."""
     if layout.kind == "parquet":
         yield from read_parquet(stream, layout, limits, clock)
         return

@@ -20,13 +20,7 @@ def is_helm(record: Mapping[str, Any]) -> bool:
 
 
 def turns_of_helm(record: Mapping[str, Any]) -> Iterator[Found]:
-    """Completions, each with the prompt that the model was given.
-
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_helm` holds.
-    """
+    """Completions, each with the prompt that the model was given. record : for which :func:`is_helm` holds."""
     states = record.get("request_states", [record])
     if not states:
         raise ChatError("request_states", "there is no request state; export the scenario again")

@@ -27,18 +27,9 @@ class TooManyValuesError(ValueError):
 def parse_json(text: str, most: int = MOST_VALUES) -> Any:
     """Parse a JSON text.
 
-    Parameters
-    ----------
-    text : str
-    most : int, optional
-        Bytes that its values may take, by estimate; texts count by their number only.
-
-    Raises
-    ------
-    TooManyValuesError
-        If they would take more.
-    ValueError, RecursionError
-        If it is no JSON, or nested too deeply.
+    most : bytes that its values may take, by estimate; texts count by their number only.
+    Raises TooManyValuesError if they would take more.
+    Raises ValueError, RecursionError if it is no JSON, or nested too deeply.
     """
     estimate = _at_most(text)
     if estimate > most and _estimate(text) > most:

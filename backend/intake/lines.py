@@ -10,8 +10,7 @@ from backend.errors import AtlasError
 from backend.intake.deadline import Clock
 from backend.intake.traces import Limits
 
-Line = tuple[int, str | None]
-"""Number from 1, and text; None where it is too long."""
+Line = tuple[int, str | None]  # number from 1, and text; None where it is too long
 PIECE = 1 << 16
 _END = re.compile(r"\r\n?|\n")
 _SPACE, _ENDS = re.compile(r"\s*+"), re.compile(r"[\r\n]*+")
@@ -20,19 +19,9 @@ _SPACE, _ENDS = re.compile(r"\s*+"), re.compile(r"[\r\n]*+")
 def filled_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
     """Lines that are not blank, without their ends.
 
-    Parameters
-    ----------
-    text : text file
-        Opened with ``newline=""``.
-    most : int
-        Characters of a line; only so many are ever in memory.
-    limits : Limits
-    clock : Clock
-
-    Raises
-    ------
-    AtlasError
-        If there are more lines than the limits allow, or reading takes too long.
+    text : opened with ``newline=""``.
+    most : characters of a line; only so many are ever in memory.
+    Raises AtlasError if there are more lines than the limits allow, or reading takes too long.
     """
     for number, line in _lines(text, most, limits, clock, _SPACE):
         if line is None or not line.isspace():
@@ -43,15 +32,8 @@ def filled_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock
 def table_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
     """Lines with their ends; empty ones in succession come together, under the number of the first.
 
-    Parameters
-    ----------
-    text, most, limits, clock
-        See :func:`filled_lines`.
-
-    Raises
-    ------
-    AtlasError
-        As :func:`filled_lines`.
+    text, most, limits, clock : see :func:`filled_lines`.
+    Raises AtlasError: as :func:`filled_lines`.
     """
     return _lines(text, most, limits, clock, _ENDS)
 

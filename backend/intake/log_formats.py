@@ -16,22 +16,13 @@ from backend.intake.chat_logs import Found
 class Form:
     """A form of a record.
 
-    Attributes
-    ----------
-    fits : callable
-        Whether a record has it.
-    turns : callable
-        Its answers, at least one or an error; a ``ChatError`` that is raised stands for all of the record.
-    keys : frozenset of str
-        Columns of a table that it may need; empty where nobody writes it as one.
-    labelled : bool
-        Whether an answer says itself whom it is from; a column cannot know it for several.
+    turns : its answers, at least one or an error; a ``ChatError`` that is raised stands for all of the record.
     """
 
-    fits: Callable[[Mapping[str, Any]], bool]
+    fits: Callable[[Mapping[str, Any]], bool]  # whether a record has it
     turns: Callable[[Mapping[str, Any]], Iterable[Found]]
-    keys: frozenset[str]
-    labelled: bool = True
+    keys: frozenset[str]  # columns of a table that it may need; empty where nobody writes it as one
+    labelled: bool = True  # whether an answer says itself whom it is from; a column cannot know it for several
 
 
 FORMS = (

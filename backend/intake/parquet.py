@@ -22,14 +22,11 @@ from backend.intake.parquet_pages import chunks_of, footer_length, pages_of
 from backend.intake.tables import check_names
 from backend.intake.traces import Layout, Limits, Problem, short
 
-ROWS = 256
-"""Rows that are decoded at a time, where their pages are small."""
-BATCH = 32_000_000
-"""Bytes of a batch that is turned into Python at once; a larger one goes row by row."""
+ROWS = 256  # rows that are decoded at a time, where their pages are small
+BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
 _PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100
 """Bytes that a page, a column of a row group, a value and a Python object count for, whatever is in them."""
-SPREAD = 4
-"""Times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many."""
+SPREAD = 4  # times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many
 FOOTER = 25
 """Part of what a file may unpack to that its footer may take; a reader holds the footer in many times its bytes."""
 _ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
@@ -39,10 +36,7 @@ Record = tuple[int, dict[str, Any]]
 def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
     """Columns of a Parquet file.
 
-    Raises
-    ------
-    AtlasError
-        If it is damaged, its footer is too long, or it has too many columns or two of one name.
+    Raises AtlasError if it is damaged, its footer is too long, or it has too many columns or two of one name.
     """
     try:
         if footer_length(stream) > limits.unpacked // FOOTER:
@@ -57,10 +51,7 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
 def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
     """Records of a Parquet file: of every row the columns that the layout maps, and those of a chat log.
 
-    Raises
-    ------
-    AtlasError
-        If it is damaged, or larger than the limits when it is unpacked.
+    Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
     """
     number = unpacked = decoded = 0
     most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands beside them

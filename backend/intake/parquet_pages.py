@@ -40,10 +40,7 @@ def footer_length(stream: BinaryIO) -> int:
 def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
     """Where the pages of a file lie: a list for every row group, with first byte and end of every leaf column.
 
-    Raises
-    ------
-    ValueError
-        If the footer is damaged.
+    Raises ValueError if the footer is damaged.
     """
     length = footer_length(stream)
     stream.seek(-8 - length, io.SEEK_END)
@@ -58,16 +55,8 @@ def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
 def pages_of(stream: BinaryIO, start: int, end: int) -> Iterator[Page]:
     """Pages between two places of a file; the stream is moved.
 
-    Parameters
-    ----------
-    stream : binary file
-    start, end : int
-        Bytes from the start of the file.
-
-    Raises
-    ------
-    ValueError
-        If there is no header of a page where one should be.
+    start, end : bytes from the start of the file.
+    Raises ValueError if there is no header of a page where one should be.
     """
     while start < end:
         header, length = _header(stream, start)

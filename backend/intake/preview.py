@@ -12,62 +12,35 @@ from typing import Any, BinaryIO
 from backend.intake import Columns, Limits, receive
 from backend.intake.traces import short
 
-ROWS = 20
-"""Traces that a preview shows."""
-SHOWN = 400
-"""Characters of a text that a preview shows."""
-NAMED = 50
-"""Sources that a preview lists."""
+ROWS = 20  # traces that a preview shows
+SHOWN = 400  # characters of a text that a preview shows
+NAMED = 50  # sources that a preview lists
 
 
 @dataclass(frozen=True)
 class Preview:
     """What a file is, and every place of it that gives no trace.
 
-    Attributes
-    ----------
-    name : str
-        As the file was called; never a path.
-    kind, unit, encoding, sha256 : str
-        See :class:`backend.intake.Layout`.
-    packed : bool
-    size : int
-        Bytes.
-    fields : tuple of str
-        Columns of the file.
-    columns : Columns
-        Which of them means what, as recognised or mapped.
-    mapped : bool
-        Whether a person named the response column.
-    traces : int
-    problems : tuple of dict
-        place, column, reason of every bad place.
-    duplicates : tuple of dict
-        place of a trace that repeats an earlier one, and first, the place of that one.
-    notes : tuple of str
-        Sentences a person should read before anything runs.
-    rows : tuple of dict
-        The first traces: place, prompt and response (cut), time, label, name.
-    labels : tuple of str
-        Sources that the file itself names, the first 50.
+    kind, unit, encoding, sha256 : see :class:`backend.intake.Layout`.
+    duplicates : place of a trace that repeats an earlier one, and first, the place of that one.
     """
 
-    name: str
+    name: str  # as the file was called; never a path
     kind: str
     unit: str
     encoding: str
     sha256: str
     packed: bool
-    size: int
-    fields: tuple[str, ...]
-    columns: Columns
-    mapped: bool
+    size: int  # bytes
+    fields: tuple[str, ...]  # columns of the file
+    columns: Columns  # which of them means what, as recognised or mapped
+    mapped: bool  # whether a person named the response column
     traces: int
-    problems: tuple[dict[str, Any], ...]
+    problems: tuple[dict[str, Any], ...]  # place, column, reason of every bad place
     duplicates: tuple[dict[str, int], ...]
-    notes: tuple[str, ...]
-    rows: tuple[dict[str, Any], ...]
-    labels: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences a person should read before anything runs
+    rows: tuple[dict[str, Any], ...]  # the first traces: place, prompt and response (cut), time, label, name
+    labels: tuple[str, ...]  # sources that the file itself names, the first 50
 
 
 def preview(
@@ -79,19 +52,8 @@ def preview(
 ) -> Preview:
     """Read a file whole and say what is in it.
 
-    Parameters
-    ----------
-    stream, name, columns, limits, encoding
-        See :func:`backend.intake.inspect`.
-
-    Returns
-    -------
-    Preview
-
-    Raises
-    ------
-    AtlasError
-        As :func:`backend.intake.receive`.
+    stream, name, columns, limits, encoding : see :func:`backend.intake.inspect`.
+    Raises AtlasError: as :func:`backend.intake.receive`.
     """
     intake = receive(stream, name, columns, limits, encoding)
     layout, traces = intake.layout, intake.traces

@@ -25,10 +25,7 @@ def is_spans(record: Mapping[str, Any]) -> bool:
 def turns_of_spans(record: Mapping[str, Any]) -> Iterator[Found]:
     """Answers in the spans of a record; a span whose messages cannot be read is an error of its own.
 
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_spans` holds.
+    record : for which :func:`is_spans` holds.
     """
     silent = True
     for span in _spans(record):

@@ -17,15 +17,11 @@ from backend.errors import AtlasError
 from backend.intake.lines import Line
 from backend.intake.traces import COMMAND_LINE, Problem, short
 
-RUN = 10
-"""Rows in succession that fit the header, after which they are rows and not lines of a text."""
+RUN = 10  # rows in succession that fit the header, after which they are rows and not lines of a text
 MOST_COLUMNS = 2_000
-MOST_LOST = 100_000
-"""Lost lines after which a file is refused: it is something else then."""
-MOST_LINES = 100_000
-"""Lines of one row."""
-MOST_CELLS = 10_000
-"""Cells of a row that are told apart."""
+MOST_LOST = 100_000  # lost lines after which a file is refused: it is something else then
+MOST_LINES = 100_000  # lines of one row
+MOST_CELLS = 10_000  # cells of a row that are told apart
 _QUOTED = re.compile(r'"[^"]*+"?')
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
@@ -40,10 +36,7 @@ def separator(line: str) -> str | None:
 def check_names(names: Sequence[str]) -> None:
     """Refuse columns that nobody can tell apart.
 
-    Raises
-    ------
-    AtlasError
-        If two have one name, or there are more than :data:`MOST_COLUMNS`.
+    Raises AtlasError if two have one name, or there are more than :data:`MOST_COLUMNS`.
     """
     if len(names) > MOST_COLUMNS:
         raise AtlasError(
@@ -57,19 +50,11 @@ def check_names(names: Sequence[str]) -> None:
 def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tuple[int, dict[str, str]] | Problem]:
     """Records of a CSV file, each with the line that it begins in.
 
-    Parameters
-    ----------
-    lines : iterator of (int, str or None)
-        See :func:`backend.intake.lines.table_lines`.
-    delimiter : str
-        One character.
-    limit : int
-        Characters of a row.
-
-    Raises
-    ------
-    AtlasError
-        If the header cannot be read, two columns have one name, there are too many, or too many lines are lost.
+    lines : iterator of (int, str or None); see :func:`backend.intake.lines.table_lines`.
+    delimiter : one character.
+    limit : characters of a row.
+    Raises AtlasError if the header cannot be read, two columns have one name, there are too many, or too many lines are
+        lost.
     """
     reader = _Reader(lines, delimiter, limit)
     width, names = _header(reader)

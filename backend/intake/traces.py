@@ -14,8 +14,7 @@ from typing import Any
 
 from backend.traces import Trace
 
-REMARK = 64
-"""Characters of a time, label or name up to which it is one, and no text of a trace."""
+REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Classes of characters that move a cursor, turn the direction of reading, or end a line."""
@@ -25,39 +24,19 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 class Limits:
     """Where an intake ends.
 
-    Attributes
-    ----------
-    bytes : int
-        Of the file as it arrives.
-    unpacked : int
-        Of a gzip file when it is unpacked, and of the columns of a Parquet file that are read.
-    document : int
-        Of a file that has to be read as a whole (a JSON document, pasted text).
-    traces : int
-    characters : int
-        Of one prompt or one response.
-    text : int
-        Characters of all traces that are kept at a time.
-    problems : int
-        Bad places after which a file is refused: it is something else then.
-    lines : int
-        That are not blank.
-    values : int
-        Bytes that the values of one JSON text may take, by estimate.
-    seconds : float
-        Computing time of one reading of the file.
+    unpacked : of a gzip file when it is unpacked, and of the columns of a Parquet file that are read.
     """
 
-    bytes: int = 25_000_000
+    bytes: int = 25_000_000  # of the file as it arrives
     unpacked: int = 100_000_000
-    document: int = 25_000_000
+    document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
     traces: int = 100_000
-    characters: int = 1_000_000
-    text: int = 50_000_000
-    problems: int = 10_000
-    lines: int = 5_000_000
-    values: int = 100_000_000
-    seconds: float = 5.0
+    characters: int = 1_000_000  # of one prompt or one response
+    text: int = 50_000_000  # characters of all traces that are kept at a time
+    problems: int = 10_000  # bad places after which a file is refused: it is something else then
+    lines: int = 5_000_000  # that are not blank
+    values: int = 100_000_000  # bytes that the values of one JSON text may take, by estimate
+    seconds: float = 5.0  # computing time of one reading of the file
 
 
 COMMAND_LINE = Limits(
@@ -77,16 +56,11 @@ COMMAND_LINE = Limits(
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).
 
-    Attributes
-    ----------
-    response : str or None
-        None where traces come from a chat log or pasted text.
-    prompt, time, label, name : str or None
-        The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
-        person wants no column for it; None where none was recognised.
+    prompt, time, label, name : the label is whom the file says the response is from; the name is the file's own id of
+        the trace. Empty where a person wants no column for it; None where none was recognised.
     """
 
-    response: str | None = None
+    response: str | None = None  # none where traces come from a chat log or pasted text
     prompt: str | None = None
     time: str | None = None
     label: str | None = None
@@ -102,29 +76,18 @@ class Columns:
 class Received:
     """One trace as it came in.
 
-    Attributes
-    ----------
-    place : int
-        Line, row or record, from 1.
-    turn : int
-        Number within the place, from 0 (a chat log can hold several answers in one line).
-    prompt, response : str
-    time, label, name : str or None
-        As written in the file.
-    sha256 : str
-        See :func:`trace_hash`.
-    requested : str or None
-        The model that was requested, where the file says so of an answer and of the label as well.
+    time, label, name : as written in the file.
+    requested : the model that was requested, where the file says so of an answer and of the label as well.
     """
 
-    place: int
-    turn: int
+    place: int  # line, row or record, from 1
+    turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
     prompt: str
     response: str
     time: str | None
     label: str | None
     name: str | None
-    sha256: str
+    sha256: str  # see :func:`trace_hash`
     requested: str | None = None
 
     @property
@@ -135,17 +98,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place that gave no trace.
+    """A place that gave no trace."""
 
-    Attributes
-    ----------
-    place : int
-        Line, row or record, from 1.
-    column : str or None
-    reason : str
-    """
-
-    place: int
+    place: int  # line, row or record, from 1
     column: str | None
     reason: str
 
@@ -154,45 +109,20 @@ class Problem:
 class Layout:
     """What a file is, found out before its traces are read.
 
-    Attributes
-    ----------
-    name : str
-        As it was uploaded; never a path.
-    kind : str
-        jsonl, json, csv, parquet, text.
-    unit : str
-        What places count: line, row, record, block.
-    encoding : str
-        With a remark where it was a guess; empty for Parquet.
-    codec : str
-        Python's name of it.
-    size : int
-        Bytes as received.
-    sha256 : str
-        Of those bytes.
-    packed : bool
-        Whether it is a gzip file.
-    delimiter : str
-        Of CSV.
-    fields : tuple of str
-        Columns of the file; empty where there are none.
-    columns : Columns
-        As recognised or given.
-    mapped : bool
-        Whether a person named the response column; records that look like a chat log are then read by column too.
+    mapped : whether a person named the response column; records that look like a chat log are then read by column too.
     """
 
-    name: str
-    kind: str
-    unit: str
-    encoding: str
-    codec: str
-    size: int
-    sha256: str
-    packed: bool = False
-    delimiter: str = ","
-    fields: tuple[str, ...] = ()
-    columns: Columns = field(default_factory=Columns)
+    name: str  # as it was uploaded; never a path
+    kind: str  # jsonl, json, csv, parquet, text
+    unit: str  # what places count: line, row, record, block
+    encoding: str  # with a remark where it was a guess; empty for Parquet
+    codec: str  # Python's name of it
+    size: int  # bytes as received
+    sha256: str  # of those bytes
+    packed: bool = False  # whether it is a gzip file
+    delimiter: str = ","  # of CSV
+    fields: tuple[str, ...] = ()  # columns of the file; empty where there are none
+    columns: Columns = field(default_factory=Columns)  # as recognised or given
     mapped: bool = False
 
 
@@ -200,23 +130,15 @@ class Layout:
 class Intake:
     """A file that was read: the preview names what is good, what is bad, and why.
 
-    Attributes
-    ----------
-    layout : Layout
-    traces : tuple of Received
-    problems : tuple of Problem
-        Every bad place.
-    duplicates : mapping of int to int
-        Index of a trace to the index of the first one with the same label, prompt and response.
-    notes : tuple of str
-        Sentences a person should read before anything runs.
+    duplicates : mapping of int to int; index of a trace to the index of the first one with the same label, prompt and
+        response.
     """
 
     layout: Layout
     traces: tuple[Received, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...]  # every bad place
     duplicates: Mapping[int, int]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences a person should read before anything runs
 
 
 def trace_hash(prompt: str, response: str) -> str:
@@ -241,10 +163,7 @@ def is_remark(text: str) -> bool:
 def notes_on_remarks(remarks: Mapping[str, Iterable[str | None]]) -> list[str]:
     """Sentences about times, labels and names that a report leaves out.
 
-    Parameters
-    ----------
-    remarks : mapping of str to iterable of str or None
-        What a role is called, and what it says of every trace.
+    remarks : mapping of str to iterable of str or None; what a role is called, and what it says of every trace.
     """
     notes = []
     for role, values in remarks.items():

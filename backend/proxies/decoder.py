@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-KeyValue = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)."""
+KeyValue = tuple[torch.Tensor, torch.Tensor]  # keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)
 Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue]]
 """One block: (B, T, d) float32 states and the prefix's keys and values to states and the new keys and values."""
 
@@ -28,21 +27,13 @@ Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue
 class FusedDecoder(abc.ABC):
     """Blocks of a decoder, ready to be walked one at a time.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A base model that :meth:`supports` accepts. Its weights are copied, the model may be dropped afterwards.
-    dtype : torch.dtype
-        Type of matrix products; the residual stream is always float32.
-    device : torch.device
-    compile_blocks : bool
-        Fuse with ``torch.compile`` where a C++ compiler is at hand.
-    precise : int
-        Leading blocks whose products stay in float32.
+    model : a base model that :meth:`supports` accepts. Its weights are copied, the model may be dropped afterwards.
+    dtype : type of matrix products; the residual stream is always float32.
+    compile_blocks : fuse with ``torch.compile`` where a C++ compiler is at hand.
+    precise : leading blocks whose products stay in float32.
     """
 
-    batch_tokens: ClassVar[int] = 2_560
-    """Padded tokens of a batch whose activations stay in a CPU's cache."""
+    batch_tokens: ClassVar[int] = 2_560  # padded tokens of a batch whose activations stay in a CPU's cache
 
     def __init__(
         self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
@@ -80,23 +71,12 @@ class FusedDecoder(abc.ABC):
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the states after every block up to ``last``.
 
-        Parameters
-        ----------
-        ids : Tensor of shape (B, T), int64
-            Right-padded tokens that follow the prefix.
-        last : int
-            Last block wanted (1 .. depth); nothing behind it is computed.
-        prefix : list of (keys, values) a block, optional
-            Shared prefix, each of shape (1, P, n_kv_heads, head_dim).
-        keep : list, optional
-            Receives the keys and values of these tokens, a pair a block.
-
-        Yields
-        ------
-        block : int
-            1 .. last.
-        states : Tensor of shape (B, T, d), float32
-            After the final norm for the last block of the model, as ``hidden_states[-1]`` of transformers.
+        ids : tensor of shape (B, T), int64; right-padded tokens that follow the prefix.
+        last : last block wanted (1 .. depth); nothing behind it is computed.
+        prefix : list of (keys, values) a block; shared prefix, each of shape (1, P, n_kv_heads, head_dim).
+        keep : receives the keys and values of these tokens, a pair a block.
+        Yields block: 1 .. last; states: Tensor of shape (B, T, d), float32; after the final norm for the last block of
+            the model, as ``hidden_states[-1]`` of transformers.
         """
         before = prefix[0][0].shape[1] if prefix else 0
         states = self.embed(ids)

@@ -21,24 +21,12 @@ Span = Literal["offsets", "prefix-count"]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One trace in proxy tokens.
+    """One trace in proxy tokens."""
 
-    Attributes
-    ----------
-    ids : list of int
-        Kept tokens, at least one.
-    start : int
-        First response token; the response is ``ids[start:stop]`` and never empty.
-    prompt : int
-        Traces with equal prompts carry the same number.
-    tail : int
-        Special tokens behind the response (an encoder's end mark).
-    """
-
-    ids: list[int]
-    start: int
-    prompt: int
-    tail: int = 0
+    ids: list[int]  # kept tokens, at least one
+    start: int  # first response token; the response is ``ids[start:stop]`` and never empty
+    prompt: int  # traces with equal prompts carry the same number
+    tail: int = 0  # special tokens behind the response (an encoder's end mark)
 
     @property
     def stop(self) -> int:
@@ -69,22 +57,12 @@ def encode(
 ) -> list[Encoded]:
     """Tokenise traces and find their response spans.
 
-    Parameters
-    ----------
-    tokenizer : fast Hugging Face tokenizer
-    traces : sequence of Trace, length n
-    view : {'ur', 'r'}
-    max_tokens : int
-        Right truncation of the whole text.
-    span : {'offsets', 'prefix-count'}
-        How the first response token is found. 'prefix-count' counts the tokens of the separately tokenised
-        prefix, as the paper's release does; it can be off by one where a token straddles the boundary.
-    special_tokens : bool
-        Let the tokenizer add its own (a bidirectional sentence encoder expects them).
-
-    Returns
-    -------
-    list of Encoded, length n
+    traces : length n
+    max_tokens : right truncation of the whole text.
+    span : how the first response token is found. 'prefix-count' counts the tokens of the separately tokenised prefix,
+        as the paper's release does; it can be off by one where a token straddles the boundary.
+    special_tokens : let the tokenizer add its own (a bidirectional sentence encoder expects them).
+    Returns length n.
     """
     pairs = [view_text(Trace(_whole(trace.prompt), _whole(trace.response)), view) for trace in traces]
     texts = [text for _, text in pairs]

