@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, Limits, Received, receive
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.traces import Trace
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
-from backend.intake.chat_logs import ChatError, Found
+from backend.intake.chat_logs import ChatError, Found, Turn
 from backend.intake.columns import as_remark, as_text, is_role, look_up, recognise
-from backend.intake.deadline import Clock
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
-from backend.intake.log_formats import Form, form_of
+from backend.intake.log_formats import LogFormat, format_of
 from backend.intake.parquet import parquet_fields
 from backend.intake.traces import (
     COMMAND_LINE,
+    Clock,
     Columns,
     Intake,
     Layout,
@@ -31,20 +31,8 @@ from backend.intake.traces import (
     trace_hash,
 )
 
-__all__ = [
-    "COMMAND_LINE",
-    "Columns",
-    "Intake",
-    "Layout",
-    "Limits",
-    "Problem",
-    "Received",
-    "inspect",
-    "notes_about",
-    "receive",
-    "trace_hash",
-    "walk",
-]
+__all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Problem", "Received", "inspect", "notes_about",
+           "receive", "trace_hash", "walk"]  # fmt: skip
 
 _LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
 _SHOWN = 500  # columns that are listed; of as many further ones only those that have the name of a role
@@ -76,17 +64,8 @@ def _inspect(
 ) -> Layout:
     arrived = arrive(stream, limits, clock, encoding)
     kind, delimiter = kind_of(stream, arrived, name, limits, clock)
-    layout = Layout(
-        name=short(name, 200),
-        kind=kind,
-        unit=UNITS[kind],
-        encoding=arrived.encoding,
-        codec=arrived.codec,
-        size=arrived.size,
-        sha256=arrived.sha256,
-        packed=arrived.packed,
-        delimiter=delimiter,
-    )
+    of_file = {part: getattr(arrived, part) for part in ("encoding", "codec", "size", "sha256", "packed")}
+    layout = Layout(short(name, 200), kind, UNITS[kind], **of_file, delimiter=delimiter)
     fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits, clock)
     mapped = columns is not None and columns.response is not None
     return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
@@ -159,8 +138,8 @@ def receive(
     if not traces:
         raise _nothing(layout, problems)
     first: dict[tuple[str | None, str], int] = {}
-    keys = ((trace.label, trace.sha256) for trace in traces)
-    duplicates = {i: at for i, key in enumerate(keys) if (at := first.setdefault(key, i)) != i}
+    places = (first.setdefault((trace.label, trace.sha256), i) for i, trace in enumerate(traces))
+    duplicates = {i: at for i, at in enumerate(places) if at != i}
     return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
 
 
@@ -246,66 +225,46 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
 def _traces(
     place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
 ) -> Iterator[Received | Problem]:
-    form = None if mapped else form_of(record)
-    if form is not None:
-        for turn, said in enumerate(_found(form, record)):
-            if isinstance(said, ChatError):
-                yield Problem(place, said.column, said.reason)
-                continue
-            time = said.time if columns.time is None else look_up(record, columns.time)
-            if columns.label is None or (columns.label and form.labelled):
-                label = said.label
-            else:
-                label = look_up(record, columns.label)
-            received = _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
-            if isinstance(received, Received) and (said.name is not None or said.requested is not None):
-                name = received.name if said.name is None or columns.name == "" else as_remark(said.name)
-                received = replace(received, name=name, requested=as_remark(said.requested))
-            yield received
-        return
-    if columns.response is None:
-        yield Problem(place, None, "no column holds a response")
-        return
-    texts: dict[str, str] = {}
-    for role, column in (("prompt", columns.prompt), ("response", columns.response)):
-        try:
-            value = None if column is None else as_text(look_up(record, column))
-        except (TypeError, ValueError) as error:
-            yield Problem(place, column, short(str(error), 120))
-            return
-        if value is None and role == "response":
-            yield Problem(place, column, "there is no response")
-            return
-        texts[role] = value or ""
-    time, label = (None if c is None else look_up(record, c) for c in (columns.time, columns.label))
-    yield _received(place, 0, texts["prompt"], texts["response"], time, label, record, columns, limits)
+    log_format = None if mapped else format_of(record)
+    labelled = log_format is not None and log_format.labelled
+    for number, turn in enumerate(_turns(log_format, record, columns)):
+        if isinstance(turn, ChatError):
+            yield Problem(place, turn.column, turn.reason)
+            continue
+        time = turn.time if columns.time is None else look_up(record, columns.time)
+        own = columns.label is None or (columns.label and labelled)
+        label = turn.label if own else look_up(record, columns.label or "")
+        name = look_up(record, columns.name or "") if turn.name is None or columns.name == "" else turn.name
+        long = [role for role in ("prompt", "response") if len(getattr(turn, role)) > limits.characters]
+        if long:
+            yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
+            continue
+        time, label, name, requested = map(as_remark, (time, label, name, turn.requested))
+        sha256 = trace_hash(turn.prompt, turn.response)
+        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, requested)
 
 
-def _found(form: Form, record: Mapping[str, Any]) -> Iterator[Found]:
+def _turns(log_format: LogFormat | None, record: Mapping[str, Any], columns: Columns) -> Iterator[Found]:
+    """Answers of a record, by its format or by columns."""
     try:
-        yield from form.turns(record)
+        yield from log_format.turns(record) if log_format else [_by_column(record, columns)]
     except ChatError as error:
         yield error
 
 
-def _received(
-    place: int,
-    turn: int,
-    prompt: str,
-    response: str,
-    time: Any,
-    label: Any,
-    record: Mapping[str, Any],
-    columns: Columns,
-    limits: Limits,
-) -> Received | Problem:
-    for role, text in (("prompt", prompt), ("response", response)):
-        if len(text) > limits.characters:
-            return Problem(place, role, f"the {role} is longer than {limits.characters:,} characters")
-    name = None if columns.name is None else as_remark(look_up(record, columns.name))
-    return Received(
-        place, turn, prompt, response, as_remark(time), as_remark(label), name, trace_hash(prompt, response)
-    )
+def _by_column(record: Mapping[str, Any], columns: Columns) -> Turn:
+    if columns.response is None:
+        raise ChatError(None, "no column holds a response")
+    texts = []
+    for column in (columns.prompt, columns.response):
+        try:
+            texts.append(None if column is None else as_text(look_up(record, column)))
+        except (TypeError, ValueError) as error:
+            raise ChatError(column, short(str(error), 120)) from error
+    prompt, response = texts
+    if response is None:
+        raise ChatError(columns.response, "there is no response")
+    return Turn(prompt or "", response)
 
 
 def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:

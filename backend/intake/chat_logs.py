@@ -44,7 +44,7 @@ class Turn:
 class ChatError(Exception):
     """Why a record that looks like a chat log gave no trace: which part, and what is wrong with it."""
 
-    def __init__(self, column: str, reason: str) -> None:
+    def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
         self.column, self.reason = column, reason
 
@@ -57,8 +57,10 @@ def is_chat(record: Mapping[str, Any]) -> bool:
     record = _unwrapped(record)
     if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
         return True
-    if any(_is_talk(record.get(key)) for key in _TALKS) and not any(key in record for key in _RESPONSE):
-        return True
+    if not any(key in record for key in _RESPONSE):
+        talks = (record.get(key) for key in _TALKS)
+        if any(isinstance(talk, list) and any(isinstance(message, dict) for message in talk) for talk in talks):
+            return True
     if any(isinstance(record.get(key), dict) for key in _RESPONSE):
         return True
     return any(
@@ -91,10 +93,6 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     if not answers:
         raise ChatError("response", "there is no answer in the response")
     return [Turn(prompt, answer, time, label) for answer in answers]
-
-
-def _is_talk(messages: Any) -> bool:
-    return isinstance(messages, list) and any(isinstance(message, dict) for message in messages)
 
 
 def _reply(record: Mapping[str, Any]) -> Any:
@@ -170,16 +168,13 @@ def _answers(reply: Any) -> list[str]:
         texts = [_choice(number, choice) for number, choice in enumerate(reply["choices"])]
         return [text for text in texts if text is not None]
     if isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
-        items = [
-            item for item in reply["output"] if isinstance(item, dict) and item.get("type", "message") == "message"
-        ]
-        return [text for item in items if (text := _text(item, "response.output")) is not None]
+        items = (item for item in reply["output"] if isinstance(item, dict))
+        texts = [_text(item, "response.output") for item in items if item.get("type", "message") == "message"]
+        return [text for text in texts if text is not None]
     if "content" in reply:
-        text = _text(reply, "response")
-        return [] if text is None else [text]
+        return [text for text in [_text(reply, "response")] if text is not None]
     if isinstance(message := reply.get("message"), dict):
-        text = _text(message, "response.message")
-        return [] if text is None else [text]
+        return [text for text in [_text(message, "response.message")] if text is not None]
     for key in ("text", "output_text", "response", "generated_text"):
         if isinstance(reply.get(key), str):
             return [as_text(reply[key]) or ""]
@@ -192,20 +187,20 @@ def _choice(number: int, choice: Any) -> str | None:
         raise ChatError(where, "a choice is no object")
     if isinstance(choice.get("message"), dict):
         return _text(choice["message"], f"{where}.message")
-    try:
-        return as_text(choice.get("text"))
-    except TypeError as error:
-        raise ChatError(f"{where}.text", str(error)) from error
+    return text_at(choice.get("text"), f"{where}.text")
 
 
 def _text(message: Mapping[str, Any], where: str) -> str | None:
     content = message.get("content", message.get("value"))
-    if isinstance(content, list) and not content:
-        return ""
+    return "" if content == [] else text_at(content, f"{where}.content")
+
+
+def text_at(value: Any, column: str) -> str | None:
+    """A value as text, None for nothing; ChatError where it is no text."""
     try:
-        return as_text(content)
+        return as_text(value)
     except TypeError as error:
-        raise ChatError(f"{where}.content", str(error)) from error
+        raise ChatError(column, str(error)) from error
 
 
 def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,14 +11,16 @@ import contextlib
 import gzip
 import hashlib
 import io
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
-from backend.intake.traces import Limits, short
+from backend.intake.traces import Clock, Limits, short
 
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -185,9 +187,9 @@ def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> t
             return codec, words
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
-        codec = "utf-16-le" if odd > even else "utf-16-be"
-        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits, clock)
-        return codec, "UTF-16 (no byte order mark, found by its zero bytes)"
+        codec, words = f"utf-16-{'le' if odd > even else 'be'}", "UTF-16 (no byte order mark, found by its zero bytes)"
+        _check(inner, codec, words, limits, clock)
+        return codec, words
     if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
         raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
     try:
@@ -238,3 +240,23 @@ def _decode(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> None:
 
 def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.0f} MB" if count < 10e9 else f"{count / 1e9:,.0f} GB"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file that can be read again from its start.
+
+    path : what gives its bytes only once, such as ``<(zcat traces.gz)``, is kept in a nameless temporary file
+        meanwhile.
+    Raises AtlasError if it cannot be read.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            stream: BinaryIO = held.enter_context(path.open("rb"))
+            if not stream.seekable():
+                kept = held.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(stream, kept)
+                stream = kept
+        except OSError as error:
+            raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check the path") from error
+        yield stream

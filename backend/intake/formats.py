@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
 from backend.intake.encoding import Arrived, text_of
 from backend.intake.json_text import TooManyValuesError, parse_json
 from backend.intake.lines import Line, filled_lines, table_lines
 from backend.intake.parquet import Record, read_parquet
 from backend.intake.tables import MOST_COLUMNS, read_table, separator
-from backend.intake.traces import Layout, Limits, Problem, short
+from backend.intake.traces import Clock, Layout, Limits, Problem, short
 
 DELIMITERS = ",;\t|"
 VOTERS = 20  # lines that decide together whether a file is one JSON object a line
@@ -35,9 +34,8 @@ _START, _HEADER = 4_096, 1_000_000  # characters of a line that decide about a d
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
-_LISTS = frozenset({"data", "traces", "records", "rows", "items", "logs", "request_states"})
-"""Keys of a document under which its records may be."""
-_ASKS = frozenset({"prompt", "question", "user"})
+_LISTS = {"data", "traces", "records", "rows", "items", "logs", "request_states"}  # where a document has its records
+_ASKS = {"prompt", "question", "user"}
 
 
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
@@ -63,9 +61,8 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
     ending = name.lower().removesuffix(".gz").rpartition(".")[2]
     document = _DOCUMENT.match("\n".join(starts[:2])) is not None
     # Somebody may call an array .jsonl, or a damaged line come first; an object in the first line is a record.
-    if votes[:1] == [True] or 2 * sum(votes) > len(votes):
-        return "jsonl", ""
-    if ending in ("jsonl", "ndjson") and (any(votes) or not document):
+    several = votes[:1] == [True] or 2 * sum(votes) > len(votes)
+    if several or (ending in ("jsonl", "ndjson") and (any(votes) or not document)):
         return "jsonl", ""
     if document or (ending == "json" and first.lstrip()[:1] in ("[", "{")):
         return "json", ""
@@ -107,12 +104,13 @@ def _jsonl(lines: Iterator[Line], limits: Limits) -> Iterator[Record | Problem]:
         except TooManyValuesError as error:
             yield Problem(number, None, str(error))
         except ValueError as error:
-            yield Problem(number, _column(error), f"no JSON ({_why(error)})")
+            column = f"character {error.colno}" if isinstance(error, json.JSONDecodeError) else None
+            yield Problem(number, column, f"no JSON ({_why(error)})")
         except RecursionError:
             yield Problem(number, None, "no JSON (nested too deeply)")
         else:
             del line  # it may be as large as the record
-            yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+            yield _record(number, record)
             del record
 
 
@@ -130,11 +128,11 @@ def _document(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[
             "Export it again, or write one JSON object a line (JSONL)",
         ) from error
     if isinstance(document, dict):
-        inner = [v for k, v in document.items() if k in _LISTS]
-        document = inner[0] if inner and isinstance(inner[0], list) else [document]
+        inner = next((value for key, value in document.items() if key in _LISTS), None)
+        document = inner if isinstance(inner, list) else [document]
     for number, record in enumerate(document, start=1):
         clock.check(number, "record")
-        yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+        yield _record(number, record)
 
 
 def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
@@ -196,14 +194,12 @@ def _is_object(line: str, limits: Limits) -> bool:
         return False
 
 
-def _no_object(number: int, record: Any) -> Problem:
-    """A report names problems even where it keeps no text, so this says the kind and not the value."""
-    words = next(words for kind, words in _KINDS.items() if isinstance(record, kind))
+def _record(number: int, value: Any) -> Record | Problem:
+    """A report names problems even where it keeps no text, so this says the kind of what is no record."""
+    if isinstance(value, dict):
+        return number, value
+    words = next(words for kind, words in _KINDS.items() if isinstance(value, kind))
     return Problem(number, None, f"no JSON object but {words}")
-
-
-def _column(error: ValueError) -> str | None:
-    return f"character {error.colno}" if isinstance(error, json.JSONDecodeError) else None
 
 
 def _why(error: BaseException) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backend.intake.chat_logs import ChatError, Found, Turn, last_asked
-from backend.intake.columns import as_text
+from backend.intake.chat_logs import ChatError, Found, Turn, last_asked, text_at
 
 
 def is_helm(record: Mapping[str, Any]) -> bool:
@@ -46,20 +45,12 @@ def _completions(state: Any, where: str) -> list[Turn]:
     given = request.get("prompt") or last_asked(request)
     if not given and isinstance(source := instance.get("input"), dict):
         given = source.get("text")
-    prompt = _text(given, f"{where}request.prompt") or ""
+    prompt = text_at(given, f"{where}request.prompt") or ""
     found = []
     for number, completion in enumerate(completions):
         column = f"{where}result.completions[{number}].text"
-        text = _text(completion.get("text") if isinstance(completion, dict) else None, column)
+        text = text_at(completion.get("text") if isinstance(completion, dict) else None, column)
         if text is None:
             raise ChatError(column, "a completion has no text; run it again, or leave it out")
-        time = result.get("request_datetime")
-        found.append(Turn(prompt, text, time, request.get("model"), instance.get("id")))
+        found.append(Turn(prompt, text, result.get("request_datetime"), request.get("model"), instance.get("id")))
     return found
-
-
-def _text(value: Any, column: str) -> str | None:
-    try:
-        return as_text(value)
-    except TypeError as error:
-        raise ChatError(column, str(error)) from error

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
-from backend.intake.traces import Limits
+from backend.intake.traces import Clock, Limits
 
 Line = tuple[int, str | None]  # number from 1, and text; None where it is too long
 PIECE = 1 << 16

@@ -57,17 +57,9 @@ def preview(
     """
     intake = receive(stream, name, columns, limits, encoding)
     layout, traces = intake.layout, intake.traces
+    of_file = ("name", "kind", "unit", "encoding", "sha256", "packed", "size", "fields", "columns", "mapped")
     return Preview(
-        name=layout.name,
-        kind=layout.kind,
-        unit=layout.unit,
-        encoding=layout.encoding,
-        sha256=layout.sha256,
-        packed=layout.packed,
-        size=layout.size,
-        fields=layout.fields,
-        columns=layout.columns,
-        mapped=layout.mapped,
+        **{part: getattr(layout, part) for part in of_file},
         traces=len(traces),
         problems=tuple(asdict(problem) for problem in intake.problems),
         duplicates=tuple({"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()),

@@ -210,7 +210,7 @@ class _Reader:
 def _header(reader: _Reader) -> tuple[int, list[str]]:
     """Cells of a row, and their names without the empty ones at the end."""
     row = _filled(reader)
-    if row is not None and _is_separator(row):
+    if row is not None and len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None:
         row = _filled(reader)
     if row is None:
         return 0, []
@@ -236,10 +236,6 @@ def _filled(reader: _Reader) -> _Row | None:
     while row is not None and not (row.cells or row.wrong):
         row = reader.row()
     return row
-
-
-def _is_separator(row: _Row) -> bool:
-    return len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None
 
 
 def _misfit(row: _Row, width: int, names: Sequence[str]) -> str:
