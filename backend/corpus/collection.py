@@ -43,6 +43,8 @@ from backend.traces import Trace
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 _FAILURES_IN_A_ROW = 5
+_IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
+_CORRECT = "Correct or remove that line"
 _BEGINNING = b'{"source": "'  # of every line that is written here
 
 
@@ -78,8 +80,7 @@ class Collected:
 
     def identity(self) -> dict[str, Any]:
         """What makes the source the source that it is."""
-        names = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _IDENTITY}
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,15 @@ class Summary:
     missing: dict[tuple[str, str], str]
 
 
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AtlasError(
+            f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
+        ) from error
+
+
 def read_prompts(path: Path) -> list[Prompt]:
     """Read prompts.
 
@@ -109,12 +119,10 @@ def read_prompts(path: Path) -> list[Prompt]:
     out: list[Prompt] = []
     lines: dict[str, int] = {}
     try:
-        text = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check its name and permissions") from error
+        text = _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Save it as UTF-8") from error
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         if not line.strip():
             continue
         row = _row(path, number, line) if path.suffix == ".jsonl" else {"prompt": line.strip()}
@@ -123,11 +131,10 @@ def read_prompts(path: Path) -> list[Prompt]:
             raise AtlasError(f"{path}, line {number}, has no text 'prompt'", "Add it")
         if not _is_text(sample_id) or "/" in sample_id:
             raise AtlasError(f"{path}, line {number}, has a sample_id that is no text without /", "Change it")
-        if sample_id in lines:
+        if (first := lines.setdefault(sample_id, number)) != number:
             raise AtlasError(
-                f"{path} has the sample_id '{sample_id}' on lines {lines[sample_id]} and {number}", "Change one of them"
+                f"{path} has the sample_id '{sample_id}' on lines {first} and {number}", "Change one of them"
             )
-        lines[sample_id] = number
         out.append(Prompt(sample_id, prompt))
     if not out:
         raise AtlasError(f"{path} holds no prompt", "Write one a line")
@@ -140,16 +147,13 @@ def read_collected(path: Path) -> list[Collected]:
     path : ``.jsonl`` or ``.jsonl.gz``.
     Raises AtlasError: names the line that cannot be read.
     """
+    raw = _read(path)
     try:
-        raw = path.read_bytes()
-        whole = gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
-        ) from error
+        return _parsed(path, gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except OSError as error:  # no gzip file at all
+        raise AtlasError(f"{path} cannot be read ({error})", "Check its name and permissions") from error
     except (EOFError, zlib.error) as error:
         raise AtlasError(f"{path} is a truncated or corrupt gzip file", "Compress the collection again") from error
-    return _parsed(path, whole)
 
 
 def collected_records(path: Path, name: str) -> Records:
@@ -197,13 +201,11 @@ def collect(
     manners: RateLimits | None = None,
     hearer: ProgressReporter | None = None,
 ) -> Summary:
-    """Ask every source every prompt that it has not answered yet.
+    """Collect the responses of every source to every prompt that it has not answered yet.
 
-    sources : asked one after another; a local model that several of them share is loaded once.
+    sources : one after another; a local model that several of them share is loaded once.
     path : JSONL file that grows.
     batch_size : prompts that a local model answers at once.
-    device : of local models.
-    manners : how endpoints are treated.
     Raises AtlasError if the file cannot be written, belongs to another process, or holds a source with other settings
         or prompts; if a model is missing; if an endpoint refuses altogether. What was collected before stays.
     """
@@ -378,47 +380,27 @@ class AppendOnlyJsonl:
 
 def _blank(source: Source, model: str, weights: str | None, endpoint: str | None) -> dict[str, Any]:
     """What all lines of a source share."""
-    return {
-        "model": model,
-        "weights_sha256": weights,
-        "endpoint": endpoint,
-        "system": source.system,
-        "template": source.template,
-        "settings": source.settings(),
-        "seed": source.seed,
-    }
+    values = (model, weights, endpoint, source.system, source.template, source.settings(), source.seed)
+    return dict(zip(_IDENTITY, values, strict=True))
 
 
 def _line(source: Source, prompt: Prompt, answer: Answer, blank: dict[str, Any]) -> Collected:
-    return Collected(
-        source=source.name,
-        sample_id=prompt.sample_id,
-        prompt=prompt.prompt,
-        response=answer.text,
-        **blank,
-        finish_reason=answer.finish_reason,
-        prompt_tokens=answer.prompt_tokens,
-        response_tokens=answer.response_tokens,
-        engine=answer.engine,
-        timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
-        software=_software(("torch", "transformers") if source.kind == "local" else ("httpx",)),
-    )
-
-
-def _software(packages: Sequence[str]) -> dict[str, str]:
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    return {"provenance-atlas": backend.__version__, "python": platform.python_version(), **versions}
+    packages = ("torch", "transformers") if source.kind == "local" else ("httpx",)
+    software = {"provenance-atlas": backend.__version__, "python": platform.python_version()}
+    software |= {name: importlib.metadata.version(name) for name in packages}
+    measured = {k: getattr(answer, k) for k in ("finish_reason", "prompt_tokens", "response_tokens", "engine")}
+    said = {"source": source.name, **asdict(prompt), "response": answer.text}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Collected(**said, **blank, **measured, timestamp=now, software=software)
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise AtlasError(
-            f"{path}, line {number}, is not valid JSON ({error})", "Correct or remove that line"
-        ) from error
+        raise AtlasError(f"{path}, line {number}, is not valid JSON ({error})", _CORRECT) from error
     if not isinstance(row, dict):
-        raise AtlasError(f"{path}, line {number}, is not a JSON object", "Correct or remove that line")
+        raise AtlasError(f"{path}, line {number}, is not a JSON object", _CORRECT)
     return row
 
 
@@ -445,7 +427,7 @@ def _collected(path: Path, number: int, line: str) -> Collected:
     row = _row(path, number, line)
     for key in ("source", "sample_id", "prompt", "response", "model"):
         if not isinstance(row.get(key), str):
-            raise AtlasError(f"{path}, line {number}, has no text '{key}'", "Correct or remove that line")
+            raise AtlasError(f"{path}, line {number}, has no text '{key}'", _CORRECT)
     values: dict[str, Any] = {name: row.get(name) for name in Collected.__dataclass_fields__}
     for key in ("settings", "engine", "software"):
         values[key] = values[key] if isinstance(values[key], dict) else {}

@@ -1,8 +1,7 @@
-"""How a source is asked: a local model that generates, or an endpoint that speaks the OpenAI chat protocol.
+"""Sources that answer prompts: local models, and endpoints that speak the OpenAI chat protocol.
 
-Section "Dynamic Provenance Setting" of the paper: a source is a model together with the way it is served, so the same
-weights with another temperature or system prompt are another source. What was asked, of what, and with which
-settings is part of every answer.
+A source is a model together with the way it is served, so the same weights with another temperature or system prompt
+are another source (paper, Dynamic Provenance Setting).
 """
 
 from __future__ import annotations
@@ -26,9 +25,15 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import httpx
 
 from backend.errors import AtlasError
+from backend.intake.traces import whole
 
 Kind = Literal["local", "api"]
 _NUMBERS = {"temperature": float, "top_p": float, "top_k": int, "max_new_tokens": int, "seed": int}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0), "top_p": (1e-6, 1.0), "top_k": (1, 1e9), "max_new_tokens": (1, 1e6),
+    "seed": (0, 2**63 - 1),
+}  # fmt: skip
+_LEAST: Mapping[str, float] = {"per_minute": 1e-3, "concurrency": 1, "timeout": 1e-3, "retries": 0}
 _TEXTS = ("system", "template", "base_url", "key_env", "token_field")
 _KEYS = (*_NUMBERS, *_TEXTS)
 _NEXT_KEY = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
@@ -51,13 +56,8 @@ class Sampling:
     seed: int | None = None  # none is 42 for a local model, and is not sent to an endpoint
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("temperature", self.temperature, 0.0, 100.0),
-            ("top_p", self.top_p, 1e-6, 1.0),
-            ("top_k", self.top_k, 1, 1e9),
-            ("max_new_tokens", self.max_new_tokens, 1, 1e6),
-            ("seed", self.seed, 0, 2**63 - 1),
-        ):
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise AtlasError(f"{name} is {value}", f"Give a value from {low:g} to {high:g}")
 
@@ -102,20 +102,10 @@ class Source:
 
     def settings(self) -> dict[str, Any]:
         """What is recorded of the sampling."""
-        chosen = self.sampling
+        chosen = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")}
         if self.kind == "local":
-            return {
-                "temperature": 1.0 if chosen.temperature is None else chosen.temperature,
-                "top_p": 1.0 if chosen.top_p is None else chosen.top_p,
-                "top_k": chosen.top_k,
-                "max_new_tokens": chosen.max_new_tokens,
-            }
-        return {
-            "temperature": chosen.temperature,
-            "top_p": chosen.top_p,
-            "top_k": None,
-            "max_new_tokens": chosen.max_new_tokens,
-        }
+            chosen |= {name: 1.0 for name in ("temperature", "top_p") if chosen[name] is None}
+        return chosen
 
     @property
     def seed(self) -> int | None:
@@ -287,13 +277,12 @@ class LocalModel:
             )
         answers = []
         engine = {"dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
-        for row, mask in zip(
-            written[:, encoded["input_ids"].shape[1] :].tolist(), encoded["attention_mask"], strict=True
-        ):
+        new = written[:, encoded["input_ids"].shape[1] :].tolist()
+        for row, mask in zip(new, encoded["attention_mask"], strict=True):
             end = next((i for i, token in enumerate(row) if token in stops), None)
-            kept = row if end is None else row[:end]
-            text = tokenizer.decode(kept, skip_special_tokens=True)
-            answers.append(Answer(text, "length" if end is None else "stop", int(mask.sum()), len(kept), engine))
+            text = tokenizer.decode(row[:end], skip_special_tokens=True)
+            reason = "length" if end is None else "stop"
+            answers.append(Answer(text, reason, int(mask.sum()), len(row[:end]), engine))
         return answers
 
     def stop_tokens(self) -> list[int]:
@@ -315,13 +304,13 @@ class LocalModel:
                     "Use template= with {prompt} in it",
                 )
             return prompt
-        messages = [{"role": "user", "content": prompt}]
-        if source.system is not None:
-            messages.insert(0, {"role": "system", "content": source.system})
+        messages = _messages(prompt, source)
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-# Endpoints
+def _messages(prompt: str, source: Source) -> list[dict[str, str]]:
+    system = [] if source.system is None else [{"role": "system", "content": source.system}]
+    return [*system, {"role": "user", "content": prompt}]
 
 
 @dataclass(frozen=True)
@@ -335,12 +324,8 @@ class RateLimits:
     first_pause: float = 1.0  # seconds before the first repetition; doubled for each further one, up to a minute
 
     def __post_init__(self) -> None:
-        for name, value, low in (
-            ("per_minute", self.per_minute, 1e-3),
-            ("concurrency", self.concurrency, 1),
-            ("timeout", self.timeout, 1e-3),
-            ("retries", self.retries, 0),
-        ):
+        for name, low in _LEAST.items():
+            value = getattr(self, name)
             if value is not None and not value >= low:
                 raise AtlasError(f"{name.replace('_', '-')} is {value}", f"Give at least {low:g}")
 
@@ -407,8 +392,8 @@ class Endpoint:
         Raises AskError if this prompt got no answer, also after all repetitions.
         Raises AtlasError if no prompt will get one: wrong key, wrong address, unknown model.
         """
-        reason = ""
-        for attempt in range(self.manners.retries + 1):
+        reason, attempts = "", self.manners.retries + 1
+        for attempt in range(attempts):
             self._pace.turn()
             try:
                 return self._ask_once(prompt)
@@ -420,30 +405,25 @@ class Endpoint:
                 reason, wait = self._clean(str(error) or type(error).__name__), None
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
-            if attempt < self.manners.retries:
-                if wait is not None:
-                    self._pace.hold(wait)
-                else:
-                    pause = min(60.0, self.manners.first_pause * 2**attempt)
-                    self._pace.rest(pause * random.uniform(0.75, 1.25))
-        raise AskError(f"{reason} ({self.manners.retries + 1} attempts)")
+            if attempt + 1 < attempts and wait is not None:
+                self._pace.hold(wait)
+            elif attempt + 1 < attempts:
+                self._pace.rest(min(60.0, self.manners.first_pause * 2**attempt) * random.uniform(0.75, 1.25))
+        raise AskError(f"{reason} ({attempts} attempts)")
 
     def _ask_once(self, prompt: str) -> Answer:
         status, headers, raw = self._post(self._request(prompt))
-        if status in (408, 409, 425, 429) or status >= 500:
-            raise _TryAgainError(f"{self.host} answered {status}{self._said(raw)}", retry_after(headers))
-        if status in (401, 403):
-            where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
-            raise AtlasError(
-                f"{self.host} answered {status}{self._said(raw)}", f"Check the key in {where} and what it may use"
-            )
-        if 300 <= status < 400 or status in (404, 405):
-            raise AtlasError(
-                f"{self.host} answered {status}{self._said(raw)}",
-                f"Check the address {_without_query(self.address)} and the model name '{self.source.model}'",
-            )
         if status != 200:
-            raise AskError(f"{self.host} answered {status}{self._said(raw)}")
+            problem = f"{self.host} answered {status}{self._message(raw)}"
+            if status in (408, 409, 425, 429) or status >= 500:
+                raise _TryAgainError(problem, retry_after(headers))
+            if status in (401, 403):
+                where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
+                raise AtlasError(problem, f"Check the key in {where} and what it may use")
+            if 300 <= status < 400 or status in (404, 405):
+                address = urlunsplit(urlsplit(self.address)._replace(query=""))
+                raise AtlasError(problem, f"Check the address {address} and the model name '{self.source.model}'")
+            raise AskError(problem)
         try:
             content = json.loads(raw)
             choice = content["choices"][0]
@@ -455,20 +435,13 @@ class Endpoint:
             raise _TryAgainError(f"{self.host} sent a response that is no text", None)
         engine = {k: content[k] for k in ("model", "system_fingerprint") if isinstance(content.get(k), str)}
         reason = choice.get("finish_reason")
-        return Answer(
-            _sound(text or ""),
-            reason if isinstance(reason, str) else None,
-            _count(usage, "prompt_tokens"),
-            _count(usage, "completion_tokens"),
-            engine,
-        )
+        counts = (usage.get(key) if isinstance(usage, dict) else None for key in ("prompt_tokens", "completion_tokens"))
+        sent, written = (count if isinstance(count, int) else None for count in counts)
+        return Answer(whole(text or ""), reason if isinstance(reason, str) else None, sent, written, engine)
 
     def _request(self, prompt: str) -> dict[str, Any]:
         source, chosen = self.source, self.source.sampling
-        messages = [{"role": "user", "content": prompt}]
-        if source.system is not None:
-            messages.insert(0, {"role": "system", "content": source.system})
-        body: dict[str, Any] = {"model": source.model, "messages": messages, source.token_field: chosen.max_new_tokens}
+        body = {"model": source.model, "messages": _messages(prompt, source), source.token_field: chosen.max_new_tokens}
         optional = {"temperature": chosen.temperature, "top_p": chosen.top_p, "seed": chosen.seed}
         return body | {k: v for k, v in optional.items() if v is not None}
 
@@ -485,7 +458,7 @@ class Endpoint:
                     raise AskError(f"{self.host} sent more than {_ANSWER_LIMIT / 1e6:.0f} MB")
             return answer.status_code, answer.headers, bytes(raw)
 
-    def _said(self, raw: bytes) -> str:
+    def _message(self, raw: bytes) -> str:
         """The server's own words, on one line and without the key."""
         text = raw.decode("utf-8", "replace")
         with contextlib.suppress(ValueError, RecursionError):
@@ -574,17 +547,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     with contextlib.suppress(ValueError, TypeError):
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
     return None
-
-
-def _count(usage: Any, key: str) -> int | None:
-    value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) else None
-
-
-def _sound(text: str) -> str:
-    """Text that can be written as UTF-8: halves of surrogate pairs become the replacement character."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _without_query(address: str) -> str:
-    return urlunsplit(urlsplit(address)._replace(query=""))

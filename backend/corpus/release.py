@@ -1,9 +1,7 @@
-"""The public release on disk: prompts, rosters, responses, Bench-A, and the hashes that prove them.
+"""The public release on disk: prompts, rosters, responses, Bench-A, and their hashes (paper, Data).
 
-Section "Data" of the paper: the dynamic benchmarks Agent500 and Math100 over nested rosters of 50, 100 and 165
-sources, and the static benchmark Bench-A over 67 models. The key of a record is (benchmark, source, sample_id),
-because sample ids of the two dynamic benchmarks collide. Rows are in roster order, prompts ascending, and every
-roster is a prefix of the longest one.
+The key of a record is (benchmark, source, sample_id), because sample ids of Agent500 and Math100 collide. Rows are in
+roster order, prompts ascending, and every roster is a prefix of the longest one.
 """
 
 from __future__ import annotations
@@ -33,11 +31,8 @@ ROSTERS = ("50-way", "100-way", "165-way")
 PairSet = Literal["pair_disjoint", "disjoint_union"]
 SplitSet = Literal["pair_disjoint", "model_disjoint", "family_disjoint"]
 SPLIT_PAIRS: Mapping[SplitSet, PairSet] = {
-    "pair_disjoint": "pair_disjoint",
-    "model_disjoint": "disjoint_union",
-    "family_disjoint": "disjoint_union",
-}
-
+    "pair_disjoint": "pair_disjoint", "model_disjoint": "disjoint_union", "family_disjoint": "disjoint_union"
+}  # fmt: skip
 SCHEMA_VERSION = 1
 _FETCH = "Run: python -m jobs fetch, or give the release's folder with --release"
 _AGAIN = "Run: python -m jobs fetch, which replaces damaged files"
@@ -160,33 +155,16 @@ class Release:
 
         Returns columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
         """
-        path = self.data / "prompts" / f"{benchmark}.jsonl.gz"
-        frame = pd.DataFrame(
-            [
-                {
-                    "sample_id": _text(path, number, row, "sample_id"),
-                    "prompt": _text(path, number, row, "prompt"),
-                    "category": row.get("category"),
-                }
-                for number, row in read_jsonl_gz(path)
-            ],
-            columns=["sample_id", "prompt", "category"],
-            dtype=object,
-        )
-        return frame.sort_values("sample_id", ignore_index=True)
+        return _read_prompts(self.data / "prompts" / f"{benchmark}.jsonl.gz", "category")
 
     def records(self, benchmark: Benchmark) -> Records:
         """Read all responses of a benchmark.
 
         Raises AtlasError if a file is missing, damaged, or does not hold one response of its source to every prompt.
         """
-        panel = self.prompts(benchmark)
-        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
-        files = {
-            label: self.data / "responses" / benchmark / f"{label}.jsonl.gz"
-            for label in self.roster("165-way")["label"]
-        }
-        return _grid(benchmark, files, prompts)
+        folder = self.data / "responses" / benchmark
+        files = {label: folder / f"{label}.jsonl.gz" for label in self.roster("165-way")["label"]}
+        return _grid(benchmark, files, self.prompts(benchmark))
 
     def bench_models(self) -> pd.DataFrame:
         """Models of Bench-A, in the order of its list.
@@ -203,21 +181,14 @@ class Release:
 
     def bench_prompts(self) -> pd.DataFrame:
         """Prompts of Bench-A, ascending by sample id (columns sample_id, prompt)."""
-        path = self.data / "bench_a" / "prompts.jsonl.gz"
-        rows = [
-            {"sample_id": _text(path, number, row, "sample_id"), "prompt": _text(path, number, row, "prompt")}
-            for number, row in read_jsonl_gz(path)
-        ]
-        frame = pd.DataFrame(rows, columns=["sample_id", "prompt"], dtype=object)
-        return frame.sort_values("sample_id", ignore_index=True)
+        return _read_prompts(self.data / "bench_a" / "prompts.jsonl.gz")
 
     def bench_records(self) -> Records:
         """Read all responses of Bench-A; sources are its models, empty responses are kept.
 
         Raises AtlasError: as :meth:`records`.
         """
-        panel, models = self.bench_prompts(), self.bench_models()
-        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
+        prompts, models = self.bench_prompts(), self.bench_models()
         files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
         return _grid("bench_a", files, prompts)
 
@@ -228,16 +199,14 @@ class Release:
         Returns columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
         """
         path = self.data / "bench_a" / "pairs" / f"{name}.jsonl.gz"
-        rows = []
+        columns, rows = ["pair_id", "model_a", "model_b", "parent_a", "parent_b"], []
         for number, row in read_jsonl_gz(path):
-            texts = {c: _text(path, number, row, c) for c in ("pair_id", "model_a", "model_b", "parent_a", "parent_b")}
+            rows.append({c: _text(path, number, row, c) for c in columns} | {"related": row.get("label") == 1})
             if row.get("label") not in (0, 1):
                 raise AtlasError(f"{path}, line {number}, has no label 0 or 1", _AGAIN)
-            rows.append({**texts, "related": row["label"] == 1})
-        frame = pd.DataFrame(rows, columns=["pair_id", "model_a", "model_b", "parent_a", "parent_b", "related"])
-        if frame["pair_id"].duplicated().any():
-            twice = frame["pair_id"][frame["pair_id"].duplicated()].iloc[0]
-            raise AtlasError(f"{path} holds the pair '{twice}' twice", _AGAIN)
+        frame = pd.DataFrame(rows, columns=[*columns, "related"])
+        if len(twice := frame["pair_id"][frame["pair_id"].duplicated()]):
+            raise AtlasError(f"{path} holds the pair '{twice.iloc[0]}' twice", _AGAIN)
         return frame
 
     def splits(self, name: SplitSet) -> list[Split]:
@@ -253,12 +222,8 @@ class Release:
         out = []
         for number, row in enumerate(content["splits"]):
             try:
-                split = Split(
-                    int(row["split_id"]),
-                    list(row["train_pair_ids"]),
-                    list(row["test_pair_ids"]),
-                    list(row.get("held_out_parent_families", [])),
-                )
+                lists = row["train_pair_ids"], row["test_pair_ids"], row.get("held_out_parent_families", [])
+                split = Split(int(row["split_id"]), *map(list, lists))
             except (KeyError, TypeError, ValueError) as error:
                 raise AtlasError(f"{path}, split {number}, is not complete ({error})", _AGAIN) from error
             if unknown := {*split.train, *split.test} - known:
@@ -354,36 +319,30 @@ def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json")
         different hashes, or if nothing is listed.
     """
     found: dict[str, ListedFile] = {}
-
-    def add(entry: ListedFile) -> None:
+    for entry in _entries(manifest, path):
         parts = PurePosixPath(entry.path).parts
         if not parts or entry.path.startswith("/") or ".." in parts or "\\" in entry.path or "\0" in entry.path:
             raise AtlasError(f"{path} lists '{entry.path}', which is not a path inside the data folder", _AGAIN)
         if found.setdefault(entry.path, entry) != entry:
             raise AtlasError(f"{path} lists {entry.path} twice with different hashes", _AGAIN)
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            if isinstance(node.get("roster"), str):
-                add(ListedFile(node["roster"], _hash(node, "roster_sha256", node["roster"], path)))
-            if isinstance(node.get("path"), str):
-                name = node["path"]
-                if name.endswith(".jsonl.gz"):
-                    file_hash = _hash(node, "gzip_sha256", name, path)
-                    line_hash = _hash(node, "jsonl_sha256", name, path)
-                    add(ListedFile(name, file_hash, line_hash, node.get("records"), node.get("bytes")))
-                else:
-                    add(ListedFile(name, _hash(node, "sha256", name, path), size=node.get("bytes")))
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(dict(manifest))
     if not found:
         raise AtlasError(f"{path} lists no files", _AGAIN)
     return list(found.values())
+
+
+def _entries(node: Any, path: Path | str) -> Iterator[ListedFile]:
+    if isinstance(node, Mapping):
+        name, roster = node.get("path"), node.get("roster")
+        if isinstance(roster, str):
+            yield ListedFile(roster, _hash(node, "roster_sha256", roster, path))
+        if isinstance(name, str) and name.endswith(".jsonl.gz"):
+            packed, lines = (_hash(node, key, name, path) for key in ("gzip_sha256", "jsonl_sha256"))
+            yield ListedFile(name, packed, lines, node.get("records"), node.get("bytes"))
+        elif isinstance(name, str):
+            yield ListedFile(name, _hash(node, "sha256", name, path), size=node.get("bytes"))
+        node = list(node.values())
+    for value in node if isinstance(node, list) else ():
+        yield from _entries(value, path)
 
 
 def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -> None:
@@ -478,8 +437,19 @@ def _line_hash(path: Path) -> tuple[str, int]:
     return digest.hexdigest(), count + (last != b"\n")
 
 
-def _grid(benchmark: str, files: Mapping[str, Path], prompts: Mapping[str, str]) -> Records:
+def _read_prompts(path: Path, *more: str) -> pd.DataFrame:
+    """Prompts of a file, ascending by sample id, and what else its lines may hold."""
+    rows = [
+        {column: _text(path, number, row, column) for column in ("sample_id", "prompt")} | {c: row.get(c) for c in more}
+        for number, row in read_jsonl_gz(path)
+    ]
+    frame = pd.DataFrame(rows, columns=["sample_id", "prompt", *more], dtype=object)
+    return frame.sort_values("sample_id", ignore_index=True)
+
+
+def _grid(benchmark: str, files: Mapping[str, Path], panel: pd.DataFrame) -> Records:
     """Read one file a source, each with one response to every prompt."""
+    prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
     prompt_ids = list(prompts)
     traces: list[Trace] = []
     for label, path in files.items():
