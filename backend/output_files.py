@@ -51,3 +51,17 @@ def _writing(path: Path) -> Iterator[None]:
         raise AtlasError(
             f"{path} cannot be written ({error.strerror})", "Choose a folder that you may write to"
         ) from error
+
+
+FORMULAS = frozenset("=+-@＝＋－＠\t\r")  # first characters of what a spreadsheet takes for a formula
+UNSEEN = " \n\v\f\0\u00a0\u2000\u2003\u200b\u202f\u3000\ufeff"  # what some of them drop before that
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet may run a cell, also behind blanks, which some of them drop."""
+    return text[:1] in FORMULAS or text.strip(UNSEEN)[:1] in FORMULAS
+
+
+def plain_cell(value: object) -> object:
+    """The value of a cell; a text that may be run begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and is_formula(value) else value

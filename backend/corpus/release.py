@@ -162,9 +162,9 @@ class Release:
 
         Raises AtlasError if a file is missing, damaged, or does not hold one response of its source to every prompt.
         """
-        folder = self.data / "responses" / benchmark
+        prompts, folder = self.prompts(benchmark), self.data / "responses" / benchmark
         files = {label: folder / f"{label}.jsonl.gz" for label in self.roster("165-way")["label"]}
-        return _grid(benchmark, files, self.prompts(benchmark))
+        return _grid(benchmark, files, prompts)
 
     def bench_models(self) -> pd.DataFrame:
         """Models of Bench-A, in the order of its list.

@@ -1,11 +1,9 @@
 """An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
-Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
-from. A head is a probe at one block, a bank of discriminants over several blocks, alone or with n-grams of the response
-beside it, an ensemble of members that read different things, or a classifier of the n-grams alone. Where no head reads
-its states, the proxy only says where traces lie among the sources. Where there is one for every prompt fold, a trace
-whose prompt was enrolled is scored by the head that never saw that prompt, and any other trace by the mean of their
-log-posteriors.
+Frozen sources, blocks, heads, prior and hashes, without any text of the responses it was made from. Where there is a
+head for every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt, and any
+other trace by the mean of their log-posteriors. Where no head reads its states, the proxy only says where traces lie
+among the sources.
 """
 
 from __future__ import annotations
@@ -186,30 +184,22 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 
 def described(enrolment: Enrolment) -> dict[str, Any]:
     """What a file says in JSON; the facts are added there, and do not enter the hash."""
-    told: dict[str, Any] = {
-        "name": enrolment.name,
-        "reader": enrolment.reader,
-        "proxy": enrolment.proxy,
-        "view": enrolment.view,
-        "block": enrolment.block,
-        "sources": list(enrolment.sources),
-        "families": list(enrolment.families),
-    }
+    text: dict[str, Any] = {part: getattr(enrolment, part) for part in ("name", "reader", "proxy", "view", "block")}
+    text |= {"sources": list(enrolment.sources), "families": list(enrolment.families)}
     simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
     if simple and enrolment.landing is None:
         heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
-        return told | {"format": 1, "heads": heads}
-    entries: list[dict[str, Any]] = [
-        {"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold} for head in enrolment.heads
-    ]
-    for head, entry in zip(enrolment.heads, entries, strict=True):
+        return text | {"format": 1, "heads": heads}
+    entries: list[dict[str, Any]] = []
+    for head in enrolment.heads:
+        entries.append({"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold})
         if isinstance(head.probe, CodedNgrams):
-            entry["counts"] = counted(head.probe.method)
+            entries[-1]["counts"] = counted(head.probe.method)
         if isinstance(head.probe, Ensemble):
-            entry["members"] = head.probe.described()
+            entries[-1]["members"] = head.probe.described()
     if enrolment.width is not None:
-        told["width"] = enrolment.width
-    return told | {"format": 2, "heads": entries, "landing": enrolment.landing}
+        text["width"] = enrolment.width
+    return text | {"format": 2, "heads": entries, "landing": enrolment.landing}
 
 
 def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:

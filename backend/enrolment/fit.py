@@ -126,27 +126,23 @@ def enrolment_of(
     attachments = prompt_attachments(prompts, rows.prompt_folds)
     if refit:
         method = READER_PAPER
-        probe = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
-        heads: tuple[Head, ...] = (Head(probe, (selected[None],)),)
+        fitted = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
+        heads: tuple[Head, ...] = (Head(fitted, (selected[None],)),)
     else:
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
         rerun_command = evaluation(method, proxy, view, roster, limit)
         held = load_conditions(folder, rerun_command)
         if method in ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
-        heads = _heads(
-            method, rows, selected, folder, rerun_command, by, reads_of(proxy, PAIR if method == LLMMAP else view)
-        )
+        embedded = reads_of(proxy, PAIR if method == LLMMAP else view)
+        heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
-        fitted = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
-        attachments |= fitted | _validation(folder, method)
+        attachments |= fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+        attachments |= _validation(folder, method)
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
-    beside = {
-        named(member.reads)
-        for head in heads[:1]
-        for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
-    } - {by, *GRAMS}
+    probe = heads[0].probe
+    further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}
     enrolment = Enrolment(
         name=name or "-".join((roster, *(() if method == LDA_LIVE else (method,)), proxy, view)),
         reader=reader_id(method, proxy, view),
@@ -168,9 +164,9 @@ def enrolment_of(
             "roster": roster,
             "benchmark": "agent500",
             **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
-            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(beside)}} if beside else {}),
+            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(further)}} if further else {}),
             **_lengths(release, rows),
-            **made(),
+            **creation_facts(),
         },
         attachments=attachments,
         landing=None if method == READER_PAPER else selected[None],
@@ -209,12 +205,9 @@ def _heads(
         return encoded_heads(folder, embedded, rerun_command)
     if block_of(method) == SEVERAL:
         return stacked_heads(folder, by, rerun_command)
-    if method == LDA_LIVE:
-        banks, blocks = load_banks(folder, rerun_command)
+    if method in (LDA_LIVE, FUSED_LIVE):
+        banks, blocks = (load_banks if method == LDA_LIVE else load_ngram_banks)(folder, rerun_command)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
-    if method == FUSED_LIVE:
-        worded, blocks = load_ngram_banks(folder, rerun_command)
-        return tuple(Head(worded[fold], blocks, fold) for fold in range(FOLDS))
     if method == READER_PAPER:
         probes = load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
@@ -263,6 +256,7 @@ def enrolment_of_traces(
     few = min(sources, key=counts.__getitem__)
     if counts[few] < SMALLEST:
         raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
+    known = tuple((families or {}).get(source, source) for source in sources)
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
     attachments: dict[str, npt.NDArray[Any]] = {}
@@ -297,36 +291,52 @@ def enrolment_of_traces(
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
             held = {c: part[order] for c, part in held.items()}
             placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in held}
-            known = [(families or {}).get(source, source) for source in sources]
             attachments |= fit_attachments(held, of_prompt, placed, families=known)
             if validated:
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
-                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts)
-                attachments |= validation_arrays(checked)
-    hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
+                attachments |= validation_arrays(validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts))
+    facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
+    known = tuple((families or {}).get(source, source) for source in sources)
+    enrolment = assemble(
+        reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,
+        dict(zip(prompts, of_prompt.tolist(), strict=True)), facts, attachments,
+    )  # fmt: skip
+    return replace(enrolment, log_prior=prior) if method == READER_PAPER else enrolment
+
+
+def assemble(
+    reader: Reader,
+    method: str,
+    heads: tuple[Head, ...],
+    name: str,
+    proxy: tuple[str, str],
+    view: View,
+    layer: int,
+    sources: tuple[str, ...],
+    families: tuple[str, ...],
+    fold_of: Mapping[str, int],
+    facts: Mapping[str, Any],
+    attachments: Mapping[str, npt.NDArray[Any]],
+) -> Enrolment:
+    """Enrolment of what a reader read, with an even prior.
+
+    proxy : its key and the hash of its weights.
+    layer : block at which traces are placed.
+    fold_of : fold of every enrolled prompt.
+    """
+    hashes, folds = prompt_table(list(fold_of), list(fold_of.values()))
+    facts = {
+        "proxy_hash": proxy[1],
+        "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
+        "max_tokens": reader.max_tokens,
+        **facts,
+        **creation_facts(),
+    }
     return Enrolment(
-        name=name,
-        proxy=proxy,
-        view=view,
-        sources=tuple(sources),
-        families=tuple((families or {}).get(source, source) for source in sources),
-        heads=heads,
-        log_prior=prior if method == READER_PAPER else np.full(len(sources), -np.log(len(sources))),
-        prompts=hashes,
-        folds=folds,
-        facts={
-            "proxy_hash": weights_hash,
-            "data_hash": data_hash,
-            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-            "max_tokens": reader.max_tokens,
-            "records": len(numbers),
-            "whole_tokens": whole_tokens(tokens, numbers),
-            **facts,
-            **made(),
-        },
-        attachments=attachments,
-        **reading_of(method, proxy, view, layer, reader.hidden_size),
-    )
+        name=name, proxy=proxy[0], view=view, sources=sources, families=families, heads=heads,
+        log_prior=np.full(len(sources), -np.log(len(sources))), prompts=hashes, folds=folds, facts=facts,
+        attachments=attachments, **reading_of(method, proxy[0], view, layer, reader.hidden_size),
+    )  # fmt: skip
 
 
 def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
@@ -424,13 +434,10 @@ def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | Non
                 rows += entry["scores"]
     if not rows:
         raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
-    scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
-    scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
-    chosen = select_layers(scores)
-    return {
-        None if pd.isna(fold) else int(fold): int(layer)
-        for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)
-    }
+    keys = ["outer_fold", "inner_fold", "layer"]
+    chosen = select_layers(pd.DataFrame(rows).astype(dict.fromkeys(keys, int)).drop_duplicates(keys, keep="last"))
+    pairs = zip(chosen["outer_fold"], chosen["layer"], strict=True)
+    return {None if pd.isna(fold) else int(fold): int(layer) for fold, layer in pairs}
 
 
 def _lengths(release: Release, rows: Slice) -> dict[str, float]:
@@ -443,10 +450,7 @@ def _lengths(release: Release, rows: Slice) -> dict[str, float]:
     return {"whole_tokens": whole_tokens(count_tokens(truncation_tokenizer(), traces), np.repeat(sources, few))}
 
 
-def made() -> dict[str, Any]:
+def creation_facts() -> dict[str, Any]:
     """Facts of every enrolment that is made now."""
-    return {
-        "seed": SPLIT_SEED,
-        "code_version": code_version(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"seed": SPLIT_SEED, "code_version": code_version(), "created": now}

@@ -53,17 +53,11 @@ def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, .
             )
     models = [load_models(member.folder, rerun_command) for member in members]
     own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
-    return tuple(
-        Head(
-            Ensemble(
-                tuple(Member(one.reads, one.layers, held[fold]) for one, held in zip(members, models, strict=True)),
-                shares[fold],
-            ),
-            own,
-            fold,
-        )
-        for fold in range(FOLDS)
-    )
+    heads = []
+    for fold in range(FOLDS):
+        parts = (Member(one.reads, one.layers, fitted[fold]) for one, fitted in zip(members, models, strict=True))
+        heads.append(Head(Ensemble(tuple(parts), shares[fold]), own, fold))
+    return tuple(heads)
 
 
 def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, ...]:

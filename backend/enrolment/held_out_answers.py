@@ -1,14 +1,16 @@
-"""What an enrolment says of groups of prompts that its heads have not seen, one group at a time (paper, Stage 2).
+"""Answers of an enrolment about held-out groups, one group at a time (paper, Stage 2).
 
-The evaluation table holds accuracies over thousands of groups. To hold an answer about twenty traces against it, what
-the evaluation says of these very traces has to be known; so it is kept, a source, its score and its lead a group, in a
-small file of the data folder. The groups are those of the protocol and are drawn again from the release.
+They are saved so that an answer about twenty traces can be compared with that of the evaluation about these very
+traces: a source, its score and its lead a group, in ``held-out/`` of the data folder, without text. The groups are
+those of the protocol and are drawn again from the release.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from backend.corpus.release import Records
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.evidence import accumulate
+from backend.output_files import write
 from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
+from backend.store.database import default_data_folder
 from backend.traces import Trace
 
 Floating = npt.NDArray[np.floating]
@@ -135,16 +139,12 @@ def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, 
             f"The enrolment '{enrolment.name}' was not made of these records",
             "Give the release that it was made of (ATLAS_RELEASE)",
         )
-    return [
-        Case(
-            sources[groups.truth[number]],
-            tuple(records.traces[row] for row in groups.rows[number]),
-            sources[answers.source[number]],
-            float(answers.score[number]),
-            float(answers.lead[number]),
-        )
-        for number in drawn(groups, count, seed)
-    ]
+    found = []
+    for n in drawn(groups, count, seed):
+        traces = tuple(records.traces[row] for row in groups.rows[n])
+        score, lead = float(answers.score[n]), float(answers.lead[n])
+        found.append(Case(sources[groups.truth[n]], traces, sources[answers.source[n]], score, lead))
+    return found
 
 
 def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,3 +156,39 @@ def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
 def scores_of(report: Mapping[str, Any]) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """All scores of a report, to the last digit: log-posteriors of the traces, and what they come to, a source each."""
     return report["log_posteriors"], report["results"]["candidates"]
+
+
+DIGITS = 3  # decimals of a score in nats
+
+
+def answers_file(name: str, data_folder: Path | None = None) -> Path:
+    """Where the answers of an enrolment lie."""
+    return (data_folder or default_data_folder()) / "held-out" / f"{name}.json"
+
+
+def save_answers(answers: Answers, path: Path) -> None:
+    """Write answers in one step, scores to a thousandth of a nat. Raises AtlasError if the folder cannot be written."""
+    content = {name: getattr(answers, name) for name in ("enrolment", "sha256", "k", "seed")}
+    content["facts"] = dict(answers.facts)
+    content |= {name: getattr(answers, name).tolist() for name in ("truth", "source")}
+    content |= {name: getattr(answers, name).round(DIGITS).tolist() for name in ("score", "lead")}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in content.items())
+    write(path, f"{{{lines}}}\n")
+
+
+def load_answers(name: str, data_folder: Path | None = None) -> Answers:
+    """The kept answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
+    path = answers_file(name, data_folder)
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        truth, source = (np.array(content[name], dtype=np.intp) for name in ("truth", "source"))
+        score, lead = (np.array(content[name], dtype=np.float64) for name in ("score", "lead"))
+        enrolment, sha256 = str(content["enrolment"]), str(content["sha256"])
+        k, seed, facts = int(content["k"]), int(content["seed"]), dict(content["facts"])
+        return Answers(enrolment, sha256, k, seed, truth, source, score, lead, facts)
+    except FileNotFoundError as error:
+        raise AtlasError(
+            f"Nothing is kept of what '{name}' says of held-out groups", f"{MAKE} --enrolment {name}"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AtlasError(f"{path} is damaged ({type(error).__name__})", f"{MAKE} --enrolment {name}") from error

@@ -1,9 +1,7 @@
 """An ecosystem of one's own: labelled traces to an enrolment file and to the rows of a roster.
 
-The same steps as for the release: fingerprints of every block in the cache (an interrupted run continues), nested
-selection of the block, heads a fold, attribution at every budget, validation of the audit, and a map. The method is
-named, or chosen by inner folds (:mod:`backend.enrolment.choice`). Where sources have different numbers of traces, those
-of the smaller ones are repeated in training, so that no source is favoured.
+The same steps as for the release. Where sources have different numbers of traces, those of the smaller ones are
+repeated in training, so that no source is favoured.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import duckdb
@@ -24,9 +23,9 @@ from backend.corpus.labelled import Labelled
 from backend.corpus.release import BENCHMARKS
 from backend.corpus.stored import describe_proxy
 from backend.enrolment.choice import AUTO, Choice, choose, fit_chosen
-from backend.enrolment.enrolment import Enrolment, prompt_table
-from backend.enrolment.fit import made, reading_of, refit_of
-from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.fit import assemble, refit_of
+from backend.enrolment.head_fits import METHODS, Fits, heads_of
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
@@ -105,23 +104,6 @@ class Fitted:
         return int(self.chosen.loc[self.chosen["outer_fold"].isna(), "layer"].iloc[0])
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What a map asks of the rows behind it."""
-
-    sources: list[str]
-    families: list[str]
-    prompt_ids: list[str]
-    prompt_folds: Ints
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a map asks of the data behind it."""
-
-    manifest_hash: str
-
-
 def check_name(name: str) -> None:
     """Refuse a name that cannot be a roster's.
 
@@ -187,7 +169,12 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
     facts |= {"choice": choice.facts} if choice else {}
-    enrolment = _enrolment(found, reader, options, heads, modal, attachments, facts)
+    facts |= {"data_hash": found.sha256, "records": len(found.traces), "roster": options.name}
+    fold_of = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
+    enrolment = assemble(
+        reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
+        found.sources, found.families, fold_of, facts | {"benchmark": options.name}, attachments,
+    )  # fmt: skip
     of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
     return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
 
@@ -200,15 +187,9 @@ def write(
     details = {"name": options.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
     with recorded(
-        connection,
-        stage="enroll",
-        command=command_line(),
-        data_hash=found.sha256,
-        proxy_hash=options.weights_hash,
-        seed=SPLIT_SEED,
-        details=details,
-        took_s=took_s,
-    ) as build:
+        connection, stage="enroll", command=command_line(), data_hash=found.sha256, proxy_hash=options.weights_hash,
+        seed=SPLIT_SEED, details=details, took_s=took_s,
+    ) as build:  # fmt: skip
         write_sources(connection, *_roster(connection, found, options), build, rosters={options.name: len(sources)})
         families = queries.sources(connection, options.name)["family"].tolist()
         describe_proxy(connection, options.proxy)
@@ -227,13 +208,15 @@ def write(
     if len(sources) < MIN_SOURCES:
         print(f"A map needs {MIN_SOURCES} sources; {options.name} has {len(sources)} and gets none.")
         return
-    rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
+    # Of rows and data a map needs these names alone.
+    prompt_ids = [str(i) for i in range(len(fitted.folds))]
+    rows = SimpleNamespace(sources=sources, families=families, prompt_ids=prompt_ids, prompt_folds=fitted.folds)
     origin = "asked" if options.layer is not None else reader_id(READER_PAPER, options.proxy, options.view)
     chart = Chart(
         READER_PAPER, options.proxy, options.view, options.name, cast(Any, options.name), fitted.modal, origin,
         cast(Any, rows), lambda: fitted.fingerprints, 2, options.weights_hash,
     )  # fmt: skip
-    make(connection, cast(Any, Data(found.sha256)), chart)
+    make(connection, cast(Any, SimpleNamespace(manifest_hash=found.sha256)), chart)
 
 
 def enrol(
@@ -285,18 +268,9 @@ def _fingerprints(
     shards = missing_shards(store, list_shards(len(found.traces)), layers, readout)
     with ReadingBar(sum(len(s.rows) for s in shards), sum(work[s.name] for s in shards), "traces") as bar:
         extract(
-            reader,
-            store,
-            found.traces,
-            shards,
-            view=options.view,
-            layers=layers,
-            readout=readout,
-            records=records,
-            proxy_hash=options.weights_hash,
-            work=work,
-            progress=bar.step,
-        )
+            reader, store, found.traces, shards, view=options.view, layers=layers, readout=readout, records=records,
+            proxy_hash=options.weights_hash, work=work, progress=bar.step,
+        )  # fmt: skip
     return store
 
 
@@ -342,43 +316,6 @@ def _validation(
     return pd.concat(frames, ignore_index=True)
 
 
-def _enrolment(
-    found: Labelled,
-    reader: Reader,
-    options: EnrolOptions,
-    fitted: FittedHeads,
-    modal: int,
-    attachments: dict[str, npt.NDArray[Any]],
-    facts: Mapping[str, Any],
-) -> Enrolment:
-    asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
-    hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
-    return Enrolment(
-        name=options.stem,
-        proxy=options.proxy,
-        view=options.view,
-        sources=found.sources,
-        families=found.families,
-        heads=fitted.heads,
-        log_prior=np.full(len(found.sources), -np.log(len(found.sources))),
-        prompts=hashes,
-        folds=folds,
-        facts={
-            "proxy_hash": options.weights_hash,
-            "data_hash": found.sha256,
-            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-            "max_tokens": reader.max_tokens,
-            "records": len(found.traces),
-            "roster": options.name,
-            "benchmark": options.name,
-            **facts,
-            **made(),
-        },
-        attachments=attachments,
-        **reading_of(fitted.method, options.proxy, options.view, modal, reader.hidden_size),
-    )
-
-
 def _roster(
     connection: duckdb.DuckDBPyConnection, found: Labelled, options: EnrolOptions
 ) -> tuple[pd.DataFrame, dict[str, int]]:
@@ -392,8 +329,8 @@ def _roster(
         row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": options.access}
         if known is not None:
             print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")
-            row |= {"repo_id": known["name"], "family": known["subfamily"], "plot_family": known["family"]}
-            row |= {"source": known["access"]}
+            names = {"repo_id": "name", "family": "subfamily", "plot_family": "family", "source": "access"}
+            row |= {column: known[name] for column, name in names.items()}
             counts[source] = int(known["responses"])
         rows.append(row)
     return pd.DataFrame(rows), counts

@@ -1,10 +1,9 @@
-"""What the validation says about just such a case: the same number of traces, the same length of response.
+"""Validation of an enrolment for the same number of traces and the same length of response.
 
-An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
-another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
-length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
-answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well. A few
-lengths that lie close together by chance are no limit: four responses have to end there.
+Responses that were cut are another condition than whole ones: the proxy saw less of each, and log-posteriors shift.
+Where many responses end at one length, they were cut there, and their condition is the shortest validated cut that
+nearly all of them fit into. Short answers of different lengths are whole ones, and so are those that end where enrolled
+whole responses end as well.
 """
 
 from __future__ import annotations
@@ -28,15 +27,10 @@ PILE, NEAR = 0.4, 0.85
 FEWEST, WITHIN = 4, 0.075
 """.. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
 ENDS = 0.95  # share of the length of whole responses from which on a limit is that of the enrolled responses themselves
-SUMMARY = {
-    "accuracy": "accuracy_after",
-    "ece": "ece_after",
-    "ece_before": "ece_before",
-    "ece_floor": "ece_floor",
-    "cllr": "cllr_claim_after",
-    "cllr_before": "cllr_claim_before",
-}
-"""Names in a report and metrics of the part calibration."""
+SUMMARY = {  # names in a report, and metrics of the part calibration
+    "accuracy": "accuracy_after", "ece": "ece_after", "ece_before": "ece_before", "ece_floor": "ece_floor",
+    "cllr": "cllr_claim_after", "cllr_before": "cllr_claim_before",
+}  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
 VERDICTS = {
@@ -160,10 +154,11 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         if here.any():
             budgets = np.unique(held["k"][here])
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
-            rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
+            places = np.flatnonzero(here & (held["k"] == near))
+            rows += [_report_row({name: column[i] for name, column in held.items()}) for i in places]
     rules = _stop_rules(enrolment)
-    rows = [_of_the_stopped(row, rows, rules) for row in rows]
-    rows += _never(rows, rules)
+    rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
+    rows += _missing_error_rates(rows, rules)
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
     at = summary.get("accuracy_after") or next(iter(summary.values()), None)
     return {
@@ -193,11 +188,11 @@ def _limit(condition: str) -> int:
     return int(digits) if digits.isdecimal() else 10**9
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     texts = {name: row[name] or None for name in TEXTS}
     numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
-    told = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
-    return told | {"sentence": sentence(told)}
+    out = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
+    return out | {"sentence": sentence(out)}
 
 
 def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
@@ -205,12 +200,12 @@ def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
     return {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
 
 
-def _of_the_stopped(
+def _fix_stop_error_rate(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
 ) -> dict[str, Any]:
     """A row as it is, unless it is an error rate of the stop that says less than it seems.
 
-    Where nothing stops there is no error rate. A validation of before took it for 0 in every fold where nothing stops,
+    Where nothing stops there is no error rate. An earlier validation took it for 0 in every fold where nothing stops,
     and averaged: its mean over the share that stops is a bound of the rate among all that do.
     """
     if row["part"] != "stop" or row["metric"] not in UNDECIDED:
@@ -228,32 +223,29 @@ def _of_the_stopped(
         return row
     most = min(row["value"] / share, 1.0)
     stated = f"a stated error rate of {100 * row['level']:g} %"
-    said = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
-    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": said}
+    text = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
+    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": text}
 
 
-def _never(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
-    """What stands for error rates that a validation has no rows of, because nothing was decided anywhere."""
+def _missing_error_rates(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
+    """Rows for error rates that a validation has none of, because nothing was decided anywhere."""
     out: list[dict[str, Any]] = []
     for level, rule in rules.items():
         here = [row for row in rows if row["part"] == "stop" and row["level"] == level]
-        told = {row.get("of", row["metric"]) for row in here}
-        for metric in UNDECIDED:
-            if here and metric not in told:
-                out.append(_undecided({**here[0], "metric": metric}, rule))
+        present = {row.get("of", row["metric"]) for row in here}
+        missing = [metric for metric in UNDECIDED if here and metric not in present]
+        out += [_undecided({**here[0], "metric": metric}, rule) for metric in missing]
     return out
 
 
 def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
     """In place of an error rate: why there is none."""
     threshold, does = UNDECIDED[row["metric"]]
-    stated = f"a stated error rate of {100 * row['level']:g} %"
-    never = rule is not None and np.isinf(getattr(rule, threshold))
-    why = (
-        f"the rule never {does}: no threshold was seen to keep that rate." if never else "no held-out session stopped."
-    )
-    said = {"metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": f"At {stated} {why}"}
-    return {**row, **said}
+    why = "no held-out session stopped."
+    if rule is not None and np.isinf(getattr(rule, threshold)):
+        why = f"the rule never {does}: no threshold was seen to keep that rate."
+    text = f"At a stated error rate of {100 * row['level']:g} % {why}"
+    return {**row, "metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": text}
 
 
 def sentence(row: Mapping[str, Any]) -> str | None:

@@ -14,9 +14,8 @@ from typing import Any, BinaryIO
 from backend.errors import AtlasError
 from backend.intake.encoding import Arrived, text_of
 from backend.intake.json_text import TooManyValuesError, parse_json
-from backend.intake.lines import Line, filled_lines, table_lines
 from backend.intake.parquet import Record, read_parquet
-from backend.intake.tables import MOST_COLUMNS, read_table, separator
+from backend.intake.tables import MOST_COLUMNS, Line, filled_lines, read_table, separator, table_lines
 from backend.intake.traces import Clock, Layout, Limits, Problem, short
 
 DELIMITERS = ",;\t|"

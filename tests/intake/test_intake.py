@@ -24,9 +24,8 @@ from backend.intake import COMMAND_LINE, Columns, Intake, Limits, Problem, inspe
 from backend.intake.chat_logs import ChatError, is_chat, turns
 from backend.intake.columns import as_text, look_up, recognise
 from backend.intake.encoding import codec_of, encoding_given
-from backend.intake.lines import table_lines
 from backend.intake.parquet import Page, chunks_of, pages_of
-from backend.intake.tables import read_table
+from backend.intake.tables import read_table, table_lines
 from backend.intake.traces import Clock, is_remark, short, visible, whole
 
 
