@@ -25,6 +25,7 @@ from backend.errors import AtlasError
 from backend.traces import View
 
 Half = npt.NDArray[np.float16]
+_IDENTITY = ("rows", "hidden_size", "records", "proxy_hash", "engine", "max_tokens", "span")  # names in a manifest
 
 
 def cache_folder() -> Path:
@@ -63,31 +64,14 @@ class StoreIdentity:
 
     def as_dict(self) -> dict[str, Any]:
         """Names and values in a manifest; the names never change."""
-        return {
-            "rows": self.rows,
-            "hidden_size": self.hidden_size,
-            "records": self.records,
-            "proxy_hash": self.proxy_hash,
-            "engine": self.engine,
-            "max_tokens": self.max_tokens,
-            "span": self.span,
-        }
+        return {name: getattr(self, name) for name in _IDENTITY}
 
     @classmethod
     def from_dict(cls, manifest: Mapping[str, Any]) -> StoreIdentity:
         """The inverse of :meth:`as_dict`; KeyError or ValueError where names are missing or unknown."""
-        identity = cls(
-            rows=manifest["rows"],
-            hidden_size=manifest["hidden_size"],
-            records=manifest["records"],
-            proxy_hash=manifest["proxy_hash"],
-            engine=manifest["engine"],
-            max_tokens=manifest["max_tokens"],
-            span=manifest["span"],
-        )
-        if unknown := manifest.keys() - identity.as_dict().keys():
+        if unknown := manifest.keys() - {*_IDENTITY}:
             raise ValueError(f"unknown names {', '.join(sorted(unknown))}")
-        return identity
+        return cls(**{name: manifest[name] for name in _IDENTITY})
 
     def as_text(self) -> str:
         """Words by which kept scores name their fingerprints; they never change."""
@@ -235,18 +219,7 @@ class FingerprintStore:
             entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": held}
             if seconds is not None:
                 entry["seconds"] = round(seconds, 3)
-            line = json.dumps(entry) + "\n"
-            handle = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                size = os.fstat(handle).st_size
-                if size and os.pread(handle, 1, size - 1) != b"\n":
-                    line = "\n" + line  # a torn line of a killed process ends here
-                data = line.encode()
-                while data:
-                    data = data[os.write(handle, data) :]
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _append_line(self._journal, json.dumps(entry))
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -316,6 +289,19 @@ def _pwrite(handle: int, data: bytes, offset: int) -> None:
     while data:
         written = os.pwrite(handle, data, offset)
         data, offset = data[written:], offset + written
+
+
+def _append_line(path: Path, line: str) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size and os.pread(handle, 1, size - 1) != b"\n"  # a line of a killed process ends here
+        data = ("\n" if torn else "").encode() + f"{line}\n".encode()
+        while data:
+            data = data[os.write(handle, data) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_whole(path: Path, text: str) -> None:

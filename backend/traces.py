@@ -1,7 +1,6 @@
-"""A trace is one observed prompt-response pair; this module says how a proxy gets to see it.
+"""Traces, observed prompt-response pairs, and how a proxy gets to see them (paper, Dynamic Provenance Setting).
 
-Section "Dynamic Provenance Setting" of the paper. Two input views exist: ``ur`` shows the proxy the
-prompt and the response, ``r`` the response alone. No chat template is applied in either.
+Two input views exist: ``ur`` shows the proxy prompt and response, ``r`` the response alone, both without chat template.
 """
 
 from __future__ import annotations
@@ -21,11 +20,19 @@ class Trace:
     response: str  # what came back; may be empty
 
 
-def view_text(trace: Trace, view: View) -> tuple[str, str]:
-    """Serialise a trace for the proxy.
+def whole_text(text: str) -> str:
+    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
-    Returns prefix: The part of the text that is context only; its tokens carry no response state; text: Prefix and
-        response together; an empty response is one space in view ``r``.
+
+def view_text(trace: Trace, view: View) -> tuple[str, str]:
+    """Serialise a trace for the proxy: its prefix, which is context only, and the text of prefix and response.
+
+    An empty response is one space in view ``r``.
     """
     if view == "ur":
         prefix = f"Prompt:\n{trace.prompt}\n\nResponse:\n"

@@ -22,10 +22,9 @@ from backend.inference.prompt_novelty import UNCHECKED, PromptScores, Traffic
 from backend.intake.traces import whole
 from backend.methods.ngrams import Counts
 from backend.methods.stack import cells_of
-from backend.proxies.encoding import Encoded
+from backend.proxies.encoding import Encoded, count_tokens
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import tokenizer_of
-from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace
 

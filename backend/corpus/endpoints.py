@@ -218,18 +218,10 @@ class LocalModel:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         """Model on its device, and tokenizer."""
-        import torch
-
         from backend.proxies.reader import best_dtype
-        from backend.proxies.registry import load_model
+        from backend.proxies.registry import find_device, load_model
 
-        name = ("cuda" if torch.cuda.is_available() else "cpu") if self._device == "auto" else self._device
-        try:
-            device = torch.device(name)
-        except RuntimeError as error:
-            raise AtlasError(f"There is no device '{name}'", "Choose auto, cpu or cuda") from error
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
+        device = find_device(self._device)
         model, tokenizer = load_model(self._proxy, head=True)
         return model.to(device, best_dtype(device)), tokenizer
 

@@ -60,9 +60,9 @@ from backend.methods.registry import (
 )
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
+from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
-from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View

@@ -25,7 +25,7 @@ from backend.methods.ngram_storage import ngram_file, read_ngrams
 from backend.methods.stack import CELLS, cells_of
 from backend.methods.tuned_encoder import TUNED
 from backend.protocol import FOLDS
-from backend.proxies.truncation import count_tokens
+from backend.proxies.encoding import count_tokens
 from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import AtlasError
-from backend.traces import Trace
+from backend.traces import Trace, whole_text
 
 REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
+whole = whole_text
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Classes of characters that move a cursor, turn the direction of reading, or end a line."""
@@ -146,15 +147,6 @@ class Intake:
 def trace_hash(prompt: str, response: str) -> str:
     """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
     return hashlib.sha256(_COMPACT.encode([prompt, response]).encode("ascii")).hexdigest()
-
-
-def whole(text: str) -> str:
-    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def is_remark(text: str) -> bool:

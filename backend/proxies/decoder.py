@@ -1,9 +1,9 @@
-"""A fused forward pass for decoders, the fast path of the embedded proxies; Llama-shaped ones are computed here.
+"""Fused forward passes of decoders, the fast path of the embedded proxies; Llama-shaped ones are computed here.
 
-The same arithmetic as ``transformers``' block with four differences that only change speed: query, key and value
-(and gate and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, the
-keys and values of a shared prompt prefix are computed once and broadcast, and ``torch.compile`` fuses what lies
-between the products. Right padding needs no mask, because a causal state never sees what follows it.
+The arithmetic of ``transformers``' block with four differences that only change speed: query, key and value (and gate
+and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, keys and values of
+a shared prefix are computed once, and ``torch.compile`` fuses what lies between the products. Right padding needs no
+mask, because a causal state never sees what follows it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
-"""From a trace to proxy tokens and the span of its response (paper, Dynamic Provenance Setting).
+"""Traces as proxy tokens, the span of the response, and responses cut after some tokens (paper, Stage 1).
 
-No special tokens, right truncation. The response span starts at the first token whose text reaches past the
-prefix, so a token that straddles the boundary belongs to the response. Where the span is empty (a prompt that
-fills the whole window, an empty response) the last kept token stands in for it. Special tokens that an encoder wants
-at the end are no part of the response. Lone surrogates, which no tokenizer accepts, become U+FFFD.
+The response span starts at the first token whose text reaches past the prefix, so a token that straddles the boundary
+belongs to the response. Where the span is empty (a prompt that fills the whole window, an empty response) the last
+token stands in for it. Special tokens that an encoder adds at the end are no part of the response. Lone surrogates,
+which no tokenizer accepts, become U+FFFD.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
-from backend.traces import Trace, View, view_text
+import numpy as np
+import numpy.typing as npt
+
+from backend.traces import Trace, View, view_text, whole_text
 
 MAX_TOKENS = 1024
 Span = Literal["offsets", "prefix-count"]
@@ -64,17 +67,12 @@ def encode(
     special_tokens : let the tokenizer add its own (a bidirectional sentence encoder expects them).
     Returns length n.
     """
-    pairs = [view_text(Trace(_whole(trace.prompt), _whole(trace.response)), view) for trace in traces]
+    pairs = [view_text(Trace(whole_text(trace.prompt), whole_text(trace.response)), view) for trace in traces]
     texts = [text for _, text in pairs]
     batch = tokenizer(
-        texts,
-        add_special_tokens=special_tokens,
-        truncation=True,
-        max_length=max_tokens,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-    )
+        texts, add_special_tokens=special_tokens, truncation=True, max_length=max_tokens, return_offsets_mapping=True,
+        return_special_tokens_mask=True, return_attention_mask=False,
+    )  # fmt: skip
     prompts: dict[str, int] = {}
     counts: dict[str, int] = {}
     encoded = []
@@ -95,18 +93,48 @@ def encode(
     return encoded
 
 
-def _whole(text: str) -> str:
-    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def _filler(tokenizer: Any) -> int:
     """A token for texts that tokenise to nothing (an encoder drops lone control characters)."""
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id):
-        if token is not None:
-            return int(token)
-    return 0
+    tokens = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    return int(next((token for token in tokens if token is not None), 0))
+
+
+Ints = npt.NDArray[np.intp]
+LIMITS = (128, 64, 32)
+
+
+def cut_responses(
+    tokenizer: Any, traces: Sequence[Trace], limits: Sequence[int] = LIMITS, chunk: int = 1000
+) -> dict[int, list[Trace]]:
+    """Traces whose responses end behind their first tokens, for methods without that tokenizer.
+
+    tokenizer : of the proxy whose tokens are counted; the first response token is the first one whose text reaches past
+        the prefix of view ``ur``.
+    traces : length n
+    chunk : traces tokenised at once.
+    Returns length n; a response of no more tokens than the limit stays as it is.
+    """
+    out: dict[int, list[Trace]] = {limit: [] for limit in limits}
+    for trace, ends in _token_ends(tokenizer, traces, chunk):
+        for limit in limits:
+            short = trace.response[: ends[limit - 1]] if len(ends) > limit else trace.response
+            out[limit].append(Trace(trace.prompt, short))
+    return out
+
+
+def count_tokens(tokenizer: Any, traces: Sequence[Trace], chunk: int = 1000) -> Ints:
+    """Response tokens of traces that a proxy keeps in view ``ur``; shape (n,)."""
+    return np.array([len(ends) for _, ends in _token_ends(tokenizer, traces, chunk)], dtype=np.intp)
+
+
+def _token_ends(tokenizer: Any, traces: Sequence[Trace], chunk: int) -> Iterator[tuple[Trace, list[int]]]:
+    """Every trace as it can be written, and where its response tokens end in the response."""
+    for low in range(0, len(traces), chunk):
+        part = [Trace(whole_text(t.prompt), whole_text(t.response)) for t in traces[low : low + chunk]]
+        pairs = [view_text(trace, "ur") for trace in part]
+        found = tokenizer(
+            [text for _, text in pairs], add_special_tokens=False, truncation=True, max_length=MAX_TOKENS,
+            return_offsets_mapping=True, return_attention_mask=False,
+        )["offset_mapping"]  # fmt: skip
+        for trace, (prefix, _), offsets in zip(part, pairs, found, strict=True):
+            yield trace, [end - len(prefix) for _, end in offsets if end > len(prefix)]

@@ -1,14 +1,13 @@
-"""A frozen proxy reads traces: one forward pass a trace gives every requested block and response length.
+"""Frozen proxies read traces: one forward pass gives every block and response length (paper, Stage 1).
 
-Stage 1 of the paper. States are projected block by block while the pass runs, so no trajectory is ever kept, and the
-pass ends at the last block that somebody asked for. Traces are read in batches of similar length; traces
-that answer the same prompt share the work on it.
+States are projected block by block while the pass runs, so no trajectory is ever in memory, and the pass ends at the
+last block that is needed. Traces that answer the same prompt share the work on it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,16 +154,10 @@ class Reader:
             its largest number.
         Raises ValueError if a layer lies outside 1 .. depth.
         """
-        needed = sorted(set(layers))
-        if not needed or needed[0] < 1 or needed[-1] > self.depth:
-            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
-        readout = readout or Readout()
+        needed, readout = self._check_layers(layers), readout or Readout()
         n, d = len(encoded), self.hidden_size
-        out = {
-            (layer, name): np.empty((n, m * d), dtype=np.float16)
-            for layer in needed
-            for name, m in readout.variants(layer).items()
-        }
+        sizes = [(layer, name, m) for layer in needed for name, m in readout.variants(layer).items()]
+        out = {(layer, name): np.empty((n, m * d), dtype=np.float16) for layer, name, m in sizes}
         if self.causal:
             self._read_pass(encoded, needed, readout, out, progress)
             return out
@@ -173,15 +166,12 @@ class Reader:
             limits = (None, *limits)  # these describe the whole response, whatever lengths are kept
         for limit in limits:
             name, one = variant_name(limit), replace(readout, limits=(None,)) if limit is None else Readout()
-            part = {
-                (ly, "full"): out.get((ly, name), np.empty((n, FINGERPRINT_MODES * d), np.float16)) for ly in needed
-            }
+            empty = np.empty((n, FINGERPRINT_MODES * d), np.float16)
+            part = {(ly, "full"): out.get((ly, name), empty) for ly in needed}
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
-            last = limit == readout.limits[-1]
-            self._read_pass(
-                [e.cut(limit) for e in encoded], needed, one, part, progress if last else _without_traces(progress)
-            )
+            step = progress if limit == readout.limits[-1] else _without_traces(progress)
+            self._read_pass([e.cut(limit) for e in encoded], needed, one, part, step)
         return out
 
     @torch.inference_mode()
@@ -192,22 +182,31 @@ class Reader:
         Returns dict of layer to (T, d), float32.
         Raises ValueError if a layer lies outside 1 .. depth.
         """
-        needed = set(layers)
-        if not needed or min(needed) < 1 or max(needed) > self.depth:
-            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
-        kept: dict[int, npt.NDArray[np.float32]] = {}
+        needed = self._check_layers(layers)
+        found: dict[int, npt.NDArray[np.float32]] = {}
 
         def keep(layer: int, states: torch.Tensor) -> None:
             if layer in needed:
-                kept[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
+                found[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
 
-        ids = torch.tensor([encoded.ids], device=self.device)
+        self._walk(torch.tensor([encoded.ids]), torch.tensor([len(encoded.ids)]), needed[-1], keep)
+        return found
+
+    def _check_layers(self, layers: Sequence[int]) -> list[int]:
+        needed = sorted(set(layers))
+        if not needed or needed[0] < 1 or needed[-1] > self.depth:
+            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
+        return needed
+
+    def _walk(
+        self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit, prefix: list[KeyValue] | None = None
+    ) -> None:
+        """Run the pass and show every block's states; see :meth:`_Hooked.walk`."""
         if isinstance(self._engine, FusedDecoder):
-            for layer, states in self._engine.walk(ids, max(needed)):
-                keep(layer, states)
+            for layer, states in self._engine.walk(ids.to(self.device), last, prefix):
+                visit(layer, states)
         else:
-            self._engine.walk(ids, torch.tensor([len(encoded.ids)], device=self.device), max(needed), keep)
-        return kept
+            self._engine.walk(ids.to(self.device), lengths.to(self.device), last, visit)
 
     def tokens_run(self, encoded: Sequence[Encoded]) -> int:
         """Tokens that one pass over these traces computes: shared prefixes once, padding not counted."""
@@ -287,11 +286,7 @@ class Reader:
             if sampled is not None and layer in readout.positions:
                 out[layer, "positions"][rows] = _half(project(states, sampled).flatten(1))
 
-        if isinstance(self._engine, FusedDecoder):
-            for layer, states in self._engine.walk(ids.to(self.device), layers[-1], prefix):
-                keep(layer, states)
-        else:
-            self._engine.walk(ids.to(self.device), lengths.to(self.device), layers[-1], keep)
+        self._walk(ids, lengths, layers[-1], keep, prefix)
 
 
 class _Hooked:
@@ -374,12 +369,8 @@ def _find_blocks(model: Any, depth: int) -> Any:
 
 def _common_prefix(members: Sequence[Encoded]) -> int:
     """Leading tokens that all members share and that lie before every response span."""
-    first = members[0].ids
-    stop = min(e.start for e in members)
-    for i in range(stop):
-        if any(e.ids[i] != first[i] for e in members):
-            return i
-    return stop
+    first, stop = members[0].ids, min(e.start for e in members)
+    return next((i for i in range(stop) if any(e.ids[i] != first[i] for e in members)), stop)
 
 
 def _without_traces(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None] | None:
@@ -398,9 +389,8 @@ def _batches(encoded: Sequence[Encoded], members: list[int], shared: int, budget
 def _temporal(states: torch.Tensor, weights: torch.Tensor, starts: list[int], stops: list[int]) -> Half:
     """Eight modes, coordinate-wise maximum and final state of every response, (B, 10 * d)."""
     column = torch.arange(states.shape[1], device=states.device)
-    inside = (column >= torch.tensor(starts, device=states.device)[:, None]) & (
-        column < torch.tensor(stops, device=states.device)[:, None]
-    )
+    low, high = (torch.tensor(ends, device=states.device)[:, None] for ends in (starts, stops))
+    inside = (column >= low) & (column < high)
     peak = states.float().masked_fill(~inside[..., None], -torch.inf).amax(1, keepdim=True)
     final = states.float()[torch.arange(len(stops)), torch.tensor(stops) - 1][:, None]
     return _half(torch.cat([project(states, weights), peak, final], 1).flatten(1))
@@ -410,3 +400,36 @@ def _half(values: torch.Tensor) -> Half:
     """To float16 in main memory, without infinities."""
     result: Half = values.clamp(-HALF_LIMIT, HALF_LIMIT).to(torch.float16).cpu().numpy()
     return result
+
+
+class StoredReader:
+    """Stands for a proxy while traces are scored whose fingerprints are at hand, in the same order.
+
+    arrays : mapping of (layer, variant) to (n, m * d), float16
+    tokenizer : of the proxy.
+    engine : how the fingerprints were computed.
+    depth : blocks of the proxy.
+    """
+
+    def __init__(self, arrays: Mapping[tuple[int, str], Half], tokenizer: Any, engine: str, depth: int) -> None:
+        self.arrays, self.tokenizer, self.engine, self.depth = dict(arrays), tokenizer, engine, depth
+        self.hidden_size = next(iter(arrays.values())).shape[1] // 2
+        self.device, self.dtype, self.causal, self.max_tokens = torch.device("cpu"), torch.float32, True, MAX_TOKENS
+        self._next = 0
+
+    def encode(self, traces: Sequence[Trace], view: View) -> list[Encoded]:
+        """Tokenise traces as the proxy wants them."""
+        return encode(self.tokenizer, traces, view, max_tokens=self.max_tokens)
+
+    def read(
+        self,
+        encoded: Sequence[Encoded],
+        layers: Sequence[int],
+        readout: Readout | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[tuple[int, str], Half]:
+        """The next fingerprints, as many as there are traces; see :meth:`backend.proxies.reader.Reader.read`."""
+        rows = slice(self._next, self._next + len(encoded))
+        self._next = (rows.stop) % len(next(iter(self.arrays.values())))  # after the last comes the first again
+        names = {(layer, name) for layer in layers for name in (readout or Readout()).variants(layer)}
+        return {key: np.asarray(array[rows]) for key, array in self.arrays.items() if key in names}

