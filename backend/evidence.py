@@ -22,12 +22,10 @@ def accumulate(
     groups: npt.NDArray[np.intp],
     log_prior: npt.NDArray[np.floating] | None = None,
 ) -> Doubles:
-    """Score groups of traces.
+    """Score groups of traces: unnormalised log-scores (G, C); the largest is the attributed source.
 
-    log_posteriors : (n, C)
-    groups : (G, K); row numbers of the traces of every group.
-    log_prior : (C,); log of the prior in enrollment; uniform when absent.
-    Returns (G, C), float64; unnormalised log-scores; the largest is the attributed source.
+    groups : (G, K) row numbers of log_posteriors (n, C).
+    log_prior : (C,) log of the prior in enrollment; uniform when absent.
     """
     classes = log_posteriors.shape[1]
     prior = np.full(classes, -np.log(classes)) if log_prior is None else np.asarray(log_prior, dtype=np.float64)
@@ -39,12 +37,7 @@ def accumulate(
 
 
 def posterior(scores: Doubles, budget: int, scaling: Scaling = "sum") -> Doubles:
-    """Normalise scores to log-probabilities.
-
-    scores : (G, C); from :func:`accumulate`.
-    budget : ``K``, used by the 'mean' scaling.
-    Returns (G, C), float64.
-    """
+    """Normalise scores (G, C) of :func:`accumulate` to log-probabilities; 'mean' divides by the budget."""
     scaled = scores / budget if scaling == "mean" else scores
     normalised: Doubles = scaled - logsumexp(scaled, axis=1, keepdims=True)
     return normalised

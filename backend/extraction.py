@@ -36,13 +36,10 @@ class Shard:
 
 
 def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: int | None = None) -> list[Shard]:
-    """Shards of a benchmark in which every source answers every prompt.
+    """Shards of a benchmark in which every source answers every prompt, the shortest roster first.
 
     segments : ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
-    sources : sources wanted.
-    prompts : prompts of the benchmark; row = source * prompts + prompt.
-    n_prompts : leading prompts wanted, by default all.
-    Returns segment by segment, so that the shortest roster is complete first.
+    prompts : of the benchmark; row = source * prompts + prompt. ``n_prompts`` leading ones are needed, by default all.
     """
     needed = min(n_prompts or prompts, prompts)
     shards = []
@@ -104,14 +101,11 @@ def extract(
 ) -> Extraction:
     """Read every shard that is not on disk yet.
 
-    traces : all records of the benchmark, in row order.
-    view, layers, readout, max_tokens, span : what to read; see :class:`Reader`.
-    records, proxy_hash : identity of the texts and of the proxy's weights.
-    work : mapping of str to float; work of every shard, in any unit that time goes by (see :func:`characters_of`); by
-        default its records.
-    progress : called with the records and the work of every batch that is done.
-    Raises AtlasError if the store is being written by another process, belongs to something else, the disk is full, or
-        the proxy gives states that are not numbers.
+    traces : all records of the benchmark, in row order; ``records`` and ``proxy_hash`` identify texts and weights.
+    work : of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
+    progress : gets the records and the work of every batch that is done.
+    Raises AtlasError if another process writes the store, it belongs to something else, the disk is full, or the proxy
+    gives states that are not numbers.
     """
     identity = StoreIdentity(
         rows=len(traces),

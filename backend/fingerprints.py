@@ -106,8 +106,8 @@ class FingerprintStore:
     def writing(self, identity: StoreIdentity) -> Iterator[None]:
         """Hold the store for writing.
 
-        Raises AtlasError if another process writes to it, if the folder cannot be written, or if it holds fingerprints
-            of something else.
+        Raises AtlasError if another process writes to it, it cannot be written, or it holds fingerprints of something
+        else.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -135,11 +135,7 @@ class FingerprintStore:
             os.close(lock)
 
     def agree(self, wanted: Mapping[str, object]) -> None:
-        """Refuse a store whose identity says otherwise; an empty one agrees with everything.
-
-        wanted : mapping of str to object; names of :meth:`StoreIdentity.as_dict`, all or some.
-        Raises AtlasError if one of them differs.
-        """
+        """Refuse a store whose identity differs in one of these names; an empty one agrees with everything."""
         identity = self.identity()
         present = identity.as_dict() if identity else {}
         changed = [name for name, value in wanted.items() if present and present[name] != value]
@@ -150,11 +146,7 @@ class FingerprintStore:
             )
 
     def check_records(self, records: str, where: Path) -> None:
-        """Refuse fingerprints of other records than those that lie in a folder; an empty store passes.
-
-        records : hash over all records of the benchmark there, as :attr:`StoreIdentity.records`.
-        Raises AtlasError if they differ.
-        """
+        """Refuse fingerprints of other records than those in a folder, by their hash; an empty store passes."""
         present = self.identity()
         if present and present.records != records:
             benchmark = self.key.benchmark
@@ -193,12 +185,7 @@ class FingerprintStore:
         arrays: Mapping[tuple[int, str], Half],
         seconds: float | None = None,
     ) -> None:
-        """Write the arrays of one shard, then its journal line.
-
-        rows : (m,); row numbers, ascending.
-        arrays : dict of (layer, variant) to (m, width), float16
-        seconds : what reading them took.
-        """
+        """Write the arrays (m, width) of one shard with ascending rows (m,), then its journal line."""
         identity = self.identity()
         assert identity is not None, "write_shard needs writing()"
         runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
@@ -239,11 +226,7 @@ class FingerprintStore:
         return self.path / f"L{layer:02d}.{variant}.f16"
 
     def load(self, layer: int, variant: str = "full") -> Half:
-        """Map one array into memory, read-only and without copying.
-
-        Returns (rows, m * d), float16.
-        Raises AtlasError if the array does not exist.
-        """
+        """Map one array (rows, m * d), float16, into memory, read-only and without copying."""
         identity, path = self.identity(), self.array_path(layer, variant)
         if identity is None or not path.exists():
             raise AtlasError(
@@ -268,12 +251,7 @@ class FingerprintStore:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Refuse work that does not fit on the disk.
-
-    folder : where the bytes will go; need not exist yet.
-    needed : bytes.
-    Raises AtlasError if fewer than ``needed`` bytes and a reserve of 1 GB are free.
-    """
+    """Refuse work that needs more bytes than the disk has free beyond a reserve of 1 GB."""
     probe = folder
     while not probe.exists():
         probe = probe.parent

@@ -19,10 +19,7 @@ def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
 
 
 def writable(targets: Sequence[Path]) -> None:
-    """Refuse targets that cannot be written, before hours of work; their folders are made.
-
-    Raises AtlasError: names the first one.
-    """
+    """Refuse targets that cannot be written, before hours of work; their folders are made."""
     for target in targets:
         with _writing(target):
             if target.is_dir():

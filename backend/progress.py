@@ -19,11 +19,7 @@ HALF_LIFE = 0.1
 
 
 class TimeLeft:
-    """Seconds that remain, from the speed at which work was done.
-
-    work : all of it, in any unit.
-    clock : seconds.
-    """
+    """Seconds that remain of some work, in any unit, from the speed at which it was done."""
 
     def __init__(self, work: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._work = max(work, 1e-9)
@@ -47,10 +43,7 @@ class TimeLeft:
 
 
 class ReadingBar(Bar):
-    """Records done, records a second, and a time left that follows the work.
-
-    work : of all records; see :func:`backend.extraction.extract`.
-    """
+    """Records done, records a second, and a time left that follows the work (:func:`backend.extraction.extract`)."""
 
     def __init__(self, records: int, work: float, unit: str = "records") -> None:
         self._left = TimeLeft(work)

@@ -25,11 +25,9 @@ Ints = npt.NDArray[np.intp]
 
 
 def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = SPLIT_SEED) -> Ints:
-    """Fold of every prompt.
+    """Fold (P,) of every prompt; ids ascend and are unique.
 
-    prompt_ids : length P; ascending and unique.
-    Returns (P,); fold number of each prompt.
-    Raises ValueError if the ids are not ascending and unique, or fewer than the folds.
+    Raises ValueError if they do not or are not, or are fewer than the folds.
     """
     ids = list(prompt_ids)
     if ids != sorted(set(ids)):
@@ -48,21 +46,17 @@ def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = S
 def held_out_pairs(folds: int = FOLDS) -> list[tuple[int, int]]:
     """Pairs of folds that a probe of the nested selection has not seen.
 
-    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds``
-    choose 2 fits stand for ``folds * (folds - 1)``.
+    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds`` choose
+    2 fits stand for ``folds * (folds - 1)``.
     """
     return list(combinations(range(folds), 2))
 
 
 def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None) -> tuple[Ints, Ints]:
-    """Disjoint groups of ``budget`` traces of one source.
+    """Disjoint groups (G, K) of ``budget`` traces of one source, and its number (G,).
 
-    rows_by_source : (S, m); row numbers of every source, in roster order, prompts ascending.
-    budget : traces a group, ``K``.
-    seed : grouping seed ``s``.
+    rows_by_source : (S, m), in roster order, prompts ascending; what does not fill a group is dropped.
     fold : outer fold, which enters the random stream; None for groupings over all folds at once.
-    Returns groups: (G, K); row numbers; what does not fill a group is dropped; truth: (G,); source number of each
-        group.
     """
     rng = np.random.default_rng(seed + 100 + 7919 * budget + (0 if fold is None else 31 * fold))
     sources, m = rows_by_source.shape
@@ -76,22 +70,15 @@ def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None
 
 
 def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints:
-    """Rows of the wanted prompts for every source.
-
-    sources, prompts : row = source * prompts + prompt.
-    wanted : (P,), bool
-    Returns (S, wanted.sum()).
-    """
+    """Rows (S, wanted.sum()) of the prompts ``wanted`` (P,) for every source; row = source * prompts + prompt."""
     rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
     return rows
 
 
 def balance_rows(labels: Ints) -> Ints:
-    """Rows with as many of every source; those of the smaller ones are repeated in turn.
+    """Rows with as many of every source, ascending; those of the smaller ones are repeated in turn.
 
     A fit of few steps does not learn the shares of the sources, so its bias cannot be corrected by them.
-    labels : (n,)
-    Returns (m,); ascending; every row once where the sources are even.
     """
     most = int(np.bincount(labels).max())
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))

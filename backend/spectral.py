@@ -21,13 +21,9 @@ of those."""
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
-    """Weights that turn ``length`` states into ``modes`` length-normalised DCT-II coefficients.
+    """Weights (modes, length) that turn states into length-normalised DCT-II coefficients.
 
-    length : number of response tokens ``T``, at least 1.
-    modes : number of leading modes wanted.
-    Returns (modes, length), float64; row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are
-        zero.
-    Raises ValueError if ``length`` or ``modes`` is below 1.
+    Row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are zero.
     """
     if length < 1 or modes < 1:
         raise ValueError(f"length and modes must be at least 1, got {length} and {modes}")
@@ -46,15 +42,12 @@ def span_weights(
     limits: Sequence[int | None],
     modes: int = FINGERPRINT_MODES,
 ) -> torch.Tensor:
-    """DCT weights of a padded batch for several response lengths at once.
+    """DCT weights (B, V * modes, width) of a padded batch for several response lengths; ordered by limit, then mode.
 
     A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the fingerprint of a
     response cut at ``n`` tokens comes out of the pass over the whole response.
-    starts, stops : length B; response span of every row, in columns of the batch.
-    width : number of columns of the padded batch.
-    limits : length V; response lengths in proxy tokens; None keeps the whole response.
-    modes : number of leading modes a length.
-    Returns tensor of shape (B, V * modes, width), float32; zero outside each span; rows ordered by limit, then mode.
+    starts, stops : length B, response span of every row, in columns of the batch.
+    limits : length V, response lengths in proxy tokens; None keeps the whole response.
     """
     out = np.zeros((len(starts), len(limits) * modes, width), dtype=np.float32)
     cache: dict[int, npt.NDArray[np.float64]] = {}
@@ -68,11 +61,9 @@ def span_weights(
 
 
 def uniform_positions(length: int, count: int) -> npt.NDArray[np.intp]:
-    """Evenly spaced tokens of a response, the first and the last included.
+    """Evenly spaced tokens (count,) of a response, first and last included; shorter responses repeat tokens.
 
-    length : number of response tokens ``T``, at least 1.
-    count : positions wanted ``M``, at least 2; shorter responses repeat tokens.
-    Returns (count,); ``m (T - 1) / (M - 1)`` rounded half up, ascending.
+    ``m (T - 1) / (M - 1)`` rounded half up, ascending.
     """
     steps = count - 1
     return (2 * np.arange(count) * (length - 1) + steps) // (2 * steps)
@@ -84,13 +75,10 @@ def stride_positions(length: int, step: int, count: int | None = None) -> npt.ND
 
 
 def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) -> torch.Tensor:
-    """Weights that sample a padded batch: 16 states at relative positions, and the means of ``POSITION_POOLS``.
+    """Weights (B, 20, width) that sample a padded batch: 16 relative positions, and means of ``POSITION_POOLS``.
 
     A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for the
-    64 states and the strided ones.
-    starts, stops : length B; response span of every row, in columns of the batch.
-    width : number of columns of the padded batch.
-    Returns tensor of shape (B, 20, width), float32; zero outside each span; every row of weights sums to one.
+    64 states and the strided ones. Every row of weights sums to one; arguments as in :func:`span_weights`.
     """
     out = np.zeros((len(starts), POSITIONS + len(POSITION_POOLS), width), dtype=np.float32)
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
@@ -108,10 +96,5 @@ def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) ->
 
 
 def project(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Project a padded batch of states on its weights, accumulating in float32.
-
-    states : tensor of shape (B, T, d)
-    weights : tensor of shape (B, R, T), float32
-    Returns tensor of shape (B, R, d), float32.
-    """
+    """Project states (B, T, d) of a padded batch on weights (B, R, T), accumulating in float32."""
     return torch.bmm(weights, states.float())

@@ -21,12 +21,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 def holm(p_values: npt.ArrayLike) -> Doubles:
-    """Holm's step-down correction of a family of tests.
-
-    p_values : array-like of shape (m,)
-    Returns (m,), float64; corrected p values in the order given: never below the raw ones, at most 1.
-    Raises ValueError if a p value is missing or lies outside 0 .. 1.
-    """
+    """Holm's step-down correction (m,) of a family of tests, in the order given. Raises ValueError outside 0 .. 1."""
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
         raise ValueError("p_values must be one-dimensional and lie in 0..1")
@@ -40,14 +35,11 @@ def holm(p_values: npt.ArrayLike) -> Doubles:
 def cluster_bootstrap(
     sums: npt.ArrayLike, sizes: npt.ArrayLike, replicates: int = REPLICATES, seed: int = SEED, level: float = LEVEL
 ) -> tuple[Doubles, Doubles]:
-    """Percentile intervals of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
+    """Percentile intervals (m,) of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
 
-    sums : array-like of shape (n, m); sum over every cluster, e.g. of right answers, or of the difference in right
-        answers of two readers; a column a comparison.
-    sizes : array-like of shape (n, m); predictions of every cluster.
-    level : coverage, 0 .. 1.
-    Returns low, high: (m,), float64.
-    Raises ValueError if shapes disagree or there is no cluster.
+    sums : (n, m) sum over every cluster, e.g. of right answers, or of the difference in right answers of two readers; a
+        column a comparison.
+    sizes : (n, m) predictions of every cluster.
     """
     top, bottom = _columns(sums), _columns(sizes)
     if top.shape != bottom.shape:
@@ -66,12 +58,10 @@ def cluster_bootstrap(
 
 
 def sign_flip_p_values(differences: npt.ArrayLike, flips: int = FLIPS, seed: int = SEED) -> Doubles:
-    """Two-sided p values of paired differences when the sign of whole clusters is flipped at random.
+    """Two-sided p values (m,) of paired differences when the sign of whole clusters is flipped at random.
 
-    differences : array-like of shape (n, m); sum over every cluster of the difference between two readers; a column a
-        comparison.
-    Returns (m,), float64; ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
-    Raises ValueError if there is no cluster.
+    differences : (n, m) sum over every cluster of the difference between two readers; a column a comparison.
+    Returns ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
     """
     table = _columns(differences)
     # Ties are counted as extreme; sums of the same numbers in another order may differ in the last bits.

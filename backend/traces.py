@@ -30,7 +30,7 @@ def whole_text(text: str) -> str:
 
 
 def view_text(trace: Trace, view: View) -> tuple[str, str]:
-    """Serialise a trace for the proxy: its prefix, which is context only, and the text of prefix and response.
+    """Serialise a trace: its prefix, which is context only, and the text of prefix and response.
 
     An empty response is one space in view ``r``.
     """

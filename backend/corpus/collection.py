@@ -110,11 +110,9 @@ def _read(path: Path) -> bytes:
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read prompts.
+    """Read prompts: ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``, or one prompt a line.
 
-    path : ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``; any other file holds one prompt a line. Empty
-        lines are left out; a prompt without id gets one from its line.
-    Raises AtlasError: names the line that cannot be read, or an id that stands there twice.
+    Empty lines are left out; a prompt without id gets one from its line. Raises AtlasError naming the wrong line.
     """
     out: list[Prompt] = []
     lines: dict[str, int] = {}
@@ -142,11 +140,7 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def read_collected(path: Path) -> list[Collected]:
-    """Read a collection.
-
-    path : ``.jsonl`` or ``.jsonl.gz``.
-    Raises AtlasError: names the line that cannot be read.
-    """
+    """Read a collection, ``.jsonl`` or ``.jsonl.gz``. Raises AtlasError naming the wrong line."""
     raw = _read(path)
     try:
         return _parsed(path, gzip.decompress(raw) if path.suffix == ".gz" else raw)
@@ -157,12 +151,10 @@ def read_collected(path: Path) -> list[Collected]:
 
 
 def collected_records(path: Path, name: str) -> Records:
-    """A collection in which every source answered every prompt, as records.
+    """A collection in which every source answered every prompt, as records of the benchmark ``name``.
 
-    path : see :func:`read_collected`.
-    name : stands as benchmark in the keys.
-    Returns sources in the order of their first line, prompts ascending.
-    Raises AtlasError if a response is missing or stands there twice, or two sources had different prompts under one id.
+    Sources in the order of their first line, prompts ascending. Raises AtlasError if a response is missing or stands
+    there twice, or two sources had different prompts under one id.
     """
     found: dict[tuple[str, str], Trace] = {}
     prompts: dict[str, str] = {}
@@ -184,10 +176,7 @@ def collected_records(path: Path, name: str) -> Records:
 
 
 def sample_records() -> Records:
-    """The shipped sample: our own prompts, answered by small models that the project can serve.
-
-    Returns of benchmark 'samples': at least 6 sources times 60 prompts.
-    """
+    """The shipped sample: our own prompts, answered by at least 6 small models that the project can serve."""
     return collected_records(SAMPLES / "responses.jsonl", "samples")
 
 
@@ -204,10 +193,9 @@ def collect(
     """Collect the responses of every source to every prompt that it has not answered yet.
 
     sources : one after another; a local model that several of them share is loaded once.
-    path : JSONL file that grows.
-    batch_size : prompts that a local model answers at once.
+    path : JSONL file that grows; what was collected before an error stays.
     Raises AtlasError if the file cannot be written, belongs to another process, or holds a source with other settings
-        or prompts; if a model is missing; if an endpoint refuses altogether. What was collected before stays.
+    or prompts; if a model is missing; if an endpoint refuses altogether.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
@@ -360,10 +348,7 @@ class AppendOnlyJsonl:
                 raw = raw[os.write(self._handle, raw) :]
 
     def _repair_tail(self) -> list[Collected]:
-        """The lines of the file, without what a killed process left behind the last whole one.
-
-        Nothing is taken away from a file that holds anything else than a collection.
-        """
+        """The lines of a collection, without what a killed process left behind the last whole one."""
         raw = self.path.read_bytes()
         start = raw.rfind(b"\n") + 1
         whole, last = raw[:start], raw[start:]

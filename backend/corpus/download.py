@@ -73,14 +73,13 @@ class Fetched:
 
 
 def fetch(source: str | None, target: Path, listener: Listener | None = None, *, remember: bool = True) -> Fetched:
-    """Bring a release into a folder.
+    """Bring a release into a folder; files that are there and right are not copied again.
 
-    source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository; by default
-        :data:`PUBLIC_RELEASE`. The release may lie in a subfolder.
-    target : where the release goes. Files that are there and right are not copied again.
-    remember : false reads every file that is already there, even if an earlier check found it right.
-    Raises AtlasError if the source cannot be reached, is damaged or holds no release; if the target cannot be written
-        or is full.
+    source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository, by default
+        :data:`PUBLIC_RELEASE`; the release may lie in a subfolder.
+    remember : False reads every file that is already there, even if an earlier check found it right.
+    Raises AtlasError if the source cannot be reached, is damaged or no release; if the target cannot be written or is
+    full.
     """
     listener = listener or Listener()
     address = _address(source)
@@ -103,13 +102,7 @@ def fetch(source: str | None, target: Path, listener: Listener | None = None, *,
 
 
 def download(address: str, folder: Path, listener: Listener) -> Path:
-    """Download a file; an interrupted download continues where it stopped if the server can do that.
-
-    address : http or https.
-    folder : where the file goes, under a name made from the address.
-    Returns the whole file.
-    Raises AtlasError if the server cannot be reached, refuses, or breaks off again and again.
-    """
+    """Download a file into a folder, under a name of the address; an interrupted one continues."""
     host = urlsplit(address).hostname or address
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     whole, part, about = folder / f"{name}.archive", folder / f"{name}.part", folder / f"{name}.json"

@@ -116,10 +116,7 @@ class Source:
 def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source:
     """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``.
 
-    text : keys are temperature, top_p, top_k, max_new_tokens, seed, system, template, base_url, key_env and
-        token_field. A value goes on until the next ``,KEY=``, so texts may hold commas.
-    defaults : values for keys that the text does not give.
-    Raises AtlasError: says which part cannot be read.
+    A value goes on until the next ``,KEY=``, so texts may hold commas; ``defaults`` are for keys that are not given.
     """
     name, equals, rest = text.partition("=")
     kind, colon, rest = rest.partition(":")
@@ -144,7 +141,6 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
     """Read a TOML file with a table ``[sources.NAME]`` a source.
 
     Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
-    Raises AtlasError: names the file and the source that cannot be read.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -198,10 +194,8 @@ class Answer:
 
 
 class LocalModel:
-    """A causal language model on this machine; its weights are loaded when it is first asked.
+    """A causal language model on this machine; its weights are loaded when it is first needed.
 
-    name : registry name, hub id or folder.
-    device : 'auto' takes CUDA where there is one.
     Raises AtlasError if the model is unknown, is no language model, or its weights are not here.
     """
 
@@ -226,12 +220,8 @@ class LocalModel:
         return model.to(device, best_dtype(device)), tokenizer
 
     def generate(self, prompts: Sequence[str], source: Source, batch: int) -> list[Answer]:
-        """Answer a batch of prompts.
+        """Answer a batch of prompts; its number and the source's seed decide the random draws, so it can be repeated.
 
-        prompts : length n
-        batch : number of the batch; with the source's seed it decides the random draws, so that a batch can be
-            repeated.
-        Returns length n.
         Raises AtlasError if a prompt does not fit, or a system prompt was given to a model without chat template.
         """
         import torch
@@ -354,11 +344,7 @@ class Pace:
 
 
 class Endpoint:
-    """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads.
-
-    stop : ends all waiting.
-    Raises AtlasError if the variable that should hold the key is empty.
-    """
+    """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads."""
 
     def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
         assert source.base_url is not None
@@ -381,8 +367,7 @@ class Endpoint:
     def ask(self, prompt: str) -> Answer:
         """Ask for one response.
 
-        Raises AskError if this prompt got no answer, also after all repetitions.
-        Raises AtlasError if no prompt will get one: wrong key, wrong address, unknown model.
+        Raises AskError if this prompt got no answer, also after all repetitions; AtlasError if no prompt will get one.
         """
         reason, attempts = "", self.manners.retries + 1
         for attempt in range(attempts):
@@ -477,10 +462,7 @@ class _TryAgainError(Exception):
 
 
 def endpoint_key(source: Source) -> str:
-    """The key of an endpoint, from the environment; empty if the source names no variable.
-
-    Raises AtlasError if the variable is not set, or holds what cannot be a key.
-    """
+    """The key of an endpoint, from the environment; empty if the source names no variable."""
     if not source.key_env:
         return ""
     key = os.environ.get(source.key_env, "").strip()
@@ -503,10 +485,7 @@ def endpoint_host(source: Source) -> str:
 
 
 def chat_address(base_url: str) -> str:
-    """Where chat completions are asked for.
-
-    Raises AtlasError if the base URL is not http or https, or carries a password.
-    """
+    """Address of the chat completions below a base URL, http or https and without a password."""
     parts = urlsplit(base_url)
     try:
         named = bool(parts.hostname) and parts.port != 0

@@ -28,9 +28,7 @@ SMALLEST = 10  # traces that every source must have at least
 class Labelled:
     """Labelled traces, source by source.
 
-    sources, families : length C; sources ascending; a source without a family is one of its own.
-    prompts : length n; what a trace answers, without spaces around it; a trace without a prompt stands alone under its
-        own text.
+    prompts : length n, without spaces around them; a trace without a prompt stands alone under its own text.
     """
 
     sources: tuple[str, ...]
@@ -44,10 +42,9 @@ class Labelled:
     notes: tuple[str, ...]  # sentences about what was left out
 
     def grid(self) -> tuple[Ints, Ints]:
-        """Rows with as many traces of every source in each fold.
+        """Rows (C, P) with as many traces of every source in each fold, and their folds (P,).
 
-        Returns rows: (C, P); row numbers; in each fold the first prompts of a source; folds: (P,); ascending unless
-            ``complete``; then column p is the p-th prompt in their order.
+        Folds ascend unless ``complete``; then column p is the p-th prompt in their order.
         """
         order = np.array(sorted(range(len(self.traces)), key=lambda i: (self.labels[i], self.prompts[i], i)))
         if self.complete:
@@ -67,13 +64,9 @@ def read_labelled(
     limits: Limits = COMMAND_LINE,
     encoding: str | None = None,
 ) -> Labelled:
-    """Read a file whose traces say whom they are from.
+    """Read a file whose traces name their source: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
-    path : JSONL, CSV, Parquet or a chat log, also inside gzip; what ``python -m jobs collect`` writes is one.
-    columns : what a person mapped; the rest is recognised.
-    families : mapping of source to family
-    encoding : of the file; by default it is recognised.
-    Raises AtlasError if the file cannot be read, or :func:`labelled` refuses what is in it.
+    columns, encoding : what a person named; the rest is recognised.
     """
     with opened(path) as stream:
         intake = receive(stream, path.name, columns, limits, encoding)
@@ -92,11 +85,9 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    sha256 : of the file.
-    families : mapping of source to family
     notes : what is known to be left out already.
-    Raises AtlasError with fewer than two sources; where a source has fewer than 10 traces, or fewer than five prompts;
-        or where families are named for a source that the file does not have.
+    Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
+    source that is not there.
     """
     said = list(notes)
     named = [trace for trace in traces if trace.label]

@@ -79,7 +79,6 @@ class Inventory:
 class Split:
     """One division of Bench-A's pairs.
 
-    train, test : pair ids.
     held_out_families : parent families that do not occur in ``train`` (family-disjoint), or whose child models are held
         out (model-disjoint); empty for the pair splits.
     """
@@ -130,11 +129,7 @@ class Release:
         return listed_files(self.manifest, self.manifest_path)
 
     def roster(self, name: str = "165-way") -> pd.DataFrame:
-        """Sources of a roster, in its order.
-
-        Returns columns label, repo_id, family, plot_family, source, model_id (missing values None). ``plot_family`` is
-            the family for grouping.
-        """
+        """Sources of a roster, in its order; ``plot_family`` is the one for grouping; missing values are None."""
         if name not in ROSTERS:
             raise AtlasError(f"There is no roster '{name}'", f"Choose one of {', '.join(ROSTERS)}")
         path = self.data / "rosters" / f"{name}.json"
@@ -151,26 +146,17 @@ class Release:
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
-        """Prompts of a benchmark, ascending by sample id.
-
-        Returns columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
-        """
+        """Prompts of a benchmark, ascending: sample_id, prompt, category (ten on Agent500; elsewhere None)."""
         return _read_prompts(self.data / "prompts" / f"{benchmark}.jsonl.gz", "category")
 
     def records(self, benchmark: Benchmark) -> Records:
-        """Read all responses of a benchmark.
-
-        Raises AtlasError if a file is missing, damaged, or does not hold one response of its source to every prompt.
-        """
+        """Read all responses of a benchmark: one response of every source to every prompt."""
         prompts, folder = self.prompts(benchmark), self.data / "responses" / benchmark
         files = {label: folder / f"{label}.jsonl.gz" for label in self.roster("165-way")["label"]}
         return _grid(benchmark, files, prompts)
 
     def bench_models(self) -> pd.DataFrame:
-        """Models of Bench-A, in the order of its list.
-
-        Returns columns model, parent_family, is_parent, response_path (below ``data/``).
-        """
+        """Models of Bench-A, in the order of its list; ``response_path`` is below ``data/``."""
         path = self.data / "bench_a" / "models.json"
         columns = ["model", "parent_family", "is_parent", "response_path"]
         rows = _read_list(path)
@@ -184,20 +170,13 @@ class Release:
         return _read_prompts(self.data / "bench_a" / "prompts.jsonl.gz")
 
     def bench_records(self) -> Records:
-        """Read all responses of Bench-A; sources are its models, empty responses are kept.
-
-        Raises AtlasError: as :meth:`records`.
-        """
+        """Read all responses of Bench-A; sources are its models, empty responses are kept."""
         prompts, models = self.bench_prompts(), self.bench_models()
         files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
         return _grid("bench_a", files, prompts)
 
     def pairs(self, name: PairSet) -> pd.DataFrame:
-        """Pairs of Bench-A's models.
-
-        name : the 116 pairs of the main protocol, or the 1,647 of the two strict ones. Their ids are not shared.
-        Returns columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
-        """
+        """Pairs of models: 116 of the main protocol, or 1,647 of the two strict ones, with ids of their own."""
         path = self.data / "bench_a" / "pairs" / f"{name}.jsonl.gz"
         columns, rows = ["pair_id", "model_a", "model_b", "parent_a", "parent_b"], []
         for number, row in read_jsonl_gz(path):
@@ -210,10 +189,7 @@ class Release:
         return frame
 
     def splits(self, name: SplitSet) -> list[Split]:
-        """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide.
-
-        Raises AtlasError if a split names a pair that does not exist, or one on both sides.
-        """
+        """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide."""
         path = self.data / "bench_a" / "splits" / f"{name}.json"
         known = set(self.pairs(SPLIT_PAIRS[name])["pair_id"])
         content = _read_json(path)
@@ -236,11 +212,9 @@ class Release:
     def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
         """Check every file of the manifest: present, of the right size, with the right hashes and line count.
 
-        A file that was right at an earlier check is not read again while its size, its time of change and the hash
-        asked for are the same. That memory lies in the cache folder, not in the release.
-        progress : called with (files done, files) after every file.
-        remember : false reads every file.
-        Raises AtlasError: names the first file that is missing or wrong.
+        A file that was right at an earlier check is not read again while its size, its time of change and the expected
+        hash are the same, unless ``remember`` is False. That memory lies in the cache folder, not in the release.
+        ``progress`` gets (files done, files). Raises AtlasError naming the first file that is missing or wrong.
         """
         stamps = Stamps(self.root)
         hashed = size = 0
@@ -266,10 +240,7 @@ def default_release() -> Path:
 
 
 def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a gzipped JSONL file.
-
-    Raises AtlasError: names the file and the line of what cannot be read.
-    """
+    """Yield (line number, object) of a gzipped JSONL file. Raises AtlasError naming file and line."""
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
@@ -314,9 +285,8 @@ def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json")
     """Every file that a manifest lists, wherever it stands in it.
 
     An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster`` and
-    ``roster_sha256``.
-    Raises AtlasError if an entry has no hash or points outside the data folder, if a file is listed twice with
-        different hashes, or if nothing is listed.
+    ``roster_sha256``. Raises AtlasError if an entry has no hash or points outside the data folder, if a file is listed
+    twice with different hashes, or if nothing is listed.
     """
     found: dict[str, ListedFile] = {}
     for entry in _entries(manifest, path):
@@ -346,11 +316,7 @@ def _entries(node: Any, path: Path | str) -> Iterator[ListedFile]:
 
 
 def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -> None:
-    """Check one file against the manifest.
-
-    name : what the message calls the file, by default its path.
-    Raises AtlasError if the file is missing, unreadable, or not the one that the manifest lists.
-    """
+    """Check one file against the manifest; AtlasError calls it ``name``, by default its path."""
     name = name or path
     try:
         size = path.stat().st_size

@@ -33,10 +33,7 @@ class Slice:
     release: Release  # whose records the fingerprints have to be of
 
     def check(self) -> None:
-        """Refuse fingerprints of other records than the release's; an empty store passes.
-
-        Raises AtlasError if they are of others.
-        """
+        """Refuse fingerprints of other records than the release's; an empty store passes."""
         if self.store.identity():
             self.store.check_records(release_records(self.release, self.store.key.benchmark), self.release.root)
 
@@ -87,10 +84,7 @@ def slice_of(
 
 
 def release_records(release: Release, benchmark: str) -> str:
-    """Hash over all records of a benchmark in a release, whatever roster or prompts are asked for.
-
-    It is that of :attr:`backend.fingerprints.StoreIdentity.records`. Records are read once a process.
-    """
+    """Hash over all records of a benchmark in a release, as :attr:`backend.fingerprints.StoreIdentity.records`."""
     return _release_records(release.root, release.manifest_hash, benchmark)
 
 

@@ -34,10 +34,7 @@ def named(reads: str) -> str:
 
 
 def check_others(enrolment: Enrolment, others: Others) -> None:
-    """See that everything is here that the members read.
-
-    Raises AtlasError if a proxy or an encoder is missing, or is another one.
-    """
+    """Raise AtlasError if a proxy or an encoder of the members is missing, or is another one."""
     for reads, encodes in models_beside(enrolment).items():
         name, held = named(reads), others.get(reads)
         if not isinstance(held, SentenceEncoder if encodes else Reader):
@@ -56,12 +53,7 @@ def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
 
 
 def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
-    """What members ask for, by name: see :data:`backend.methods.ensemble.Material`.
-
-    traces : length n
-    others : mapping of str to Reader or SentenceEncoder
-    Returns empty where only the proxy is read.
-    """
+    """What members ask for, by name (:data:`backend.methods.ensemble.Material`); empty where only the proxy is read."""
     out: dict[str, Any] = {}
     for reads, layers in enrolment.beside.items():
         held = others.get(reads)

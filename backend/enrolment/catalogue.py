@@ -32,11 +32,7 @@ class DamagedError(ServerError):
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """A set of enrolled sources.
-
-    sources, families : length C
-    accuracy : of one whole response to a prompt that was held out; None where it was not validated.
-    """
+    """A set of enrolled sources."""
 
     name: str
     reader: str
@@ -46,7 +42,7 @@ class Ecosystem:
     families: tuple[str, ...]
     sha256: str  # of the enrolment: names, probes, prior, attachments
     facts: Mapping[str, Any]  # how it was made; JSON
-    accuracy: float | None = None
+    accuracy: float | None = None  # of one whole response to a held-out prompt; None where it was not validated
     live: bool = True  # whether it was made to answer while somebody waits; an ensemble reads more than that allows
 
     @property
@@ -72,10 +68,7 @@ class Ecosystem:
 
 
 class Ecosystems:
-    """The enrolments of a data folder.
-
-    data : data folder; new files in its ``enrolments/`` are seen at the next look.
-    """
+    """The enrolments of a data folder; new files in its ``enrolments/`` are seen at the next look."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -99,8 +92,7 @@ class Ecosystems:
         """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
         Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or
-            if none is named while one cannot be read: that one may be the preferred one, and another would answer in
-            its place.
+        if none is named while one cannot be read, which may be the preferred one.
         """
         known = self._ranked()
         held = [one.name for _, one in known]
@@ -162,7 +154,6 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
 
     name : of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
     known : the preferred one first; it is taken where several readers were enrolled for the same ecosystem.
-    Raises AtlasError if no name fits, or those of several ecosystems do.
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
@@ -190,7 +181,6 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
     """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
 
     A file of the data folder comes first, then any other file, then what :func:`named` finds.
-    Raises AtlasError if there is none, the name fits several ecosystems, or the file is damaged.
     """
     from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
 
@@ -203,9 +193,8 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 
 
 def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
-    """A sentence that offers the newest ecosystem of one's own where another enrolment was taken by default.
-
-    claimed : nothing is offered that does not know it.
+    """A sentence that offers the newest ecosystem of one's own that knows the claim, where another was taken by
+    default.
     """
     known = Ecosystems(data_folder or default_data_folder()).all()
     fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
@@ -241,12 +230,11 @@ WORDS: Mapping[str, str] = {
 
 
 def alike(typed: str, labels: Iterable[str]) -> list[str]:
-    """Labels that a person may have meant, the likeliest first.
+    """Labels that a person may have meant, the likeliest first, at most eight; for the words of an error.
 
-    Two and three letters or digits in a row are compared, and weigh the more the fewer labels have them; case, marks
-    and words that no label has count for nothing. 'openai gpt 4o', 'GPT-4o' and 'gtp4o' all lead to 'gpt4o'. A label is
-    never taken for another in silence, because a claim is about one source; this is for the words of an error.
-    Returns at most eight; empty where none is like it.
+    Two and three letters or digits in a row are compared, and weigh the more the fewer labels have them: 'openai gpt
+    4o', 'GPT-4o' and 'gtp4o' all lead to 'gpt4o'. A label is never taken for another in silence, because a claim is
+    about one source.
     """
     spelled: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):

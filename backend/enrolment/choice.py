@@ -32,11 +32,7 @@ STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer trac
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and why.
-
-    accuracy, log_score : dict of method to (FOLDS,); of single traces on the inner folds of every outer fold; the log
-        score in nats.
-    """
+    """What was chosen, and why; scores are of single traces on the inner folds of every outer fold."""
 
     methods: tuple[str, ...]  # length FOLDS; with the highest mean log score on the inner folds; the simpler of equals
     tunings: tuple[Tuning, ...]  # length FOLDS
@@ -109,11 +105,7 @@ def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:
 def inner_scores(
     members: Sequence[npt.NDArray[np.floating]], corpus: Corpus, cells: Ints, outer: int
 ) -> tuple[float, float]:
-    """Accuracy and mean log score of a weighted sum of members on the inner folds of an outer one.
-
-    members : each (SLOTS, n, C)
-    cells : (n,)
-    """
+    """Accuracy and mean log score of a weighted sum of members (SLOTS, n, C) on the inner folds of an outer one."""
     parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in validation(outer)]
     labels, said = [], []
     for (slot, rows), (other, fitted) in (parts, parts[::-1]):

@@ -44,14 +44,12 @@ WHOLE = "dc-ac"  # block of a whole fingerprint
 class Enrolment:
     """Known sources, ready to be compared with.
 
-    reader : reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
-        encoder names the encoder.
-    block : what the heads read of a block, a name of :data:`backend.methods.representations.FORMS`; 'text' where they
-        read no states, 'several' where members read different things.
-    sources, families : length C; in the order of the heads' columns.
+    reader : ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an encoder
+        names the encoder.
+    block : what the heads read of a block, of :data:`backend.methods.representations.FORMS`; 'text' where they read no
+        states, 'several' where members read different things.
     facts : proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
-    attachments : mapping of str to ndarray; numbers that other parts of an audit fitted on the same enrolment
-        (calibration, unknown-source reference); nothing here reads them.
+    attachments : calibration, unknown-source reference and the like, fitted on the same enrolment; not read here.
     landing : block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     """
 
@@ -146,9 +144,8 @@ class Enrolment:
         counts: Counts = None,
         beside: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What a head reads, (n, D), out of stored rows (n, V d) at every block, the counts of the texts, or both.
-
-        Half precision becomes single. An ensemble gets all of it, and what was read ``beside`` the proxy.
+        """What a head reads, (n, D): stored rows (n, V d) of every block, counts of the texts, or both; an ensemble all
+        of it.
         """
         if isinstance(head.probe, CodedNgrams):
             return counts

@@ -68,13 +68,7 @@ def _halved(enrolment: Enrolment) -> bool:
 
 
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
-    """Write an enrolment in one step.
-
-    path : ends in ``.npz``.
-    Returns as the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
-        Banks, n-grams and ensembles are stored as they are.
-    Raises AtlasError if the folder cannot be written.
-    """
+    """Write an enrolment (``.npz``) in one step, and return it as the file holds it; see :func:`as_stored`."""
     half, kept = _halved(enrolment), as_stored(enrolment)
     arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
     if half:
@@ -96,8 +90,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
 def load_enrolment(path: Path) -> Enrolment:
     """Read an enrolment of any known format; nothing in it is executed or unpickled.
 
-    Raises AtlasError if there is no such file, it has a format that this program does not know, or it is not a whole
-        enrolment.
+    Raises AtlasError if there is no such file, its format is not known, or it is not a whole enrolment.
     """
     try:
         with np.load(path, allow_pickle=False) as held:

@@ -100,17 +100,14 @@ def enrolment_of(
     """Enrolment of a roster of the release.
 
     proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
-    refit : one probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
-        new prompts, and nothing held out is left to validate it.
-    layer : block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
-        selection.
-    limit : only the first prompts.
+    refit : one probe fitted on all rows at the modal block instead of the five fold probes: a little better on new
+        prompts, with nothing held out to validate it.
+    layer : block of the refitted probe, or of a control that stands at one block; by default the modal one.
     name : by default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
-    method : one of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's
-        probes, whatever scores them: those of the first of several proxies, or of the default one where an encoder
-        reads.
-    Raises AtlasError if fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was
-        evaluated.
+    method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
+        of the first of several proxies, or of the default one where an encoder reads.
+    Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from what was
+    evaluated.
     """
     by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
@@ -235,19 +232,11 @@ def enrolment_of_traces(
 ) -> Enrolment:
     """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
 
-    With fewer than five prompts there is one probe on everything, at one block; where a source lacks a prompt, nothing
-    is calibrated.
-    traces : length n
-    labels : length n; source of every trace.
-    reader : of the proxy.
-    families : mapping of source to family; a source without one is a family of its own.
-    blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all
-        the same.
-    validated : measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
-    method : one of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are
-        given, and the paper's probe else.
+    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
+    blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer``.
+    validated : measure it on its own prompts; an enrolment that is measured on others needs none of that.
+    method : of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given.
     corpus : the traces as they were read before, in their order; labels and folds are set here.
-    Raises AtlasError with fewer than two sources, or fewer than 10 traces of one.
     """
     counts = Counter(labels)
     sources = sorted(counts)
@@ -318,12 +307,7 @@ def assemble(
     facts: Mapping[str, Any],
     attachments: Mapping[str, npt.NDArray[Any]],
 ) -> Enrolment:
-    """Enrolment of what a reader read, with an even prior.
-
-    proxy : its key and the hash of its weights.
-    layer : block at which traces are placed.
-    fold_of : fold of every enrolled prompt.
-    """
+    """Enrolment of what a reader read, with an even prior; ``proxy`` is its key and the hash of its weights."""
     hashes, folds = prompt_table(list(fold_of), list(fold_of.values()))
     facts = {
         "proxy_hash": proxy[1],
@@ -354,8 +338,7 @@ def refit_of(
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
     """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
 
-    arrays : each (C * P, 2 d); fingerprints of whole responses at the blocks that discriminants read.
-    folds : (P,)
+    arrays : each (C * P, 2 d), whole responses at the blocks that discriminants read.
     """
     if method == LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS

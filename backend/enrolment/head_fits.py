@@ -63,9 +63,7 @@ class FittedHeads:
 class Fits:
     """Fitted models of a corpus; each is fitted when it is first needed.
 
-    proxy : key of the one whose states are read.
-    blocks : those that discriminants read.
-    layer_of_fold : mapping of int to int; block of the probe of every outer fold.
+    blocks : those that discriminants read; ``layer_of_fold`` is that of the probe of every outer fold.
     """
 
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
@@ -235,13 +233,7 @@ class Fits:
 
 
 def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
-    """A method's heads.
-
-    fits : whose models may be fitted already.
-    method : one of :data:`METHODS`.
-    tunings : length FOLDS
-    Raises ValueError if the method is another one.
-    """
+    """Heads of one of :data:`METHODS`; ValueError for another."""
     if method == READER_PAPER:
         return fits.paper()
     if method in (WORDS, LINEAR):

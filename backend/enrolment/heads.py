@@ -37,12 +37,9 @@ HALF = 2.0**-11  # share of a number by which half precision may round it
 
 
 def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
-    """Heads of a stacked reader, a fold each, as its evaluation kept the members and their weights.
+    """Heads of a stacked reader, a fold each, out of the members and weights of its evaluation.
 
-    folder : of the evaluation.
-    proxy : the one that traces are placed by; of the others the heads read beside it.
-    rerun_command : command that makes them.
-    Raises AtlasError if something is missing.
+    proxy : the one that traces are placed by; of the others the heads read as well.
     """
     members, shares = load_stacks(folder, rerun_command)
     for member in members:
@@ -61,19 +58,13 @@ def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, .
 
 
 def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, ...]:
-    """Heads that read embeddings, a fold each, as their evaluation kept them.
-
-    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
-    """
+    """Heads that read embeddings, a fold each, out of their evaluation."""
     models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
     return tuple(Head(Ensemble((Member(reads, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
 
 
 def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
-    """Heads that read text, a fold each, as their evaluation kept them.
-
-    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
-    """
+    """Heads that read text, a fold each, out of their evaluation."""
     heads = []
     for fold in range(FOLDS):
         path = folder / ngram_file(fold)
@@ -91,12 +82,9 @@ def checked(
     rerun_command: str,
     some: npt.NDArray[np.intp] | None = None,
 ) -> float:
-    """Largest difference between what the heads say of enrolled prompts and what the evaluation kept, in nats.
+    """Largest difference between log-posteriors of the heads and of the evaluation, (S * P, S), in nats.
 
-    enrolment : as its file will hold it.
-    kept : (S * P, S); out-of-fold log-posteriors of whole responses.
-    rerun_command : command that evaluates the reader.
-    some : (m,); rows that are looked at; all by default.
+    some : (m,) rows that are compared; all by default.
     Raises AtlasError if it is more than rounding.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
@@ -119,10 +107,7 @@ def checked(
 
 
 def of_states(enrolment: Enrolment, rows: Slice, traces: Sequence[Trace] | None = None) -> Said:
-    """What heads say of stored fingerprints of whole responses.
-
-    Banks, and heads with n-grams beside them, also ask for the traces, length n in the order of the rows.
-    """
+    """Log-posteriors of heads that read stored fingerprints; with n-grams also the traces, in the order of the rows."""
     cells, counts = np.zeros(len(rows.labels), dtype=np.intp), None
     if traces is not None:
         texts = [whole(trace.response) for trace in traces]
@@ -144,12 +129,7 @@ def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
 
 
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:
-    """What ensembles say of stored fingerprints, and of texts and embeddings as they are read live.
-
-    rows : mapping of str to Slice; of every proxy.
-    traces : length n; whole responses, in the order of the rows.
-    others : mapping of str to SentenceEncoder; encoders, by what members read with them.
-    """
+    """Log-posteriors of ensembles, from stored fingerprints of every proxy, and from texts and embeddings read live."""
 
     def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
         asked = [traces[row] for row in np.flatnonzero(chosen)]

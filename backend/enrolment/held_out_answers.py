@@ -49,10 +49,8 @@ class Grouping:
 class Answers:
     """What an enrolment says of every group of a budget and a grouping seed.
 
-    enrolment, sha256 : name and hash of the enrolment.
-    truth, source : (G,); numbers, in the order of the enrolment, of the source whose traces these are and of that with
-        the largest score.
-    score, lead : (G,), float64; that score, and by how much it is above the next one; nats, not calibrated.
+    truth, source : (G,) numbers, in the order of the enrolment, of the true source and of that with the largest score.
+    score, lead : (G,) that score, and by how much it is above the next one; nats, not calibrated.
     """
 
     enrolment: str
@@ -104,10 +102,7 @@ def answered(log_posteriors: Floating, groups: Grouping) -> tuple[Ints, Doubles,
 
 
 def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
-    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far.
-
-    Raises AtlasError if there are fewer groups.
-    """
+    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far."""
     if not 1 <= count <= len(groups.truth):
         raise AtlasError(f"{count:,} cases are asked for, of {len(groups.truth):,}", "Ask for fewer, and for one")
     place = np.random.default_rng(seed).permutation(len(groups.truth))
@@ -122,11 +117,8 @@ def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
 
 
 def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
-    """Some groups with their traces.
+    """Some groups with their traces, out of the records that were enrolled (Agent500).
 
-    enrolment : the one that they are of.
-    records : those that were enrolled, Agent500 of the release.
-    seed : of the draw.
     Raises AtlasError if the answers are of another enrolment, or the heads have seen these records in other folds.
     """
     folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources

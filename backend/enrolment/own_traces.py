@@ -83,10 +83,7 @@ class EnrolOptions:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything that labelled traces gave.
-
-    scores, chosen : layer selection; ``scores`` is empty where a block was asked for.
-    """
+    """Everything that labelled traces gave; ``scores`` of the layer selection is empty where a block was given."""
 
     scores: pd.DataFrame
     chosen: pd.DataFrame
@@ -105,10 +102,7 @@ class Fitted:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that cannot be a roster's.
-
-    Raises AtlasError if it is empty, too long, or that of a built-in roster or benchmark.
-    """
+    """Refuse a name that is empty, too long, or that of a built-in roster or benchmark."""
     if not name.strip() or len(name) > LONGEST_NAME:
         raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
     if name.strip().casefold() in {*RELEASE_ROSTERS, *BENCHMARKS}:
@@ -124,10 +118,7 @@ def slug(name: str) -> str:
 
 
 def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
-    """Fingerprints, probes, evaluation and validation; the store is not touched.
-
-    Raises AtlasError if the block does not exist, or the cache cannot be written.
-    """
+    """Fingerprints, probes, evaluation and validation; the store is not touched."""
     if options.layer is not None and not 1 <= options.layer <= reader.depth:
         raise AtlasError(f"{options.proxy} has no block {options.layer}", f"Its blocks are 1 to {reader.depth}")
     candidates = [options.layer] if options.layer is not None else list(range(1, reader.depth + 1))

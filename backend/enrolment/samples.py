@@ -28,12 +28,7 @@ def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
 
 
 def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
-    """Traces of one shipped model on prompts that were not enrolled.
-
-    number : of the model among :func:`sample_labels`, from 0.
-    Returns content: JSONL with prompt and response; it does not say whose they are.
-    Raises AtlasError if there is no such sample.
-    """
+    """Label and JSONL (prompt, response) of one shipped model, by its number, on prompts that were not enrolled."""
     records, labels = sample_records(), sample_labels()
     if not 0 <= number < len(labels):
         raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")

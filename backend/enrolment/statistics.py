@@ -54,17 +54,12 @@ def fit_attachments(
     *,
     families: Sequence[str] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Attachments of an enrolment.
+    """Attachments of an enrolment: ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``.
 
-    log_posteriors : mapping of condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and the cuts
-        that were scored ('t64').
-    prompt_folds : (P,); folds 0, 1, ..; each needs at least two prompts.
-    fingerprints : mapping of condition to (C * P, 2 d); at the block where the enrolment places traces; for the domain,
-        and the sources' signatures.
-    domain : what the prompts are called.
-    families : length C; of the sources, for the bounds of a family's likelihood ratio.
-    Returns dict of str to ndarray; parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``;
-        those of a cut end in ``-CUT``.
+    log_posteriors : by condition (C * P, C), out-of-fold, row = source * P + prompt; parts of a cut end in ``-CUT``.
+    prompt_folds : (P,) folds 0, 1, ..; each needs at least two prompts.
+    fingerprints : by condition (C * P, 2 d), at the block where traces are placed; for domain and signatures.
+    families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
     for condition, held in log_posteriors.items():
@@ -96,15 +91,9 @@ def measured_attachments(
 ) -> dict[str, npt.NDArray[Any]]:
     """Bounds of ratios, and realised p values, of statistics that were fitted without them.
 
-    For an enrolment whose evaluation is not at hand any more: its statistics stay, and held-out prompts say within
-    which ratios they hold, and how often enrolled traces are called unknown.
-    attachments : mapping of str to ndarray; with the parts ``calibration`` and ``unknown`` of whole responses.
-    log_posteriors : (C * P, C); by heads that have not seen the prompt's fold, row = source * P + prompt.
-    prompt_folds : (P,)
-    families : length C
-    Returns dict of str to ndarray; ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A
-        budget that does not fit into a fold has the bounds of the largest that does, and takes its groups from all
-        folds for the p values.
+    For an enrolment whose evaluation is not at hand any more; arguments as of :func:`fit_attachments`. A budget that
+    does not fit into a fold has the bounds of the largest that does, and groups from all folds for the p values.
+    Returns ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``.
     """
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
     for name, array in attachments.items():
@@ -142,10 +131,7 @@ def measured_attachments(
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-    """Part ``prompts`` of an enrolment from its prompts and their folds (P,); empty where these are too few.
-
-    Prompts may repeat. No text is kept (:class:`backend.inference.prompt_novelty.PromptReference`).
-    """
+    """Part ``prompts`` of an enrolment, from its prompts and their folds (P,); empty if too few."""
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
     return {} if reference is None else attached({PROMPTS: reference})

@@ -94,12 +94,9 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 
 
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
-    """The condition of traces by their length.
+    """The condition of traces by their length: 'clean', or the cut that they fit into.
 
-    tokens : (n,); response tokens.
-    whole : where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what
-        was enrolled, and no cut of it.
-    Returns 'clean', or the cut that they fit into.
+    whole : where whole responses of an enrolled source end (:func:`whole_tokens`): a limit there is no cut.
     """
     if not len(tokens):
         return CLEAN
@@ -112,11 +109,7 @@ def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], w
 
 
 def whole_tokens(tokens: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> float:
-    """Where whole responses end: of the 95 % quantiles of each source's lengths the 5 % quantile.
-
-    tokens : (n,); response tokens of enrolled whole responses.
-    labels : (n,); their sources.
-    """
+    """Where whole responses end: of the 95 % quantiles of each source's lengths (n,) the 5 % quantile."""
     return float(np.quantile([np.quantile(tokens[labels == one], 0.95) for one in np.unique(labels)], 0.05))
 
 
@@ -127,15 +120,13 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 
 
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
-    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report.
+    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report, or None.
 
-    tokens : (n,); response tokens of the traces.
-    traces : K.
+    tokens : (n,) response tokens of the traces.
     Returns JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
-        :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
-        sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
-        says so. An error rate of the stop that no session could have shown is a row ``undecided`` without a value. None
-        where no validation is attached.
+    :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole responses, as their
+    ``condition`` says. An error rate of the stop that no session could have shown is a row ``undecided`` without a
+    value.
     """
     held = _columns(enrolment)
     if not len(held["part"]):
@@ -203,7 +194,7 @@ def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
 def _fix_stop_error_rate(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
 ) -> dict[str, Any]:
-    """A row as it is, unless it is an error rate of the stop that says less than it seems.
+    """A row, with a stop's error rate corrected where it says less than it seems.
 
     Where nothing stops there is no error rate. An earlier validation took it for 0 in every fold where nothing stops,
     and averaged: its mean over the share that stops is a bound of the rate among all that do.
@@ -288,13 +279,11 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 
 
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
-    """How often the drift test speaks on real pairs of windows.
+    """How often the drift test speaks on real pairs of windows, as JSON; None where no validation is attached.
 
-    window : traces of the smaller window; the nearest validated number (in its logarithm) is taken.
-    paired : both windows answered the same prompts.
-    Returns JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
-        windows, of which the data hold none), sibling, family. None where no validation is attached, and for a window
-        below the smallest validated one: nobody has seen what so few traces show.
+    window : traces of the smaller window; the nearest validated number in log, None below the smallest one.
+    Returns window, level, and the share of pairs that are called different: same (false alarms; None for paired
+    windows, of which the data hold none), sibling, family.
     """
     held = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")

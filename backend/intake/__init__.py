@@ -49,11 +49,8 @@ def inspect(
     """Find out what a file is and which column is the response.
 
     stream : seekable; it stays open.
-    name : name of the file, without a path.
-    columns : what a person mapped; the rest is recognised.
-    encoding : that a person named; by default it is recognised.
-    Raises AtlasError if it is empty, too large, of no known kind or not in that encoding, or a mapped column does not
-        exist.
+    columns, encoding : what a person named; the rest is recognised.
+    Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
     return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
@@ -113,10 +110,9 @@ def receive(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Intake:
-    """Read a file: its traces, every bad place, duplicates and notes.
+    """Read a file: its traces, every bad place, duplicates and notes; see :func:`inspect`.
 
-    stream, name, columns, limits, encoding : see :func:`inspect`.
-    Raises AtlasError: as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
+    Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     limits = limits or Limits()
     clock = Clock(name, limits)
@@ -173,9 +169,8 @@ def notes_about(
 ) -> list[str]:
     """Sentences about traces as such.
 
-    lengths : sequence of (int, int); characters of every prompt and response.
-    names : sequence of (str, int); the file's own id of a trace and its turn, of those that have one.
-    labels : sources that the file names.
+    lengths : characters of every prompt and response.
+    names : the file's own id of a trace and its turn, of those that have one.
     """
     notes = []
     if empty := sum(not response for _, response in lengths):

@@ -70,10 +70,8 @@ def is_chat(record: Mapping[str, Any]) -> bool:
 
 
 def turns(record: Mapping[str, Any]) -> list[Turn]:
-    """Answers of a chat log.
+    """Answers of a chat log, at least one.
 
-    record : for which :func:`is_chat` holds.
-    Returns at least one.
     Raises ChatError if there is no answer in it, the request failed, or an answer is no text.
     """
     record = _unwrapped(record)
@@ -204,9 +202,9 @@ def text_at(value: Any, column: str) -> str | None:
 
 
 def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record with its request and response as objects, where both are bodies written as text and neither is more.
+    """The record with request and response as objects, where both are bodies written as text and neither is more.
 
-    A prompt in plain words beside them says that the response is one as well, whatever it looks like.
+    A prompt in plain words says that the response is one as well, whatever it looks like.
     """
     if any(isinstance(record.get(key), str) for key in ("prompt", "question")):
         return record

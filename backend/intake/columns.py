@@ -33,10 +33,8 @@ _NONE = "none"  # what a person says for a role that is to have no column, where
 def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:
     """Map columns to roles; what a person gives wins, also where it is no column at all.
 
-    fields : columns of the file.
     late : columns that only later records have: for roles that no other column fits.
-    Returns without a response where none was recognised.
-    Raises AtlasError if a given column does not exist.
+    Raises AtlasError if a given column does not exist; without a response where none was recognised.
     """
     found, everything = given or Columns(), [*fields, *late]
     if _NONE not in everything:
@@ -83,10 +81,7 @@ def look_up(record: Mapping[str, Any], path: str) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """A cell as text: text as it is, numbers as written, parts of a message joined; None for nothing (null, NaN).
-
-    Raises TypeError if the cell holds an object or bytes that are no text.
-    """
+    """A cell as text: numbers as written, parts of a message joined, None for nothing (null, NaN); else TypeError."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str):

@@ -57,11 +57,7 @@ class Arrived:
 
 
 def codec_of(encoding: str) -> str:
-    """Python's name of a character encoding.
-
-    encoding : as a person names it.
-    Raises AtlasError if there is none of that name.
-    """
+    """Python's name of a character encoding. Raises AtlasError if there is none of that name."""
     try:
         codec = codecs.lookup(encoding).name
         io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses what turns no bytes into text, such as hex
@@ -82,12 +78,10 @@ def encoding_given(words: str) -> str | None:
 
 
 def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
-    """Walk through a file once.
+    """Walk through a seekable file once; ``encoding`` stands in place of the one that would be recognised.
 
-    stream : must be seekable.
-    encoding : in place of the one that would be recognised; of Parquet, which says what it is, none is needed.
     Raises AtlasError if it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown
-        or another one.
+    or another one.
     """
     codec = None if encoding is None else codec_of(encoding)
     digest, size = hashlib.sha256(), 0
@@ -244,12 +238,7 @@ def _megabytes(count: int) -> str:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file that can be read again from its start.
-
-    path : what gives its bytes only once, such as ``<(zcat traces.gz)``, is kept in a nameless temporary file
-        meanwhile.
-    Raises AtlasError if it cannot be read.
-    """
+    """A file that can be read again from its start; a pipe is copied to a nameless temporary file meanwhile."""
     with contextlib.ExitStack() as held:
         try:
             stream: BinaryIO = held.enter_context(path.open("rb"))

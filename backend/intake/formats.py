@@ -38,10 +38,7 @@ _ASKS = {"prompt", "question", "user"}
 
 
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
-    """Find out what a file is: from its name where that says JSONL, else from its first lines.
-
-    Returns kind: jsonl, json, csv, parquet or text; delimiter: Of CSV.
-    """
+    """Kind of a file (jsonl, json, csv, parquet or text) and delimiter of CSV, from its name or its first lines."""
     if not arrived.codec:
         return "parquet", ""
     with text_of(stream, arrived.packed, arrived.codec, "", clock) as text:

@@ -28,8 +28,7 @@ def parse_json(text: str, most: int = MOST_VALUES) -> Any:
     """Parse a JSON text.
 
     most : bytes that its values may take, by estimate; texts count by their number only.
-    Raises TooManyValuesError if they would take more.
-    Raises ValueError, RecursionError if it is no JSON, or nested too deeply.
+    Raises TooManyValuesError; ValueError or RecursionError if it is no JSON, or nested too deeply.
     """
     estimate = _at_most(text)
     if estimate > most and _estimate(text) > most:
@@ -45,8 +44,7 @@ def parse_json(text: str, most: int = MOST_VALUES) -> Any:
 def outside_strings(blocks: Iterable[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
     """Bytes of a JSON text that are in none of its strings, a block at a time.
 
-    Found without parsing: other threads go on, and no memory is taken. Of a text that is no JSON they are right up to
-    the place where it stops being JSON.
+    Found without parsing: other threads go on, and no memory is taken. Right up to the place where it stops being JSON.
     """
     inside, rest = False, b""
     for fresh in blocks:

@@ -51,7 +51,7 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
 
 
 def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a Parquet file: of every row the columns that the layout maps, and those of a chat log.
+    """Records of a Parquet file: of every row the columns that the layout maps, and those of a log format.
 
     Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
     """
@@ -174,10 +174,7 @@ def footer_length(stream: BinaryIO) -> int:
 
 
 def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
-    """Where the pages of a file lie: a list for every row group, with first byte and end of every leaf column.
-
-    Raises ValueError if the footer is damaged.
-    """
+    """First byte and end of the pages of every leaf column, a list for every row group; ValueError if damaged."""
     length = footer_length(stream)
     stream.seek(-8 - length, io.SEEK_END)
     try:
@@ -189,11 +186,7 @@ def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
 
 
 def pages_of(stream: BinaryIO, start: int, end: int) -> Iterator[Page]:
-    """Pages between two places of a file; the stream is moved.
-
-    start, end : bytes from the start of the file.
-    Raises ValueError if there is no header of a page where one should be.
-    """
+    """Pages between two bytes of a file; the stream is moved. ValueError where there is no header of a page."""
     while start < end:
         header, length = _header(stream, start)
         unpacked, packed = header[_I32, 2], header[_I32, 3]

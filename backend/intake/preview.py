@@ -19,11 +19,7 @@ NAMED = 50  # sources that a preview lists
 
 @dataclass(frozen=True)
 class Preview:
-    """What a file is, and every place of it that gives no trace.
-
-    kind, unit, encoding, sha256 : see :class:`backend.intake.Layout`.
-    duplicates : place of a trace that repeats an earlier one, and first, the place of that one.
-    """
+    """What a file is, and every place of it that gives no trace; see :class:`backend.intake.Layout`."""
 
     name: str  # as the file was called; never a path
     kind: str
@@ -50,11 +46,7 @@ def preview(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Preview:
-    """Read a file whole and say what is in it.
-
-    stream, name, columns, limits, encoding : see :func:`backend.intake.inspect`.
-    Raises AtlasError: as :func:`backend.intake.receive`.
-    """
+    """Read a file whole and say what is in it; see :func:`backend.intake.receive`."""
     intake = receive(stream, name, columns, limits, encoding)
     layout, traces = intake.layout, intake.traces
     of_file = ("name", "kind", "unit", "encoding", "sha256", "packed", "size", "fields", "columns", "mapped")

@@ -23,10 +23,7 @@ def is_spans(record: Mapping[str, Any]) -> bool:
 
 
 def turns_of_spans(record: Mapping[str, Any]) -> Iterator[Found]:
-    """Answers in the spans of a record; a span whose messages cannot be read is an error of its own.
-
-    record : for which :func:`is_spans` holds.
-    """
+    """Answers in the spans of a record; a span whose messages cannot be read is an error of its own."""
     silent = True
     for span in _spans(record):
         try:

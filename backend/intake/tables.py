@@ -24,10 +24,8 @@ _SPACE, _ENDS = re.compile(r"\s*+"), re.compile(r"[\r\n]*+")
 
 
 def filled_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
-    """Lines that are not blank, without their ends.
+    """Lines that are not blank, without their ends; of a line only ``most`` characters are ever in memory.
 
-    text : opened with ``newline=""``.
-    most : characters of a line; only so many are ever in memory.
     Raises AtlasError if there are more lines than the limits allow, or reading takes too long.
     """
     for number, line in _lines(text, most, limits, clock, _SPACE):
@@ -37,11 +35,7 @@ def filled_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock
 
 
 def table_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
-    """Lines with their ends; empty ones in succession come together, under the number of the first.
-
-    text, most, limits, clock : see :func:`filled_lines`.
-    Raises AtlasError: as :func:`filled_lines`.
-    """
+    """Lines with their ends, as :func:`filled_lines`; empty ones in succession come under the number of the first."""
     return _lines(text, most, limits, clock, _ENDS)
 
 
@@ -120,10 +114,7 @@ def separator(line: str) -> str | None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse columns that nobody can tell apart.
-
-    Raises AtlasError if two have one name, or there are more than :data:`MOST_COLUMNS`.
-    """
+    """Raise AtlasError if two columns have one name, or there are more than :data:`MOST_COLUMNS`."""
     if len(names) > MOST_COLUMNS:
         raise AtlasError(
             f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}", "Leave out those that hold no traces"
@@ -134,13 +125,9 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tuple[int, dict[str, str]] | Problem]:
-    """Records of a CSV file, each with the line that it begins in.
+    """Records of a CSV file, each with the line that it begins in; a row has at most ``limit`` characters.
 
-    lines : iterator of (int, str or None); see :func:`backend.intake.tables.table_lines`.
-    delimiter : one character.
-    limit : characters of a row.
-    Raises AtlasError if the header cannot be read, two columns have one name, there are too many, or too many lines are
-        lost.
+    Raises AtlasError if the header cannot be read, or too many lines are lost.
     """
     reader = _Reader(lines, delimiter, limit)
     width, names = _header(reader)

@@ -59,8 +59,8 @@ COMMAND_LINE = Limits(
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).
 
-    prompt, time, label, name : the label is whom the file says the response is from; the name is the file's own id of
-        the trace. Empty where a person wants no column for it; None where none was recognised.
+    The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
+    person wants no column; None where none was recognised.
     """
 
     response: str | None = None  # none where traces come from a chat log or pasted text
@@ -77,11 +77,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One trace as it came in.
-
-    time, label, name : as written in the file.
-    requested : the model that was requested, where the file says so of an answer and of the label as well.
-    """
+    """One trace as it came in; ``requested`` is the model that was requested, where the file also says that."""
 
     place: int  # line, row or record, from 1
     turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
@@ -133,8 +129,7 @@ class Layout:
 class Intake:
     """A file that was read: the preview names what is good, what is bad, and why.
 
-    duplicates : mapping of int to int; index of a trace to the index of the first one with the same label, prompt and
-        response.
+    duplicates : index of a trace to that of the first one with the same label, prompt and response.
     """
 
     layout: Layout
@@ -155,10 +150,7 @@ def is_remark(text: str) -> bool:
 
 
 def notes_on_remarks(remarks: Mapping[str, Iterable[str | None]]) -> list[str]:
-    """Sentences about times, labels and names that a report leaves out.
-
-    remarks : mapping of str to iterable of str or None; what a role is called, and what it says of every trace.
-    """
+    """Sentences about times, labels and names (values by role) that a report leaves out."""
     notes = []
     for role, values in remarks.items():
         if many := sum(value is not None and not is_remark(value) for value in values):
@@ -191,7 +183,6 @@ class Clock:
     """Processor time that reading a file takes, and the place it has reached.
 
     Time between :meth:`pause` and :meth:`resume` belongs to whoever takes the traces and does not count.
-    name : of the file.
     """
 
     def __init__(self, name: str, limits: Limits) -> None:
@@ -200,12 +191,7 @@ class Clock:
         self._spent, self._since, self._work = 0.0, time.thread_time(), 0
 
     def check(self, place: int, unit: str, size: int = 0) -> None:
-        """Refuse to go on where the time is spent.
-
-        place, unit : what is read now, such as line 7.
-        size : characters or bytes that were read since the last call.
-        Raises AtlasError if reading took longer than the limits allow.
-        """
+        """Raise AtlasError where the time is spent; ``size`` is what was read since the last call."""
         self._work += size + _STEP_EACH
         if self._work < _STEP:
             return

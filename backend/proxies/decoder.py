@@ -27,9 +27,8 @@ Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue
 class FusedDecoder(abc.ABC):
     """Blocks of a decoder, ready to be walked one at a time.
 
-    model : a base model that :meth:`supports` accepts. Its weights are copied, the model may be dropped afterwards.
-    dtype : type of matrix products; the residual stream is always float32.
-    compile_blocks : fuse with ``torch.compile`` where a C++ compiler is at hand.
+    model : one that :meth:`supports` accepts; its weights are copied.
+    dtype : of matrix products; the residual stream is always float32.
     precise : leading blocks whose products stay in float32.
     """
 
@@ -69,14 +68,10 @@ class FusedDecoder(abc.ABC):
     def walk(
         self, ids: torch.Tensor, last: int, prefix: list[KeyValue] | None = None, *, keep: list[KeyValue] | None = None
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield the states after every block up to ``last``.
+        """Yield number and states (B, T, d), float32, of every block up to ``last`` (the deepest normed).
 
-        ids : tensor of shape (B, T), int64; right-padded tokens that follow the prefix.
-        last : last block wanted (1 .. depth); nothing behind it is computed.
-        prefix : list of (keys, values) a block; shared prefix, each of shape (1, P, n_kv_heads, head_dim).
-        keep : receives the keys and values of these tokens, a pair a block.
-        Yields block: 1 .. last; states: Tensor of shape (B, T, d), float32; after the final norm for the last block of
-            the model, as ``hidden_states[-1]`` of transformers.
+        ids : (B, T), int64, right-padded tokens that follow the prefix.
+        prefix : keys and values a block, each (1, P, n_kv_heads, head_dim); ``keep`` receives those of these tokens.
         """
         before = prefix[0][0].shape[1] if prefix else 0
         states = self.embed(ids)

@@ -58,14 +58,11 @@ def encode(
     span: Span = "offsets",
     special_tokens: bool = False,
 ) -> list[Encoded]:
-    """Tokenise traces and find their response spans.
+    """Tokenise traces, cut on the right at ``max_tokens``, and find their response spans.
 
-    traces : length n
-    max_tokens : right truncation of the whole text.
-    span : how the first response token is found. 'prefix-count' counts the tokens of the separately tokenised prefix,
-        as the paper's release does; it can be off by one where a token straddles the boundary.
+    span : 'prefix-count' counts the tokens of the separately tokenised prefix, as the paper's release does; it can be
+        off by one where a token straddles the boundary.
     special_tokens : let the tokenizer add its own (a bidirectional sentence encoder expects them).
-    Returns length n.
     """
     pairs = [view_text(Trace(whole_text(trace.prompt), whole_text(trace.response)), view) for trace in traces]
     texts = [text for _, text in pairs]
@@ -106,13 +103,9 @@ LIMITS = (128, 64, 32)
 def cut_responses(
     tokenizer: Any, traces: Sequence[Trace], limits: Sequence[int] = LIMITS, chunk: int = 1000
 ) -> dict[int, list[Trace]]:
-    """Traces whose responses end behind their first tokens, for methods without that tokenizer.
+    """Traces cut after their first tokens in view ``ur``, for methods without that tokenizer; ``chunk`` at once.
 
-    tokenizer : of the proxy whose tokens are counted; the first response token is the first one whose text reaches past
-        the prefix of view ``ur``.
-    traces : length n
-    chunk : traces tokenised at once.
-    Returns length n; a response of no more tokens than the limit stays as it is.
+    A response of no more tokens than the limit stays as it is.
     """
     out: dict[int, list[Trace]] = {limit: [] for limit in limits}
     for trace, ends in _token_ends(tokenizer, traces, chunk):

