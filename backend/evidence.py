@@ -1,8 +1,7 @@
 """Bayesian evidence accumulation: log-posteriors of K traces to one score a source (paper, Stage 2).
 
-The score is ``sum_k log q(c | u_k) - (K - 1) log pi_c``. The paper divides it by K, which ranks the sources the same;
-probabilities depend on it, so both are offered: ``sum`` is Bayes' rule under independence, ``mean`` is what the
-paper's release evaluates.
+The score is ``sum_k log q(c | u_k) - (K - 1) log pi_c``. The paper divides it by K, which ranks the sources the same:
+``sum`` is Bayes' rule under independence, ``mean`` is what the paper's release evaluates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Extraction: a benchmark's records to fingerprints on disk, shard by shard (paper, Stage 1).
 
-Shards are a few prompts times a segment of the roster, so that a longer roster continues where a shorter one
-stopped and traces of one prompt are read together.
+Shards are a few prompts times a segment of the roster: a longer roster continues where a shorter one stopped.
 """
 
 from __future__ import annotations

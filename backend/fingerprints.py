@@ -1,8 +1,7 @@
-"""The feature store: fingerprints on disk, written in shards, resumable, read without copying.
+"""Fingerprints on disk, written in shards, resumable, read without copying.
 
-One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set
-of rows; it counts as done when its line stands in the journal, which is written after its bytes. A process that
-dies loses at most the shard it was working on, and writes the same bytes when it is run again.
+One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set of
+rows; it counts as done when its line stands in the journal, which is written after its bytes.
 """
 
 from __future__ import annotations

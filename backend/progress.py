@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 else:  # which has parameters in its stubs alone
     Bar = tqdm
 
-HALF_LIFE = 0.1
-"""Share of the work after which a measured speed counts half: a warm-up is forgotten, one odd batch changes little."""
+HALF_LIFE = 0.1  # share of the work after which a measured speed counts half: a warm-up is forgotten
 
 
 class TimeLeft:

@@ -1,4 +1,4 @@
-"""Who is trained on what: prompt folds, inner folds, and groups of a budget (paper, Prompt-Grouped Evaluation).
+"""Prompt folds, inner folds, and groups of a budget (paper, Prompt-Grouped Evaluation).
 
 All responses to a prompt stay in one fold, and a group never mixes folds. The random streams are those of the paper's
 release, so that the same records meet in the same groups.

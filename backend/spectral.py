@@ -15,9 +15,12 @@ import torch
 
 FINGERPRINT_MODES = 2
 POSITIONS = 16  # relative positions of which the states themselves are kept
-POSITION_POOLS = ("32", "64", "stride4", "stride4-32")
-"""Means kept beside them, in this order: over 32 and 64 uniform positions, every fourth token from the end, the last 32
-of those."""
+POSITION_POOLS = (
+    "32",
+    "64",
+    "stride4",
+    "stride4-32",
+)  # means over so many positions, every fourth token from the end, the last 32 of those
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:

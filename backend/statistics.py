@@ -1,9 +1,7 @@
 """Uncertainty and tests that the experiments share (paper, Strictly Matched Temporal Controls and Bench-A transfer).
 
-Predictions that belong together (one outer fold and source, or one split) form a cluster, and clusters are what is
-resampled: the bootstrap draws clusters with replacement, the paired test flips the sign of whole clusters. All columns
-of a comparison table share the same draws, so the work is a matrix product and takes seconds. The paper compares
-accuracies only, which are ratios of cluster sums; macro-F1 is not compared.
+Predictions that belong together (one outer fold and source, or one split) form a cluster. The bootstrap draws clusters
+with replacement, the paired test flips the sign of whole clusters; all columns share the same draws.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Collect responses of sources to prompts: our own small ecosystems (paper, "Dynamic Provenance Setting").
+"""Collect responses of sources to prompts: our own small ecosystems (paper, Dynamic Provenance Setting).
 
-One JSONL line a response, with everything that is needed to know where it came from. The file only grows: what is in
-it is not asked again, a line that a killed process left half written is taken away, and a source that changed its
-settings is refused instead of mixed.
+One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, a line that a
+killed process left half written is removed, and a source with other settings is refused instead of mixed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Bring a release from a folder, an archive or the network into a folder, and prove that it arrived whole.
 
-Only files that the manifest lists, the manifest itself and the authors' result files are ever written; each is
-checked before it takes its place, and the manifest comes last, so that an interrupted copy never looks like a
-release. Names inside an archive decide nothing about where bytes go.
+Only the manifest, files that it lists and the authors' result files are ever written, wherever an archive says they go.
+Each is checked before it takes its place, the manifest last: an interrupted copy never looks like a release.
 """
 
 from __future__ import annotations

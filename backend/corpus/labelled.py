@@ -1,8 +1,7 @@
 """Labelled traces of anybody's sources, made ready to be enrolled as an ecosystem of its own.
 
-Sources need not answer the same prompts. All answers to a prompt are in one fold, so that nothing is tested by a probe
-that saw its prompt; where every source answers every prompt, the folds are those of the protocol, and else each prompt
-goes where its sources have the fewest traces. Evaluation works on a grid with as many traces of every source in a fold.
+All answers to a prompt are in one fold, so that nothing is tested by a probe that saw its prompt. Where every source
+answers every prompt, folds are those of the protocol; else each prompt goes where its sources have the fewest traces.
 """
 
 from __future__ import annotations

@@ -216,9 +216,8 @@ def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
 SHOWN = 8
 OFFERED = 3  # labels in a question, in which eight would be too many to read
 GRAMS = (2, 3)  # letters in a row that are compared
-LEAST = 0.4
-"""Smallest cosine of a match: of the names of 165 models every one then finds its label among the first three."""
-WORDS: Mapping[str, str] = {
+LEAST = 0.4  # smallest cosine of a match: of 165 names every one then finds its label among the first three
+WORDS: Mapping[str, str] = {  # words that people write for others: makers for their models, and what labels shorten
     **dict.fromkeys(("openai", "chatgpt"), "gpt"),
     **dict.fromkeys(("zai", "zhipu", "thudm"), "glm"),
     **dict.fromkeys(("alibaba", "tongyi"), "qwen"),
@@ -226,7 +225,6 @@ WORDS: Mapping[str, str] = {
     **{"microsoft": "phi", "mistralai": "mistral", "moonshotai": "kimi", "tencent": "hunyuan", "xai": "grok"},
     **{"ds": "deepseek", "inst": "instruct", "think": "thinking"},
 }
-"""Words that people write for others: makers for their models, and what labels shorten."""
 
 
 def alike(typed: str, labels: Iterable[str]) -> list[str]:

@@ -1,8 +1,7 @@
 """Choose a method for a corpus by inner prompt folds, for every outer fold on its own.
 
-For an outer fold, candidates are compared on two other folds, by models that saw neither of the two folds at stake; the
-weights of members come from one of these folds where the other is scored. The outer fold itself is never looked at.
-Sources weigh alike, however many traces each has.
+For an outer fold, candidates are compared on two other folds, by models that saw neither; the weights of members come
+from one of them where the other is scored. Sources weigh alike, however many traces each has.
 """
 
 from __future__ import annotations

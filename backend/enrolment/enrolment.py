@@ -1,9 +1,8 @@
-"""An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
+"""Enrolments: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
-Frozen sources, blocks, heads, prior and hashes, without any text of the responses it was made from. Where there is a
-head for every prompt fold, a trace whose prompt was enrolled is scored by the head that never saw that prompt, and any
-other trace by the mean of their log-posteriors. Where no head reads its states, the proxy only says where traces lie
-among the sources.
+Without any text of the responses. Where there is a head for every prompt fold, a trace whose prompt was enrolled is
+scored by the head that never saw that prompt, and any other trace by the mean of their log-posteriors. Where no head
+reads its states, the proxy only says where traces lie among the sources.
 """
 
 from __future__ import annotations

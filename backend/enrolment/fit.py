@@ -67,12 +67,9 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)
-"""Methods that ask how long a text is, in tokens of the default proxy."""
-CHECKED = 400
-"""Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
-PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
-"""Proxy and input view by which traces are placed whose reader has an encoder of its own."""
+BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)  # need lengths in tokens of the default proxy
+CHECKED = 400  # evenly drawn rows on which an ensemble is compared: embeddings are computed again
+PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with an encoder of their own
 LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 

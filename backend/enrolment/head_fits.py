@@ -1,7 +1,7 @@
 """Heads of a method, a prompt fold each, fitted to any corpus (paper, Stage 1).
 
-Nothing that serves a fold has seen a trace of it: blocks, weights, n-grams and the shares of members come from the
-other folds alone. The out-of-fold log-posteriors are those of the heads as they are served.
+Blocks, weights, n-grams and shares of members come from the other folds alone. The out-of-fold log-posteriors are those
+of the heads as they are served.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Heads of measured readers for enrolments: as their evaluation kept them, or fitted once more where it kept none.
+"""Heads of measured readers for enrolments: those of their evaluation, or fitted once more where it saved none.
 
-Either way they have to say what the evaluation kept, row by row on the prompts that each did not see; a head that says
-something else is not enrolled.
+They have to give the log-posteriors of the evaluation on the prompts that each did not see, else none is enrolled.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from backend.traces import Trace
 Floats = npt.NDArray[np.float32]
 Said = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
 """What a head says of the chosen rows (n,), as (m, C), and by how much what was kept of it may be rounded."""
-ROUNDING = 5e-3
-"""Nats by which a log-posterior of an enrolment may lie beside the kept one: float32, half precision, codes."""
+ROUNDING = 5e-3  # nats by which a log-posterior may differ from that of the evaluation: half precision, codes
 HALF = 2.0**-11  # share of a number by which half precision may round it
 
 

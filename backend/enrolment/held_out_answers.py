@@ -1,8 +1,7 @@
 """Answers of an enrolment about held-out groups, one group at a time (paper, Stage 2).
 
-They are saved so that an answer about twenty traces can be compared with that of the evaluation about these very
-traces: a source, its score and its lead a group, in ``held-out/`` of the data folder, without text. The groups are
-those of the protocol and are drawn again from the release.
+Source, score and lead of every group are saved in ``held-out/`` of the data folder, without text, so that an answer
+about the same traces can be compared with the evaluation's. The groups are drawn again from the release.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 BUDGET = 20
 DRAW = 7  # seed of the draw of cases
-OTHER_ENGINE = 0.5
-"""Nats by which a score of twenty traces may lie beside the kept one: another processor, or blocks that are not
-compiled, round the states of a proxy differently (by 0.04 at most in ten cases); the same engine gives it again."""
+OTHER_ENGINE = 0.5  # nats of rounding of a score on another processor (0.04 at most in ten cases)
 MAKE = "Run: python -m jobs cases"
 
 

@@ -54,13 +54,12 @@ from backend.traces import View
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
-NAMES: Mapping[str, str] = {
+NAMES: Mapping[str, str] = {  # of readers
     READER_PAPER: "READER",
     **LIVE_NAMES,
     WORDS: "Word n-grams, every length",
     LINEAR: "Fused, of linear members",
 }
-"""Names of readers."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Fit what an enrolment brings along, on out-of-fold evidence of its own prompts; no trace in question is seen here.
+"""Calibration and reference statistics of an enrolment, on out-of-fold evidence of its own prompts.
 
-Calibration, unknown-source reference and domain are fitted for whole responses and for every cut of them that was
-scored; the sequential stop for whole responses. The validation (:mod:`backend.inference.validation`) measures these
-same fits, each on prompts that it has not seen.
+For whole responses and every cut of them that was scored; the sequential stop for whole responses. The validation
+(:mod:`backend.inference.validation`) measures these same fits on prompts that they have not seen.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from backend.protocol import CLEAN, SPLIT_SEED, budget_groups, grid_rows
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-UNKNOWN_DRAWS = 200
-"""Resampled groups a source and budget: p values down to 1/201, and a file of 165 sources below 8 MB."""
+UNKNOWN_DRAWS = 200  # a source and budget: p values down to 1/201, and 165 sources below 8 MB
 DOMAIN_DRAWS = 499
 MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is looked at, and what is kept of them
 

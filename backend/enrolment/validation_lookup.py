@@ -1,9 +1,8 @@
 """Validation of an enrolment for the same number of traces and the same length of response.
 
 Responses that were cut are another condition than whole ones: the proxy saw less of each, and log-posteriors shift.
-Where many responses end at one length, they were cut there, and their condition is the shortest validated cut that
-nearly all of them fit into. Short answers of different lengths are whole ones, and so are those that end where enrolled
-whole responses end as well.
+Where many responses end at one length, they were cut there, unless enrolled whole responses end there as well; their
+condition is the shortest validated cut that nearly all of them fit into.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from backend.inference.validation import NUMBERS, SPACE, TEXTS
 from backend.protocol import CLEAN
 
 ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
-PILE, NEAR = 0.4, 0.85
-"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths, .."""
-FEWEST, WITHIN = 4, 0.075
-""".. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
+PILE, NEAR = 0.4, 0.85  # this share of cut responses has so much of the 95 % quantile of their lengths, ..
+FEWEST, WITHIN = 4, 0.075  # .. and so many lie within so much of it: of five whole responses two often do
 ENDS = 0.95  # share of the length of whole responses from which on a limit is that of the enrolled responses themselves
 SUMMARY = {  # names in a report, and metrics of the part calibration
     "accuracy": "accuracy_after", "ece": "ece_after", "ece_before": "ece_before", "ece_floor": "ece_floor",
@@ -33,7 +30,7 @@ SUMMARY = {  # names in a report, and metrics of the part calibration
 }  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
-VERDICTS = {
+VERDICTS = {  # the verdict's rule in a share of held-out groups (backend.inference.verdict_rates)
     "verdict_true_claim_supported": "supports the true source as the claim",
     "verdict_true_claim_refuted": "refutes the true source as the claim",
     "verdict_nearest_claim_supported": "supports the nearest other source as the claim",
@@ -47,25 +44,22 @@ VERDICTS = {
     "verdict_family_right": "names the true family alone without a claim",
     "verdict_family_wrong": "names a wrong family alone without a claim",
 }
-"""What the verdict's rule does in a share of held-out groups (:mod:`backend.inference.verdict_rates`)."""
 TRAFFIC = {
     "same": "held-out prompts of the enrolled kind",
     "math100": "mathematical problems, which were not enrolled",
     "agent500": "engineering tasks, which were not enrolled",
     "category": "a category of prompts that was left out",
 }
-TRANSFER = {
+TRANSFER = {  # the rule in a share of groups of other traffic (backend.attribution.transfer)
     "false_unknown": "were UNKNOWN although the source is enrolled",
     "flagged": "found the prompts to be another kind of traffic",
     "wrong": "supported a wrong source or refuted the true one",
 }
-"""Kinds of traffic, and what the rule does in a share of its groups (:mod:`backend.attribution.transfer`)."""
-UNDECIDED = {
+UNDECIDED = {  # error rates of the stop, their threshold, and what never happens where it is infinite
     "stop_error": ("name", "names a source"),
     "claim_false_support": ("support", "supports a claim"),
     "claim_false_against": ("against", "refutes a claim"),
 }
-"""Error rates of the stop, the threshold that each is about, and what the rule never does where it is infinite."""
 
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:

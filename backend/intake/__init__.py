@@ -1,6 +1,6 @@
-"""Intake of an audit: any file of traces to a list of them, with a preview that names every bad place.
+"""Intake: any file of traces to a list of them, with a preview that names every bad place.
 
-:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both and keeps them.
+:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
+"""Chat-completions logs: prompts and responses out of requests, responses and message lists.
 
-Every answer of the assistant is one trace; its prompt is the user's message before it. What a request repeats of a
-conversation is no answer to it: where a record has a place for the response, or an error, only what is there counts.
-System messages are left out, because the proxy of the paper sees prompt and response only. A response that is itself
-JSON stays as it is: only where request and response are both whole bodies, written as text, are they taken for objects.
+Every answer of the assistant is one trace; its prompt is the user's message before it. Where a record has a place for
+the response, or an error, only what is there counts. System messages are left out, because the proxy of the paper sees
+prompt and response only. A response that is itself JSON stays as it is, unless request and response are both whole
+bodies, written as text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _RESPONSE = ("response", "response_body", "completion", "output")
 ASKED = ("prompt", "input", "question")
 TIME = ("timestamp", "created_at", "created", "time")
 _LABEL = ("model", "source")
-_TALKS = ("messages", "conversations", "conversation")
-"""Where a list of messages is; ShareGPT writes ``conversations``, with ``from`` and ``value`` in each."""
+_TALKS = ("messages", "conversations", "conversation")  # lists of messages; in ShareGPT's each has from and value
 _USER = frozenset({"user", "human"})
 _ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
-KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})
-"""Columns of a record that can make it a chat log, or say something of it."""
+KEYS = frozenset(
+    {*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL}
+)  # a chat log may need
 
 
 @dataclass(frozen=True, slots=True)

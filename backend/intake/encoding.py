@@ -1,7 +1,6 @@
 """From bytes to text: gzip, encodings, and what is refused at the door.
 
-The whole file is walked through once, a piece at a time, so its hash, its size and its encoding are known before the
-first trace is read, however large it is.
+The file is walked through once, a piece at a time: hash, size and encoding are known before the first trace is read.
 """
 
 from __future__ import annotations

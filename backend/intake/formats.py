@@ -1,4 +1,4 @@
-"""From a file to records: JSONL, a JSON document, CSV, Parquet, and text that somebody pasted.
+"""From a file to records: JSONL, a JSON document, CSV, Parquet, and pasted text.
 
 Every generator yields a record with its place, or a :class:`Problem` where a place gives none, and goes on.
 """

@@ -13,11 +13,9 @@ import numpy.typing as npt
 from backend.intake.traces import Limits
 
 MOST_VALUES = Limits().values
-_WEIGHTS = {"{": 130, "[": 110, ":": 150, ",": 70}
-"""Bytes that Python takes for what follows a character, about: ``[[],[],…`` becomes thirty times its length."""
+_WEIGHTS = {"{": 130, "[": 110, ":": 150, ",": 70}  # bytes that Python takes for what follows, about
 BLOCK = 2**20
-LARGE, BREAK = 20_000_000, 0.05
-"""Estimate from which a parser holds the interpreter for long, and seconds that others then get it."""
+LARGE, BREAK = 20_000_000, 0.05  # estimate from which parsing holds the interpreter for long, and seconds for others
 
 
 class TooManyValuesError(ValueError):

@@ -1,10 +1,9 @@
 """Parquet: the columns that are needed, a few rows at a time, and never more in memory than the limits allow.
 
-A few hundred bytes can say a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
-times, a list hold any number of nothings. So sizes are added up before a page is unpacked, texts in lists are kept as
-numbers of their dictionary, and a row is weighed before it is turned into Python. Sizes come from the headers of the
-pages, by which a reader allocates memory: nothing holds the footer to the truth. Both are read here, because pyarrow
-ends the process when it is asked for a column whose statistics are damaged.
+A few hundred bytes can mean a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
+times. So sizes are added up before a page is unpacked, and a row is weighed before it is turned into Python. Sizes come
+from the headers of the pages, because nothing holds the footer to the truth; both are read here, because pyarrow ends
+the process at damaged statistics.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from backend.intake.traces import Clock, Layout, Limits, Problem, short
 
 ROWS = 256  # rows that are decoded at a time, where their pages are small
 BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
-_PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100
-"""Bytes that a page, a column of a row group, a value and a Python object count for, whatever is in them."""
+_PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100  # bytes that each counts for, whatever is in it
 SPREAD = 4  # times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many
-FOOTER = 25
-"""Part of what a file may unpack to that its footer may take; a reader holds the footer in many times its bytes."""
+FOOTER = 25  # part of what a file may unpack to that its footer may take, which is held in many times its bytes
 _ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 Record = tuple[int, dict[str, Any]]
 
@@ -153,8 +150,7 @@ _I32, _I64, _LIST, _STRUCT = 5, 6, 9, 12
 _ROW_GROUPS, _COLUMNS, _META = (_LIST, 4), (_LIST, 1), (_STRUCT, 3)
 _PACKED, _DATA_PAGE, _DICTIONARY_PAGE = (_I64, 7), (_I64, 9), (_I64, 11)
 _DELTA_BYTE_ARRAY = 7
-_ENCODINGS = {5: 2, 7: 2, 8: 4}
-"""Where the headers of data, of a dictionary and of data of the second version say how values are encoded."""
+_ENCODINGS = {5: 2, 7: 2, 8: 4}  # headers of data, dictionary and data of version 2: where their encoding stands
 _WINDOWS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 
 

@@ -1,8 +1,4 @@
-"""What a file of traces is, before anything runs: the same for the page, the command line and REST.
-
-Columns with what they were taken for, every bad place with its reason, repeated traces, notes, and the first traces.
-Nothing of a proxy is asked for.
-"""
+"""What a file of traces is, before anything runs: the same for the page, the command line and REST."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Spans of OpenTelemetry in OTLP/JSON, with the messages that the conventions of generative AI name.
+"""Spans of OpenTelemetry in OTLP/JSON (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 
-A span that says nothing of a model is passed over. The label is the model that answered; where another one was
-requested, that is remembered as well. https://opentelemetry.io/docs/specs/semconv/gen-ai/
+A span without a model is passed over. The label is the model that answered; one that was requested is noted as well.
 """
 
 from __future__ import annotations

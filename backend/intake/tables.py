@@ -1,8 +1,8 @@
-"""CSV, a row at a time; where a row is broken, every lost line is named and no piece of a text becomes a trace.
+"""Lines of a text, and CSV, a row at a time; where a row is broken, every lost line is named.
 
-A broken row does not say where it ends. Quotes come in pairs: after an even number of them, the last one at the end of
-a cell, the next line begins a row. Any other line may be text within a cell, so only several rows in succession that
-fit the header end the loss there.
+A broken row does not say where it ends. After an even number of quotes, the last one at the end of a cell, the next
+line begins a row. Any other line may be text within a cell, so only several rows in succession that fit the header end
+the loss there.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from backend.traces import Trace, whole_text
 REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
 whole = whole_text
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Classes of characters that move a cursor, turn the direction of reading, or end a line."""
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the direction of reading, or end a line
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Limits:
     seconds: float = 5.0  # computing time of one reading of the file
 
 
-COMMAND_LINE = Limits(
+COMMAND_LINE = Limits(  # for files on the machine, which are walked through line by line
     bytes=200_000_000_000,
     unpacked=1_000_000_000_000,
     document=250_000_000,
@@ -52,7 +51,6 @@ COMMAND_LINE = Limits(
     values=2_500_000_000,
     seconds=3_600.0,
 )
-"""Limits for files that lie on the machine and are walked through line by line."""
 
 
 @dataclass(frozen=True)

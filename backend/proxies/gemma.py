@@ -1,8 +1,7 @@
-"""The fused forward pass for Gemma 3 (see ``decoder``): queries and keys normed, four norms a block, sliding windows.
+"""The fused forward pass for Gemma 3: queries and keys normed, four norms a block, sliding windows.
 
-Products are made from weights that oneDNN has packed once: its float32 kernels run at twice the rate of the others
-that PyTorch has for some processors, so blocks in float32 cost two blocks in bfloat16 and not four. ``torch.compile``
-makes one kernel of each piece between two products.
+Products use weights that oneDNN has packed once: its float32 kernels run at twice the rate of PyTorch's on some
+processors, so a block in float32 costs two in bfloat16 and not four.
 """
 
 from __future__ import annotations
