@@ -1,7 +1,8 @@
-"""The published enrolments, as a server offers them: read once, and again when a file changes."""
+"""Published enrolments, as a server offers them, labels that people mean, and shipped traces to try them on."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
@@ -20,9 +21,10 @@ from backend.store.database import default_data_folder
 from backend.store.writers import RELEASE_ROSTERS
 
 if TYPE_CHECKING:
+    from backend.corpus.release import Records
     from backend.enrolment.enrolment import Enrolment
 
-
+LEFT_OUT = 10  # prompts of a sample where no enrolment says which ones it has not seen
 _SAME = ("name", "reader", "proxy", "view", "sources", "families", "sha256")
 
 
@@ -275,3 +277,35 @@ def _unit(grams: Mapping[str, int], weights: Mapping[str, float]) -> dict[str, f
     weighted = {gram: count * weights[gram] for gram, count in grams.items() if gram in weights}
     length = math.sqrt(sum(value * value for value in weighted.values()))
     return {gram: value / length for gram, value in weighted.items()}
+
+
+def _samples() -> Records:
+    from backend.corpus.collection import sample_records  # brings the client of endpoints
+
+    return sample_records()
+
+
+def sample_labels() -> list[str]:
+    """Models of the shipped samples, by name."""
+    return sorted(_samples().sources)
+
+
+def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
+    """The enrolment that was made from the samples, where there is one."""
+    needed = set(sample_labels())
+    return next((one for one in enrolments if needed <= set(one.sources)), None)
+
+
+def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
+    """Label and JSONL (prompt, response) of one shipped model, by its number, on prompts that were not enrolled."""
+    records, labels = _samples(), sample_labels()
+    if not 0 <= number < len(labels):
+        raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")
+    at, count = records.sources.index(labels[number]), len(records.prompt_ids)
+    traces = records.traces[at * count : (at + 1) * count]
+    fresh = traces[-LEFT_OUT:]
+    if enrolment is not None:
+        folds = enrolment.folds_of([trace.prompt for trace in traces])
+        fresh = [trace for trace, fold in zip(traces, folds, strict=True) if fold is None] or fresh
+    lines = [json.dumps({"prompt": trace.prompt, "response": trace.response}) for trace in fresh]
+    return labels[number], ("\n".join(lines) + "\n").encode()

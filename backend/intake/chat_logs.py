@@ -24,9 +24,7 @@ _LABEL = ("model", "source")
 _TALKS = ("messages", "conversations", "conversation")  # lists of messages; in ShareGPT's each has from and value
 _USER = frozenset({"user", "human"})
 _ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
-KEYS = frozenset(
-    {*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL}
-)  # a chat log may need
+KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})  # a chat log may need
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Service(Checks):
 
     def samples(self) -> list[str]:
         """Models of the shipped sample traces, in the order of their numbers."""
-        from backend.enrolment.samples import sample_labels
+        from backend.enrolment.catalogue import sample_labels
 
         return sample_labels()
 
@@ -66,7 +66,7 @@ class Service(Checks):
         Upload
             Its ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
         """
-        from backend.enrolment.samples import sample_enrolment_of, sample_file
+        from backend.enrolment.catalogue import sample_enrolment_of, sample_file
 
         held = [self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()]
         enrolment = sample_enrolment_of(held)
