@@ -27,7 +27,6 @@ class TimeLeft:
         self._done = self._recent = self._seconds = 0.0
 
     def add(self, work: float) -> None:
-        """So much more work is done."""
         now, fades = self._clock(), 0.5 ** (work / self._work / HALF_LIFE)
         self._recent = self._recent * fades + work
         self._seconds = self._seconds * fades + now - self._last
@@ -56,13 +55,11 @@ class ReadingBar(Bar):
         )
 
     def step(self, records: int, work: float) -> None:
-        """A batch is done."""
         self._left.add(work)
         self.update(records)
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What the bar shows."""
         seconds = self._left.seconds()
         return {**super().format_dict, "left": "?" if seconds is None else tqdm.format_interval(seconds)}
 

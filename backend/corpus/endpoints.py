@@ -36,6 +36,8 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 _LEAST: Mapping[str, float] = {"per_minute": 1e-3, "concurrency": 1, "timeout": 1e-3, "retries": 0}
 _TEXTS = ("system", "template", "base_url", "key_env", "token_field")
 _KEYS = (*_NUMBERS, *_TEXTS)
+_KINDS: tuple[Kind, ...] = ("local", "api")
+_SETTINGS = f"The settings are {', '.join(_KEYS)}"
 _NEXT_KEY = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
 _NAME = re.compile(r"[A-Za-z0-9][\w.:@+-]*")
 _ANSWER_LIMIT = 32_000_000
@@ -133,7 +135,7 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
         values[key] = value
     if "," in model:
         stray = model.partition(",")[2].partition("=")[0]
-        raise AtlasError(f"The source '{name}' has no setting '{stray}'", f"The settings are {', '.join(_KEYS)}")
+        raise AtlasError(f"The source '{name}' has no setting '{stray}'", _SETTINGS)
     return _source(name.strip(), "local" if kind == "local" else "api", model.strip(), values, defaults)
 
 
@@ -153,16 +155,13 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
         raise AtlasError(f"{path} holds no table [sources.NAME]", "Add one for every source")
     out = []
     for name, table in tables.items():
-        kinds = [k for k in ("local", "api") if isinstance(table, dict) and isinstance(table.get(k), str)]
+        kinds: list[Kind] = [k for k in _KINDS if isinstance(table, dict) and isinstance(table.get(k), str)]
         if len(kinds) != 1:
             raise AtlasError(f"{path}, source '{name}', must say either local or api", 'Write local = "MODEL"')
-        kind: Kind = "local" if kinds[0] == "local" else "api"
-        values = {k: v for k, v in table.items() if k != kind}
+        values = {k: v for k, v in table.items() if k != kinds[0]}
         if unknown := sorted(set(values) - set(_KEYS)):
-            raise AtlasError(
-                f"{path}, source '{name}', has no setting '{unknown[0]}'", f"The settings are {', '.join(_KEYS)}"
-            )
-        out.append(_source(name, kind, table[kind], values, defaults))
+            raise AtlasError(f"{path}, source '{name}', has no setting '{unknown[0]}'", _SETTINGS)
+        out.append(_source(name, kinds[0], table[kinds[0]], values, defaults))
     return out
 
 
@@ -170,14 +169,12 @@ def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaul
     given = {k: v for k, v in (defaults or {}).items() if v is not None and (kind == "api" or k not in _TEXTS)}
     given |= values
     numbers = {}
-    for key, kind_of in _NUMBERS.items():
-        if key in given:
-            try:
-                numbers[key] = kind_of(str(given[key]))
-            except ValueError as error:
-                raise AtlasError(
-                    f"The source '{name}' has {key} '{given[key]}', which is not a number", "Give a number"
-                ) from error
+    for key in (key for key in _NUMBERS if key in given):
+        try:
+            numbers[key] = _NUMBERS[key](str(given[key]))
+        except ValueError as error:
+            problem = f"The source '{name}' has {key} '{given[key]}', which is not a number"
+            raise AtlasError(problem, "Give a number") from error
     texts = {key: str(given[key]) for key in _TEXTS if key in given}
     return Source(name, kind, model, sampling=Sampling(**numbers), **texts)
 
@@ -361,7 +358,6 @@ class Endpoint:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def ask(self, prompt: str) -> Answer:

@@ -88,17 +88,18 @@ def labelled(
     Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
     source that is not there.
     """
-    said = list(notes)
+    sentences = list(notes)
     named = [trace for trace in traces if trace.label]
     if not named:
         raise AtlasError("No trace says whom it is from", "Name the column with the source: --label-column COLUMN")
     if len(named) < len(traces):
-        said.append(f"{len(traces) - len(named):,} traces without a source were left out.")
+        sentences.append(f"{len(traces) - len(named):,} traces without a source were left out.")
     first: dict[tuple[str, str], Received] = {}
     for trace in named:
         first.setdefault((str(trace.label), trace.sha256), trace)
     if len(first) < len(named):
-        said.append(f"{len(named) - len(first):,} traces that repeat one of their source word for word were left out.")
+        repeats = f"{len(named) - len(first):,} traces that repeat one of their source word for word"
+        sentences.append(f"{repeats} were left out.")
     sources = sorted({label for label, _ in first})
     if len(sources) < 2:
         raise AtlasError(f"The file holds one source only ('{sources[0]}')", "Give traces of at least two sources")
@@ -106,41 +107,28 @@ def labelled(
     if strangers:
         raise AtlasError(f"A family is given for '{strangers[0]}', which has no trace here", "Correct the label")
     number = {source: c for c, source in enumerate(sources)}
-    kept = sorted(first.values(), key=lambda trace: number[str(trace.label)])
-    labels = np.array([number[str(trace.label)] for trace in kept], dtype=np.intp)
-    prompts = tuple(trace.prompt.strip() or f"\0{trace.sha256}" for trace in kept)
+    ordered = sorted(first.values(), key=lambda trace: number[str(trace.label)])
+    labels = np.array([number[str(trace.label)] for trace in ordered], dtype=np.intp)
+    prompts = tuple(trace.prompt.strip() or f"\0{trace.sha256}" for trace in ordered)
     counts = np.bincount(labels)
     few = int(counts.argmin())
     if counts[few] < SMALLEST:
         raise AtlasError(f"'{sources[few]}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
     pairs = set(zip(labels.tolist(), prompts, strict=True))
-    complete = len(pairs) == len(kept) == len(sources) * len(set(prompts))
-    fold_of = _protocol_folds(prompts) if complete else _even_folds(labels, prompts)
+    complete = len(pairs) == len(ordered) == len(sources) * len(set(prompts))
+    different = sorted(set(prompts))
+    fold_of = dict(zip(different, fold_of_prompts(different).tolist(), strict=True)) if complete else None
+    fold_of = fold_of or _even_folds(labels, prompts)
     folds = np.array([fold_of[prompt] for prompt in prompts], dtype=np.intp)
     for c, source in enumerate(sources):
         if len(np.unique(folds[labels == c])) < FOLDS:
-            different = len({prompt for label, prompt in pairs if label == c})
-            raise AtlasError(
-                f"The {counts[c]} traces of '{source}' answer {different} different prompts, which do not fill "
-                f"{FOLDS} folds",
-                "Give answers to more prompts: no prompt may be tested by a probe that saw it",
-            )
-    return Labelled(
-        sources=tuple(sources),
-        families=tuple((families or {}).get(source, source) for source in sources),
-        traces=tuple(trace.trace for trace in kept),
-        labels=labels,
-        prompts=prompts,
-        folds=folds,
-        complete=complete,
-        sha256=sha256,
-        notes=tuple(said),
-    )
-
-
-def _protocol_folds(prompts: Sequence[str]) -> dict[str, int]:
-    different = sorted(set(prompts))
-    return {prompt: int(fold) for prompt, fold in zip(different, fold_of_prompts(different), strict=True)}
+            answered = len({prompt for label, prompt in pairs if label == c})
+            what = f"answer {answered} different prompts, which do not fill {FOLDS} folds"
+            remedy = "Give answers to more prompts: no prompt may be tested by a probe that saw it"
+            raise AtlasError(f"The {counts[c]} traces of '{source}' {what}", remedy)
+    known = tuple((families or {}).get(source, source) for source in sources)
+    given = tuple(trace.trace for trace in ordered)
+    return Labelled(tuple(sources), known, given, labels, prompts, folds, complete, sha256, tuple(sentences))
 
 
 def _even_folds(labels: Ints, prompts: Sequence[str]) -> dict[str, int]:

@@ -107,7 +107,6 @@ class Release:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The release's own list of files and hashes."""
         try:
             raw = self.manifest_path.read_bytes()
         except OSError as error:
@@ -142,7 +141,6 @@ class Release:
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns, dtype=object)
 
     def roster_sizes(self) -> tuple[int, ...]:
-        """Number of sources of every roster, ascending."""
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
@@ -362,7 +360,6 @@ class Stamps:
         return stamp is not None and self._stamps.get(listed.path) == stamp
 
     def add(self, path: Path, listed: ListedFile) -> None:
-        """Remember that the file is right."""
         self._stamps[listed.path] = _stamp(path, listed)
         self._changed = True
 

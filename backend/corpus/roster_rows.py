@@ -56,12 +56,10 @@ class Slice:
 
     @property
     def labels(self) -> npt.NDArray[np.intp]:
-        """Source number of every row."""
         return np.repeat(np.arange(len(self.sources)), len(self.prompt_ids))
 
     @property
     def prompt_folds(self) -> npt.NDArray[np.intp]:
-        """Outer fold of every prompt."""
         return fold_of_prompts(self.prompt_ids)
 
 

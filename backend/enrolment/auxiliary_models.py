@@ -36,12 +36,11 @@ def named(reads: str) -> str:
 def check_others(enrolment: Enrolment, others: Others) -> None:
     """Raise AtlasError if a proxy or an encoder of the members is missing, or is another one."""
     for reads, encodes in models_beside(enrolment).items():
-        name, held = named(reads), others.get(reads)
-        if not isinstance(held, SentenceEncoder if encodes else Reader):
+        name, model, layers = named(reads), others.get(reads), enrolment.beside[reads]
+        if not isinstance(model, SentenceEncoder if encodes else Reader):
             raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
-        layers = enrolment.beside[reads]
-        shallow = isinstance(held, Reader) and layers and held.depth < layers[-1]
-        if shallow or (isinstance(held, SentenceEncoder) and not _fit(enrolment, reads, held)):
+        shallow = isinstance(model, Reader) and layers and model.depth < layers[-1]
+        if shallow or (isinstance(model, SentenceEncoder) and not _fit(enrolment, reads, model)):
             raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
 
 
@@ -56,16 +55,16 @@ def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others:
     """What members ask for, by name (:data:`backend.methods.ensemble.Material`); empty where only the proxy is read."""
     out: dict[str, Any] = {}
     for reads, layers in enrolment.beside.items():
-        held = others.get(reads)
+        model = others.get(reads)
         if reads in GRAMS:
             out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
-        elif isinstance(held, Reader):
-            read = held.read(held.encode(traces, enrolment.view), layers)
+        elif isinstance(model, Reader):
+            read = model.read(model.encode(traces, enrolment.view), layers)
             out[reads] = {layer: read[layer, "full"] for layer in layers}
-        elif isinstance(held, SentenceEncoder):
+        elif isinstance(model, SentenceEncoder):
             what, clean = reads.partition(":")[2], [Trace(whole(t.prompt), whole(t.response)) for t in traces]
             tuned = what == TUNED
-            out[reads] = Texts(held, [t.response for t in clean]) if tuned else embed(held, what, clean)
+            out[reads] = Texts(model, [t.response for t in clean]) if tuned else embed(model, what, clean)
     return out
 
 

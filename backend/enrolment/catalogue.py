@@ -286,7 +286,6 @@ def _samples() -> Records:
 
 
 def sample_labels() -> list[str]:
-    """Models of the shipped samples, by name."""
     return sorted(_samples().sources)
 
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +73,7 @@ PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with 
 LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One shipped response."""
 
     source: str
@@ -354,20 +353,13 @@ def sample_enrolment(
         for p, prompt in enumerate(records.prompt_ids)
     ]
     known = [row for row in rows if row.prompt_id in enrolled]
-    made = enrolment_of_traces(
-        [row.trace for row in known],
-        [row.source for row in known],
-        reader,
-        name=f"samples-{proxy}-ur",
-        proxy=proxy,
-        weights_hash=proxy_hash(proxy),
-        view="ur",
-        layer=layer,
-        families={source: source.partition("-")[0] for source in records.sources},
-        data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
-        blocks=blocks,
-    )
-    return made, [row for row in rows if row.prompt_id not in enrolled]
+    families = {source: source.partition("-")[0] for source in records.sources}
+    data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()
+    enrolment = enrolment_of_traces(
+        [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
+        weights_hash=proxy_hash(proxy), view="ur", layer=layer, families=families, data_hash=data_hash, blocks=blocks,
+    )  # fmt: skip
+    return enrolment, [row for row in rows if row.prompt_id not in enrolled]
 
 
 def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
@@ -384,7 +376,6 @@ def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[st
 
 
 def _traces(release: Release, rows: Slice) -> list[Trace]:
-    """Traces of a roster, row = source * P + prompt."""
     records = release.records("agent500")
     width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
     return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]

@@ -62,7 +62,6 @@ def encoded_heads(folder: Path, reads: str, rerun_command: str) -> tuple[Head, .
 
 
 def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
-    """Heads that read text, a fold each, out of their evaluation."""
     heads = []
     for fold in range(FOLDS):
         path = folder / ngram_file(fold)

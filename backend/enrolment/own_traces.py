@@ -76,7 +76,6 @@ class EnrolOptions:
 
     @property
     def stem(self) -> str:
-        """Name of the enrolment and of its file."""
         return f"{slug(self.name)}-{slug(self.proxy)}-{self.view}"
 
 
@@ -96,7 +95,6 @@ class Fitted:
 
     @property
     def modal(self) -> int:
-        """The modal block."""
         return int(self.chosen.loc[self.chosen["outer_fold"].isna(), "layer"].iloc[0])
 
 

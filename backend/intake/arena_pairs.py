@@ -16,7 +16,6 @@ KEYS = _SIDED | {*_PROMPT, *TIME, *(model + side for sides in _SIDES for side in
 
 
 def is_pair(record: Mapping[str, Any]) -> bool:
-    """Whether a record holds the answers of two models."""
     return _form(record) is not None
 
 

@@ -59,7 +59,6 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
 
 
 def is_role(field: str) -> bool:
-    """Whether a column has the name of a role."""
     return _plain(field) in _ROLES
 
 

@@ -9,7 +9,6 @@ from backend.intake.chat_logs import ChatError, Found, Turn, last_asked, text_at
 
 
 def is_helm(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a request state of HELM, or holds a list of them."""
     if isinstance(record.get("request_states"), list):
         return True
     result = record.get("result")

@@ -17,7 +17,6 @@ _REQUESTED, _RETURNED = "gen_ai.request.model", "gen_ai.response.model"
 
 
 def is_spans(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a span, or an export of spans."""
     return isinstance(record.get("resourceSpans"), list) or ("spanId" in record and "attributes" in record)
 
 

@@ -229,7 +229,6 @@ class _Reader:
         self._clean = re.compile(rf"{cell}(?:{re.escape(delimiter)}{cell})*+[\r\n]*")
 
     def row(self) -> _Row | None:
-        """The next row, or None at the end."""
         taken = self._take()
         if taken is None:
             return None
@@ -256,7 +255,6 @@ class _Reader:
         return _Row(lines, cells, wrong)
 
     def read_again(self, lines: Sequence[Line]) -> None:
-        """Put lines back."""
         self._again.extendleft(reversed(lines))
 
     def is_clean(self, row: _Row) -> bool:

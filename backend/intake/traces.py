@@ -203,7 +203,6 @@ class Clock:
             )
 
     def pause(self) -> None:
-        """Stop counting."""
         self._spent += time.thread_time() - self._since
 
     def resume(self) -> None:

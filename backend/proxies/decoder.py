@@ -91,7 +91,6 @@ class FusedDecoder(abc.ABC):
         return angle.cos()[:, None], angle.sin()[:, None]
 
     def whole(self, module: Any) -> torch.Tensor:
-        """The weight of a module in float32."""
         return module.weight.detach().to(self.device, torch.float32)  # type: ignore[no-any-return]
 
     def joined(self, dtype: torch.dtype, *modules: Any) -> torch.Tensor:
@@ -144,7 +143,6 @@ class LlamaDecoder(FusedDecoder):
 
     @staticmethod
     def supports(config: Any) -> bool:
-        """Whether a model configuration is one that this pass computes exactly."""
         rope = getattr(config, "rope_parameters", None) or {}
         return (
             config.model_type == "llama"
@@ -166,15 +164,12 @@ class LlamaDecoder(FusedDecoder):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """States in front of the first block, (B, T, d) float32."""
         return self.embedding[ids]
 
     def finish(self, states: torch.Tensor) -> torch.Tensor:
-        """The final norm."""
         return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
-        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
         cos, sin = self.rotation(self.theta, before, width)
         mask = torch.full((width, before + width), -torch.inf, device=self.device).triu(before + 1)
 

