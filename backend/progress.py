@@ -45,14 +45,9 @@ class ReadingBar(Bar):
 
     def __init__(self, records: int, work: float, unit: str = "records") -> None:
         self._left = TimeLeft(work)
-        super().__init__(
-            total=records,
-            unit=f" {unit}",
-            smoothing=0.05,
-            mininterval=seldom(),
-            disable=not records,
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}]",
-        )
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}]"
+        every: dict[str, Any] = {"smoothing": 0.05, "mininterval": seldom(), "bar_format": form}
+        super().__init__(total=records, unit=f" {unit}", disable=not records, **every)
 
     def step(self, records: int, work: float) -> None:
         self._left.add(work)

@@ -15,12 +15,7 @@ import torch
 
 FINGERPRINT_MODES = 2
 POSITIONS = 16  # relative positions of which the states themselves are kept
-POSITION_POOLS = (
-    "32",
-    "64",
-    "stride4",
-    "stride4-32",
-)  # means over so many positions, every fourth token from the end, the last 32 of those
+POSITION_POOLS = ("32", "64", "stride4", "stride4-32")  # means: uniform, every 4th token from the end, 32 of those
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
@@ -87,12 +82,8 @@ def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) ->
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
         length = stop - start
         out[i, np.arange(POSITIONS), start + uniform_positions(length, POSITIONS)] = 1.0
-        sampled = (
-            uniform_positions(length, 32),
-            uniform_positions(length, 64),
-            stride_positions(length, 4),
-            stride_positions(length, 4, 32),
-        )
+        sampled = [uniform_positions(length, count) for count in (32, 64)]
+        sampled += [stride_positions(length, 4), stride_positions(length, 4, 32)]
         for row, tokens in enumerate(sampled, start=POSITIONS):
             np.add.at(out[i, row], start + tokens, np.float32(1 / len(tokens)))
     return torch.from_numpy(out)

@@ -469,15 +469,12 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem, remedy = (
-            f"{path} cannot be written ({error.strerror or error})",
-            "Choose a folder that you may write to",
-        )
+        problem = f"{path} cannot be written ({error.strerror or error})"
+        remedy = "Choose a folder that you may write to (--to, ATLAS_CACHE)"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             problem = f"The disk is full, {path} could not be written; finished files are kept"
-            again = "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again"
-            raise AtlasError(problem, again) from error
-        raise AtlasError(problem, f"{remedy} (--to, ATLAS_CACHE)") from error
+            remedy = "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again"
+        raise AtlasError(problem, remedy) from error
 
 
 def _check_room(path: Path, needed: int) -> None:

@@ -351,11 +351,9 @@ class Endpoint:
         self._key = endpoint_key(source)
         self._pace = Pace(manners.per_minute, stop)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx.Client(
-            headers=headers,
-            timeout=httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None),
-            limits=httpx.Limits(max_connections=manners.concurrency),
-        )
+        timeout = httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None)
+        limits = httpx.Limits(max_connections=manners.concurrency)
+        self._client = httpx.Client(headers=headers, timeout=timeout, limits=limits)
 
     def close(self) -> None:
         self._client.close()

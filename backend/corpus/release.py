@@ -402,10 +402,10 @@ def _line_hash(path: Path) -> tuple[str, int]:
 
 def _read_prompts(path: Path, *more: str) -> pd.DataFrame:
     """Prompts of a file, ascending by sample id, and what else its lines may hold."""
-    rows = [
-        {column: _text(path, number, row, column) for column in ("sample_id", "prompt")} | {c: row.get(c) for c in more}
-        for number, row in read_jsonl_gz(path)
-    ]
+    rows = []
+    for number, row in read_jsonl_gz(path):
+        texts = {column: _text(path, number, row, column) for column in ("sample_id", "prompt")}
+        rows.append(texts | {column: row.get(column) for column in more})
     frame = pd.DataFrame(rows, columns=["sample_id", "prompt", *more], dtype=object)
     return frame.sort_values("sample_id", ignore_index=True)
 

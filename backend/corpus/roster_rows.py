@@ -48,11 +48,9 @@ class Slice:
     def layers(self, variant: str = "full") -> list[int]:
         """Blocks that every shard holds."""
         done = self.store.done()
-        held = [
-            {int(layer) for layer, variants in done.get(shard.name, {}).items() if variant in variants}
-            for shard in self.shards
-        ]
-        return sorted(set.intersection(*held)) if held else []
+        of_shards = (done.get(shard.name, {}) for shard in self.shards)
+        layers = [{int(layer) for layer, variants in one.items() if variant in variants} for one in of_shards]
+        return sorted(set.intersection(*layers)) if layers else []
 
     @property
     def labels(self) -> npt.NDArray[np.intp]:
@@ -70,15 +68,10 @@ def slice_of(
     frame: pd.DataFrame = release.roster(roster)
     prompt_ids: Sequence[str] = release.prompts(benchmark)["sample_id"].tolist()
     needed = list(prompt_ids[:limit])
-    return Slice(
-        store=FingerprintStore(StoreKey(benchmark, proxy, view)),
-        sources=frame["label"].tolist(),
-        families=frame["plot_family"].tolist(),
-        all_prompts=len(prompt_ids),
-        prompt_ids=needed,
-        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(needed)),
-        release=release,
-    )
+    store = FingerprintStore(StoreKey(benchmark, proxy, view))
+    shards = grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(needed))
+    sources, families = frame["label"].tolist(), frame["plot_family"].tolist()
+    return Slice(store, sources, families, len(prompt_ids), needed, shards, release)
 
 
 def release_records(release: Release, benchmark: str) -> str:
@@ -90,7 +83,7 @@ def release_records(release: Release, benchmark: str) -> str:
 def _release_records(root: Path, _manifest: str, benchmark: str) -> str:
     release = Release(root)
     if benchmark == BENCH_A:
-        held = release.bench_records()
+        records = release.bench_records()
     else:
-        held = release.records(next(name for name in BENCHMARKS if name == benchmark))
-    return records_hash(held.keys, held.traces)
+        records = release.records(next(name for name in BENCHMARKS if name == benchmark))
+    return records_hash(records.keys, records.traces)

@@ -200,11 +200,7 @@ def described(enrolment: Enrolment) -> dict[str, Any]:
 
 def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     """Every number that scores traces, by name."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "log_prior": enrolment.log_prior,
-        "prompts": enrolment.prompts,
-        "folds": enrolment.folds,
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {n: getattr(enrolment, n) for n in ("log_prior", "prompts", "folds")}
     for i, head in enumerate(enrolment.heads):
         arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
         if isinstance(head.probe, Ensemble):

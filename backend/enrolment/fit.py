@@ -37,27 +37,12 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, load_conditions,
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
+from backend.methods import registry as methods
 from backend.methods.embedded import PAIR, reads_of
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import Head
 from backend.methods.ngram_kinds import GRAMS
 from backend.methods.probe import fit_probe
-from backend.methods.registry import (
-    EMBEDDED,
-    ENCODED,
-    ENCODER,
-    FUSED_LIVE,
-    LDA_LIVE,
-    LLMMAP,
-    ONE_BLOCK,
-    SEVERAL,
-    STACKED,
-    STATES,
-    TEXT,
-    WRITTEN,
-    block_of,
-    reader_id,
-)
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import count_tokens
@@ -67,7 +52,8 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)  # need lengths in tokens of the default proxy
+# Methods that need lengths in tokens of the default proxy.
+BY_LENGTH = (methods.LDA_LIVE, methods.FUSED_LIVE, *methods.STACKED, *methods.WRITTEN, methods.ENCODER)
 CHECKED = 400  # evenly drawn rows on which an ensemble is compared: embeddings are computed again
 PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with an encoder of their own
 LOOKED_AT = 25  # responses of a source whose lengths are looked at
@@ -91,7 +77,7 @@ def enrolment_of(
     layer: int | None = None,
     limit: int | None = None,
     name: str | None = None,
-    method: str = LDA_LIVE,
+    method: str = methods.LDA_LIVE,
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
@@ -105,7 +91,7 @@ def enrolment_of(
     Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from what was
     evaluated.
     """
-    by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
+    by, read = PLACED if method in methods.ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
     identity = rows.store.identity()
     rerun_command = evaluation(READER_PAPER, by, read, roster, limit)
@@ -125,9 +111,9 @@ def enrolment_of(
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
         rerun_command = evaluation(method, proxy, view, roster, limit)
         held = load_conditions(folder, rerun_command)
-        if method in ONE_BLOCK:
+        if method in methods.ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
-        embedded = reads_of(proxy, PAIR if method == LLMMAP else view)
+        embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
         heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
         fingerprints = _fingerprints(rows, place, list(held))
@@ -136,41 +122,36 @@ def enrolment_of(
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
     probe = heads[0].probe
     further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}
+    facts: dict[str, Any] = {part: getattr(identity, part) for part in ("proxy_hash", "engine", "max_tokens")}
+    facts |= {"data_hash": release.manifest_hash, "records": len(rows.labels), "roster": roster}
+    facts |= {"benchmark": "agent500"} | _lengths(release, rows) | creation_facts()
+    if method in BY_LENGTH and by != DEFAULT_PROXY:
+        facts["cells_by"] = DEFAULT_PROXY
+    if further:
+        facts["hashes_beside"] = {one: proxy_hash(one) for one in sorted(further)}
     enrolment = Enrolment(
-        name=name or "-".join((roster, *(() if method == LDA_LIVE else (method,)), proxy, view)),
-        reader=reader_id(method, proxy, view),
+        name=name or "-".join((roster, *(() if method == methods.LDA_LIVE else (method,)), proxy, view)),
+        reader=methods.reader_id(method, proxy, view),
         proxy=by,
         view=read,
-        block=block_of(method),
+        block=methods.block_of(method),
         sources=tuple(rows.sources),
         families=tuple(rows.families),
         heads=heads,
         log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))),
         prompts=hashes,
         folds=folds,
-        facts={
-            "proxy_hash": identity.proxy_hash,
-            "data_hash": release.manifest_hash,
-            "engine": identity.engine,
-            "max_tokens": identity.max_tokens,
-            "records": len(rows.labels),
-            "roster": roster,
-            "benchmark": "agent500",
-            **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
-            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(further)}} if further else {}),
-            **_lengths(release, rows),
-            **creation_facts(),
-        },
+        facts=facts,
         attachments=attachments,
         landing=None if method == READER_PAPER else selected[None],
-        width=None if method in STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
+        width=None if method in methods.STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
     )
-    if refit or method in (LDA_LIVE, FUSED_LIVE):  # a bank is kept in the form that was evaluated
+    if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is kept in the form that was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
-    if block_of(method) == TEXT:
+    if methods.block_of(method) == methods.TEXT:
         said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
-    elif block_of(method) == SEVERAL:
+    elif methods.block_of(method) == methods.SEVERAL:
         asked = models_beside(enrolment)
         proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
         known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
@@ -194,17 +175,17 @@ def _heads(
     embedded: str,
 ) -> tuple[Head, ...]:
     """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
-    if method in EMBEDDED:
+    if method in methods.EMBEDDED:
         return encoded_heads(folder, embedded, rerun_command)
-    if block_of(method) == SEVERAL:
+    if methods.block_of(method) == methods.SEVERAL:
         return stacked_heads(folder, by, rerun_command)
-    if method in (LDA_LIVE, FUSED_LIVE):
-        banks, blocks = (load_banks if method == LDA_LIVE else load_ngram_banks)(folder, rerun_command)
+    if method in (methods.LDA_LIVE, methods.FUSED_LIVE):
+        banks, blocks = (load_banks if method == methods.LDA_LIVE else load_ngram_banks)(folder, rerun_command)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
     if method == READER_PAPER:
         probes = load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
-    if block_of(method) == TEXT:
+    if methods.block_of(method) == methods.TEXT:
         return text_heads(folder, rerun_command)
     return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
@@ -245,7 +226,7 @@ def enrolment_of_traces(
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
     attachments: dict[str, npt.NDArray[Any]] = {}
-    method, facts = method or (LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
+    method, facts = method or (methods.LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
     prior = np.log(np.bincount(numbers) / len(numbers))
     if len(prompts) < FOLDS:
         of_prompt = np.zeros(len(prompts), dtype=np.intp)
@@ -281,7 +262,6 @@ def enrolment_of_traces(
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
                 attachments |= validation_arrays(validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts))
     facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
-    known = tuple((families or {}).get(source, source) for source in sources)
     enrolment = assemble(
         reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,
         dict(zip(prompts, of_prompt.tolist(), strict=True)), facts, attachments,
@@ -322,10 +302,10 @@ def assemble(
 def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
     """What an enrolment says of how a method reads: reader, block, place and width."""
     return {
-        "reader": reader_id(method, proxy, view),
-        "block": block_of(method),
+        "reader": methods.reader_id(method, proxy, view),
+        "block": methods.block_of(method),
         "landing": None if method == READER_PAPER else layer,
-        "width": None if method in STATES else hidden_size,
+        "width": None if method in methods.STATES else hidden_size,
     }
 
 
@@ -336,7 +316,7 @@ def refit_of(
 
     arrays : each (C * P, 2 d), whole responses at the blocks that discriminants read.
     """
-    if method == LDA_LIVE:
+    if method == methods.LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
 
@@ -347,11 +327,8 @@ def sample_enrolment(
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
     enrolled = set(split_prompts(records.prompt_ids)[0])
-    rows = [
-        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
-        for s, source in enumerate(records.sources)
-        for p, prompt in enumerate(records.prompt_ids)
-    ]
+    keys = [(source, prompt) for source in records.sources for prompt in records.prompt_ids]
+    rows = [Sample(*key, trace) for key, trace in zip(keys, records.traces, strict=True)]
     known = [row for row in rows if row.prompt_id in enrolled]
     families = {source: source.partition("-")[0] for source in records.sources}
     data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()

@@ -28,7 +28,7 @@ def parse_json(text: str, most: int = MOST_VALUES) -> Any:
     most : bytes that its values may take, by estimate; texts count by their number only.
     Raises TooManyValuesError; ValueError or RecursionError if it is no JSON, or nested too deeply.
     """
-    estimate = _at_most(text)
+    estimate = sum(weight * text.count(character) for character, weight in _WEIGHTS.items())  # at most
     if estimate > most and _estimate(text) > most:
         raise TooManyValuesError("it holds too many values; leave out what is no part of a trace")
     if estimate > LARGE:  # others get the interpreter before and after
@@ -55,10 +55,6 @@ def outside_strings(blocks: Iterable[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
             within = np.logical_xor.accumulate(codes == ord('"')) ^ inside
             inside = bool(within[-1])
             yield codes[~within]
-
-
-def _at_most(text: str) -> int:
-    return sum(weight * text.count(character) for character, weight in _WEIGHTS.items())
 
 
 def _estimate(text: str) -> int:

