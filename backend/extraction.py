@@ -40,9 +40,7 @@ def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: 
     segments : ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
     prompts : of the benchmark; row = source * prompts + prompt. ``n_prompts`` leading ones are needed, by default all.
     """
-    needed = min(n_prompts or prompts, prompts)
-    shards = []
-    low = 0
+    needed, low, shards = min(n_prompts or prompts, prompts), 0, []
     for high in segments:
         if low >= sources:
             break
@@ -126,8 +124,7 @@ def extract(
             if progress:
                 shares = _Shares(progress, (work or {}).get(shard.name, len(shard.rows)), reader.tokens_run(encoded))
             arrays = reader.read(encoded, layers, readout, shares.batch if shares else None)
-            for (layer, _), array in arrays.items():
-                clipped += _clipped(array, layer, shard)
+            clipped += sum(_clipped(array, layer, shard) for (layer, _), array in arrays.items())
             store.write_shard(shard.name, shard.rows, arrays, time.perf_counter() - started)
             count += len(shard.rows)
             if shares:
@@ -185,13 +182,11 @@ def missing_bytes(
     store: FingerprintStore, shards: Sequence[Shard], layers: Sequence[int], readout: Readout, hidden_size: int
 ) -> int:
     """Bytes that the arrays of these shards will add to the disk."""
-    done = store.done()
-    vectors = 0
+    done, vectors = store.done(), 0
     for shard in shards:
-        held = done.get(shard.name, {})
         for layer in layers:
-            needed = readout.variants(layer)
-            vectors += len(shard.rows) * sum(m for v, m in needed.items() if v not in held.get(str(layer), []))
+            present = done.get(shard.name, {}).get(str(layer), [])
+            vectors += len(shard.rows) * sum(m for v, m in readout.variants(layer).items() if v not in present)
     return vectors * hidden_size * 2
 
 

@@ -121,14 +121,12 @@ class FingerprintStore:
                     f"Another process is writing fingerprints to {self.path}",
                     "Wait until it has finished, or set ATLAS_CACHE to another folder",
                 ) from error
-            present = self.identity()
-            if present is None:
+            self.agree(identity.as_dict())
+            if self.identity() is None:
                 try:
                     _write_whole(self._manifest, json.dumps(identity.as_dict(), indent=1))
                 except OSError as error:
                     raise self._unwritable(error) from error
-            else:
-                self.agree(identity.as_dict())
             yield
         finally:
             os.close(lock)

@@ -46,12 +46,9 @@ _LONGEST_PAUSE = 600.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a source picks its tokens.
+    """How a source picks its tokens."""
 
-    temperature : 0 takes the likeliest token; None is 1 for a local model, and the server's default for an endpoint.
-    """
-
-    temperature: float | None = None
+    temperature: float | None = None  # 0 takes the likeliest; None is 1 for a local model, else the server's default
     top_p: float | None = None  # share of probability that is kept
     top_k: int | None = None  # number of tokens that are kept (local models only)
     max_new_tokens: int = 128  # longest response

@@ -25,16 +25,13 @@ SMALLEST = 10  # traces that every source must have at least
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled traces, source by source.
-
-    prompts : length n, without spaces around them; a trace without a prompt stands alone under its own text.
-    """
+    """Labelled traces, source by source."""
 
     sources: tuple[str, ...]
     families: tuple[str, ...]
     traces: tuple[Trace, ...]  # length n
     labels: Ints  # (n,); source numbers, ascending
-    prompts: tuple[str, ...]
+    prompts: tuple[str, ...]  # length n, stripped; a trace without a prompt stands alone under its own text
     folds: Ints  # (n,)
     complete: bool  # whether every source answers every prompt just once
     sha256: str  # of the file

@@ -44,20 +44,16 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Answers:
-    """What an enrolment says of every group of a budget and a grouping seed.
-
-    truth, source : (G,) numbers, in the order of the enrolment, of the true source and of that with the largest score.
-    score, lead : (G,) that score, and by how much it is above the next one; nats, not calibrated.
-    """
+    """What an enrolment says of every group (G,) of a budget and a grouping seed."""
 
     enrolment: str
     sha256: str
     k: int
     seed: int
-    truth: Ints
-    source: Ints
-    score: Doubles
-    lead: Doubles
+    truth: Ints  # numbers of sources, in the order of the enrolment
+    source: Ints  # that with the largest score
+    score: Doubles  # nats, not calibrated
+    lead: Doubles  # by how much it is above the next one
     facts: Mapping[str, Any] = field(default_factory=dict)  # how it was made; JSON
 
     @property

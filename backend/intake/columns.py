@@ -50,11 +50,10 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
     for part in (fields, late):
         by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}
         for role, names in _NAMES.items():
-            if getattr(found, role) is None:
-                fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
-                if fitting:
-                    found = replace(found, **{role: fitting[0]})
-                    taken.add(fitting[0])
+            fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
+            if fitting and getattr(found, role) is None:
+                found = replace(found, **{role: fitting[0]})
+                taken.add(fitting[0])
     return found
 
 
@@ -89,7 +88,9 @@ def as_text(value: Any) -> str | None:
         return json.dumps(value)
     if isinstance(value, list) and value and all(_is_part(part) for part in value):
         return whole("".join(part if isinstance(part, str) else part.get("text", "") for part in value))
-    raise TypeError(f"holds {_kind(value)}, not text")
+    words = {dict: "an object", list: "a list", bytes: "bytes"}
+    kind = next((words[kind] for kind in words if isinstance(value, kind)), f"a value of type {type(value).__name__}")
+    raise TypeError(f"holds {kind}, not text")
 
 
 def as_remark(value: Any) -> str | None:
@@ -105,16 +106,9 @@ def as_remark(value: Any) -> str | None:
 
 
 def _is_part(part: Any) -> bool:
-    return isinstance(part, str) or (
-        isinstance(part, dict) and isinstance(part.get("text", None if part.get("type", "text") == "text" else ""), str)
-    )
-
-
-def _kind(value: Any) -> str:
-    for kind, words in ((dict, "an object"), (list, "a list"), (bytes, "bytes")):
-        if isinstance(value, kind):
-            return words
-    return f"a value of type {type(value).__name__}"
+    if isinstance(part, dict):
+        part = part.get("text", None if part.get("type", "text") == "text" else "")
+    return isinstance(part, str)
 
 
 def _plain(name: str) -> str:

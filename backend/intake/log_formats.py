@@ -17,16 +17,12 @@ from backend.intake.chat_logs import Found
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format of records.
-
-    turns : its answers, at least one or an error; a ``ChatError`` that is raised stands for all of the record.
-    labelled : whether an answer says itself whom it is from; a column cannot know it for several.
-    """
+    """A format of records; a ``ChatError`` that ``turns`` raises stands for all of the record."""
 
     fits: Callable[[Mapping[str, Any]], bool]  # whether a record has it
-    turns: Callable[[Mapping[str, Any]], Iterable[Found]]
+    turns: Callable[[Mapping[str, Any]], Iterable[Found]]  # its answers, at least one or an error
     keys: frozenset[str] = frozenset()  # columns of a table that it may need; empty where nobody writes it as one
-    labelled: bool = True
+    labelled: bool = True  # whether an answer says itself whom it is from; a column cannot know it for several
 
 
 FORMATS = [  # the first that fits a record reads it

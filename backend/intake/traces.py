@@ -24,13 +24,10 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the d
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an intake ends.
-
-    unpacked : of a gzip file when it is unpacked, and of the columns of a Parquet file that are read.
-    """
+    """Where an intake ends."""
 
     bytes: int = 25_000_000  # of the file as it arrives
-    unpacked: int = 100_000_000
+    unpacked: int = 100_000_000  # of a gzip file when it is unpacked, and of the columns of Parquet that are read
     document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
     traces: int = 100_000
     characters: int = 1_000_000  # of one prompt or one response
@@ -104,10 +101,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file is, found out before its traces are read.
-
-    mapped : whether a person named the response column; records that look like a chat log are then read by column too.
-    """
+    """What a file is, found out before its traces are read."""
 
     name: str  # as it was uploaded; never a path
     kind: str  # jsonl, json, csv, parquet, text
@@ -120,20 +114,17 @@ class Layout:
     delimiter: str = ","  # of CSV
     fields: tuple[str, ...] = ()  # columns of the file; empty where there are none
     columns: Columns = field(default_factory=Columns)  # as recognised or given
-    mapped: bool = False
+    mapped: bool = False  # whether a person named the response column; no record is then read as a chat log
 
 
 @dataclass(frozen=True)
 class Intake:
-    """A file that was read: the preview names what is good, what is bad, and why.
-
-    duplicates : index of a trace to that of the first one with the same label, prompt and response.
-    """
+    """A file that was read: the preview names what is good, what is bad, and why."""
 
     layout: Layout
     traces: tuple[Received, ...]
     problems: tuple[Problem, ...]  # every bad place
-    duplicates: Mapping[int, int]
+    duplicates: Mapping[int, int]  # index of a trace to that of the first with the same label, prompt and response
     notes: tuple[str, ...]  # sentences a person should read before anything runs
 
 
