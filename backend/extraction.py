@@ -196,8 +196,6 @@ def _clipped(array: Half, layer: int, shard: Shard) -> int:
     largest = int(magnitude.max(initial=0))
     if largest > 0x7C00:
         row = int(shard.rows[np.flatnonzero((magnitude > 0x7C00).any(1))[0]])
-        raise AtlasError(
-            f"The proxy's states at block {layer} for record {row} are not numbers",
-            "Read with another proxy, or in float32 on the CPU",
-        )
+        problem = f"The proxy's states at block {layer} for record {row} are not numbers"
+        raise AtlasError(problem, "Read with another proxy, or in float32 on the CPU")
     return int(np.count_nonzero(magnitude >= 0x7BFF)) if largest >= 0x7BFF else 0

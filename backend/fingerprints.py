@@ -117,10 +117,8 @@ class FingerprintStore:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise AtlasError(
-                    f"Another process is writing fingerprints to {self.path}",
-                    "Wait until it has finished, or set ATLAS_CACHE to another folder",
-                ) from error
+                problem = f"Another process is writing fingerprints to {self.path}"
+                raise AtlasError(problem, "Wait until it has finished, or set ATLAS_CACHE to another folder") from error
             self.agree(identity.as_dict())
             if self.identity() is None:
                 try:
@@ -137,10 +135,8 @@ class FingerprintStore:
         present = identity.as_dict() if identity else {}
         changed = [name for name, value in wanted.items() if present and present[name] != value]
         if changed:
-            raise AtlasError(
-                f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",
-                "Remove that folder, or set ATLAS_CACHE to another one",
-            )
+            problem = f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)"
+            raise AtlasError(problem, "Remove that folder, or set ATLAS_CACHE to another one")
 
     def check_records(self, records: str, where: Path) -> None:
         """Refuse fingerprints of other records than those in a folder, by their hash; an empty store passes."""
@@ -209,14 +205,10 @@ class FingerprintStore:
 
     def _unwritable(self, error: OSError) -> AtlasError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return AtlasError(
-                f"The disk that holds {self.path} is full; finished shards are kept",
-                "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again",
-            )
-        return AtlasError(
-            f"Fingerprints cannot be written to {self.path} ({error.strerror})",
-            "Point ATLAS_CACHE to a folder that you may write to",
-        )
+            remedy = "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again"
+            return AtlasError(f"The disk that holds {self.path} is full; finished shards are kept", remedy)
+        problem = f"Fingerprints cannot be written to {self.path} ({error.strerror})"
+        return AtlasError(problem, "Point ATLAS_CACHE to a folder that you may write to")
 
     def array_path(self, layer: int, variant: str) -> Path:
         """File of one array."""

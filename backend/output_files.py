@@ -45,9 +45,8 @@ def _writing(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be written ({error.strerror})", "Choose a folder that you may write to"
-        ) from error
+        problem = f"{path} cannot be written ({error.strerror})"
+        raise AtlasError(problem, "Choose a folder that you may write to") from error
 
 
 FORMULAS = frozenset("=+-@＝＋－＠\t\r")  # first characters of what a spreadsheet takes for a formula

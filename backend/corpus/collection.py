@@ -103,9 +103,8 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
-        ) from error
+        problem = f"{path} cannot be read ({error.strerror or error})"
+        raise AtlasError(problem, "Check its name and permissions") from error
 
 
 def read_prompts(path: Path) -> list[Prompt]:
@@ -129,9 +128,8 @@ def read_prompts(path: Path) -> list[Prompt]:
         if not _is_text(sample_id) or "/" in sample_id:
             raise AtlasError(f"{path}, line {number}, has a sample_id that is no text without /", "Change it")
         if (first := lines.setdefault(sample_id, number)) != number:
-            raise AtlasError(
-                f"{path} has the sample_id '{sample_id}' on lines {first} and {number}", "Change one of them"
-            )
+            problem = f"{path} has the sample_id '{sample_id}' on lines {first} and {number}"
+            raise AtlasError(problem, "Change one of them")
         out.append(Prompt(sample_id, prompt))
     if not out:
         raise AtlasError(f"{path} holds no prompt", "Write one a line")
@@ -166,10 +164,8 @@ def collected_records(path: Path, name: str) -> Records:
         found[key] = Trace(prompts[line.sample_id], line.response)
     sources, ids = list(dict.fromkeys(source for source, _ in found)), sorted(prompts)
     if missing := [(source, i) for source in sources for i in ids if (source, i) not in found]:
-        raise AtlasError(
-            f"{path} lacks {len(missing)} responses, the first is '{missing[0][1]}' of '{missing[0][0]}'",
-            "Run the same collect command again",
-        )
+        problem = f"{path} lacks {len(missing)} responses, the first is '{missing[0][1]}' of '{missing[0][0]}'"
+        raise AtlasError(problem, "Run the same collect command again")
     traces = [found[source, i] for source in sources for i in ids]
     return Records(name, sources, ids, traces, [f"{name}/{source}/{i}" for source in sources for i in ids])
 
@@ -300,10 +296,8 @@ class AppendOnlyJsonl:
             try:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise AtlasError(
-                    f"Another process is collecting into {self.path}",
-                    "Wait until it has finished, or name another file",
-                ) from error
+                problem = f"Another process is collecting into {self.path}"
+                raise AtlasError(problem, "Wait until it has finished, or name another file") from error
             for line in self._repair_tail():
                 self._lines[line.source, line.sample_id] = line
         except BaseException:
@@ -333,10 +327,8 @@ class AppendOnlyJsonl:
         known = {line.sample_id: line.prompt for line in held}
         for prompt in prompts:
             if known.get(prompt.sample_id, prompt.prompt) != prompt.prompt:
-                raise AtlasError(
-                    f"{self.path} holds another prompt with the id '{prompt.sample_id}'",
-                    "Give the prompts ids of their own, or collect into another file",
-                )
+                problem = f"{self.path} holds another prompt with the id '{prompt.sample_id}'"
+                raise AtlasError(problem, "Give the prompts ids of their own, or collect into another file")
         return [prompt for prompt in prompts if prompt.sample_id not in known]
 
     def add(self, line: Collected) -> None:
@@ -436,10 +428,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise AtlasError(
-                f"The disk is full, {path} cannot grow; what was collected is kept",
-                "Free some space and run the same command again",
-            ) from error
-        raise AtlasError(
-            f"{path} cannot be written ({error.strerror or error})", "Name a file that you may write to"
-        ) from error
+            problem = f"The disk is full, {path} cannot grow; what was collected is kept"
+            raise AtlasError(problem, "Free some space and run the same command again") from error
+        remedy = "Name a file that you may write to"
+        raise AtlasError(f"{path} cannot be written ({error.strerror or error})", remedy) from error

@@ -120,10 +120,8 @@ def download(address: str, folder: Path, listener: Listener) -> Path:
                     about.unlink(missing_ok=True)
                 return whole
             except httpx.TooManyRedirects as error:
-                raise AtlasError(
-                    f"{address} leads from one address to the next without end",
-                    "Check the address, or name a folder or archive with --from",
-                ) from error
+                problem = f"{address} leads from one address to the next without end"
+                raise AtlasError(problem, "Check the address, or name a folder or archive with --from") from error
             except (httpx.TransportError, httpx.InvalidURL, _BusyError) as error:
                 reason = str(error) or type(error).__name__
                 lost = isinstance(error, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL))
@@ -162,10 +160,8 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
         if status == 429 or status >= 500:
             raise _BusyError(f"the server answered {status}")
         if status not in (200, 206):
-            raise AtlasError(
-                f"{address} answered {status} {answer.reason_phrase}".rstrip(),
-                "Check the address, or name a folder or archive with --from",
-            )
+            problem = f"{address} answered {status} {answer.reason_phrase}".rstrip()
+            raise AtlasError(problem, "Check the address, or name a folder or archive with --from")
         resumed = status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if status == 206 and not resumed:
             part.unlink(missing_ok=True)
@@ -483,10 +479,8 @@ def _check_room(path: Path, needed: int) -> None:
         probe = probe.parent
     free = shutil.disk_usage(probe).free
     if needed > free:
-        raise AtlasError(
-            f"The release needs {needed / 1e6:.0f} MB at {path}, and {free / 1e6:.0f} MB are free",
-            "Free some space, or choose another folder (--to, ATLAS_CACHE)",
-        )
+        problem = f"The release needs {needed / 1e6:.0f} MB at {path}, and {free / 1e6:.0f} MB are free"
+        raise AtlasError(problem, "Free some space, or choose another folder (--to, ATLAS_CACHE)")
 
 
 @contextlib.contextmanager

@@ -77,9 +77,8 @@ class Source:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise AtlasError(
-                f"'{self.name}' cannot be the name of a source", "Use letters, digits and . _ - + : @, without spaces"
-            )
+            remedy = "Use letters, digits and . _ - + : @, without spaces"
+            raise AtlasError(f"'{self.name}' cannot be the name of a source", remedy)
         if not self.model:
             raise AtlasError(f"The source '{self.name}' names no model", "Give it, as in NAME=local:MODEL")
         if self.kind == "api":
@@ -90,14 +89,11 @@ class Source:
                 what = "template" if self.template is not None else "top_k"
                 raise AtlasError(f"The source '{self.name}' is an endpoint, which takes no {what}", f"Leave {what} out")
         elif self.base_url or self.key_env:
-            raise AtlasError(
-                f"The source '{self.name}' is a local model, which has no address or key", "Write NAME=api:MODEL"
-            )
+            remedy = "Write NAME=api:MODEL"
+            raise AtlasError(f"The source '{self.name}' is a local model, which has no address or key", remedy)
         if self.template is not None and ("{prompt}" not in self.template or self.system is not None):
-            raise AtlasError(
-                f"The template of the source '{self.name}' must hold {{prompt}} and stands in for a system prompt",
-                "Write for example: template=Question: {prompt} Answer:",
-            )
+            problem = f"The template of the source '{self.name}' must hold {{prompt}} and stands in for a system prompt"
+            raise AtlasError(problem, "Write for example: template=Question: {prompt} Answer:")
 
     def settings(self) -> dict[str, Any]:
         """What is recorded of the sampling."""
@@ -120,9 +116,8 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
     name, equals, rest = text.partition("=")
     kind, colon, rest = rest.partition(":")
     if not equals or not colon or kind not in ("local", "api"):
-        raise AtlasError(
-            f"'{text}' is not a source", "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like"
-        )
+        problem = f"'{text}' is not a source"
+        raise AtlasError(problem, "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like")
     model, *parts = _NEXT_KEY.split(rest)
     values: dict[str, Any] = {}
     for part in parts:
@@ -458,15 +453,11 @@ def endpoint_key(source: Source) -> str:
         return ""
     key = os.environ.get(source.key_env, "").strip()
     if not key:
-        raise AtlasError(
-            f"The environment variable {source.key_env} holds no key for the source '{source.name}'",
-            f"Set it: export {source.key_env}=...",
-        )
+        problem = f"The environment variable {source.key_env} holds no key for the source '{source.name}'"
+        raise AtlasError(problem, f"Set it: export {source.key_env}=...")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise AtlasError(
-            f"What the environment variable {source.key_env} holds cannot be a key (spaces or unusual characters)",
-            "Set it again",
-        )
+        problem = f"What the environment variable {source.key_env} holds cannot be a key (spaces or unusual characters)"
+        raise AtlasError(problem, "Set it again")
     return key
 
 
@@ -485,9 +476,8 @@ def chat_address(base_url: str) -> str:
     if parts.scheme not in ("http", "https") or not named:
         raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
     if parts.username or parts.password:
-        raise AtlasError(
-            f"The address of {parts.hostname} holds a name or password", "Put the key into a variable and name it"
-        )
+        problem = f"The address of {parts.hostname} holds a name or password"
+        raise AtlasError(problem, "Put the key into a variable and name it")
     path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
     return urlunsplit(SplitResult(parts.scheme, parts.netloc, path, parts.query, ""))
 

@@ -110,10 +110,8 @@ class Release:
         try:
             raw = self.manifest_path.read_bytes()
         except OSError as error:
-            raise AtlasError(
-                f"There is no release in {self.root} ({self.manifest_path.relative_to(self.root)} cannot be read)",
-                "Run: python -m jobs fetch, or give its folder with --release",
-            ) from error
+            problem = f"There is no release in {self.root} ({self.manifest_path.relative_to(self.root)} cannot be read)"
+            raise AtlasError(problem, "Run: python -m jobs fetch, or give its folder with --release") from error
         return parse_manifest(raw, self.manifest_path)
 
     @cached_property
@@ -272,10 +270,8 @@ def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
         raise AtlasError(f"{path} is not a JSON object", _AGAIN)
     version = manifest.get("schema_version", SCHEMA_VERSION)
     if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise AtlasError(
-            f"{path} has schema version {version}, and this program reads up to {SCHEMA_VERSION}",
-            "Update the program, or fetch an older release",
-        )
+        problem = f"{path} has schema version {version}, and this program reads up to {SCHEMA_VERSION}"
+        raise AtlasError(problem, "Update the program, or fetch an older release")
     return manifest
 
 
@@ -428,9 +424,8 @@ def _grid(benchmark: str, files: Mapping[str, Path], panel: pd.DataFrame) -> Rec
             # The panel's own string: one copy of a prompt serves all sources.
             found[sample] = Trace(prompts[sample], _text(path, number, row, "response"))
         if missing := [i for i in prompt_ids if i not in found]:
-            raise AtlasError(
-                f"{path} lacks {len(missing)} of the {len(prompt_ids)} prompts, the first is '{missing[0]}'", _AGAIN
-            )
+            problem = f"{path} lacks {len(missing)} of the {len(prompt_ids)} prompts, the first is '{missing[0]}'"
+            raise AtlasError(problem, _AGAIN)
         traces += [found[i] for i in prompt_ids]
     keys = [f"{benchmark}/{label}/{i}" for label in files for i in prompt_ids]
     return Records(benchmark, list(files), prompt_ids, traces, keys)

@@ -101,9 +101,8 @@ class Ecosystems:
         if (damaged := self.damaged()) and name not in held and (name is None or name in damaged):
             which = name or min(damaged)
             instead = f", or name one of {', '.join(held)}" if held else ""
-            raise DamagedError(
-                f"The enrolment '{which}' is damaged ({damaged[which].problem})", f"{damaged[which].remedy}{instead}"
-            )
+            problem = f"The enrolment '{which}' is damaged ({damaged[which].problem})"
+            raise DamagedError(problem, f"{damaged[which].remedy}{instead}")
         if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
@@ -112,10 +111,8 @@ class Ecosystems:
         fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
         if not fitting:
             meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
-            raise AtlasError(
-                f"No ecosystem knows the source '{str(claimed)[:80]}'",
-                f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
-            )
+            remedy = f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source"
+            raise AtlasError(f"No ecosystem knows the source '{str(claimed)[:80]}'", remedy)
         return fitting[0]
 
     def _ranked(self) -> list[tuple[Enrolment, Ecosystem]]:
@@ -166,17 +163,13 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
     if len({one.roster or one.name for one in begun}) == 1:
         return begun[0]
     if begun:
-        raise AtlasError(
-            f"Several ecosystems have names that begin with '{name[:80]}'",
-            f"Choose from {', '.join(one.name for one in begun)}",
-        )
+        problem = f"Several ecosystems have names that begin with '{name[:80]}'"
+        raise AtlasError(problem, f"Choose from {', '.join(one.name for one in begun)}")
     short = {text for one in known for text in (one.name, one.roster) if text}
     roster = next((one for one in RELEASE_ROSTERS if typed == one or typed.startswith(f"{one}-")), None)
     make = f"Make it: python -m jobs enroll --roster {roster}, or choose from" if roster else "Choose from"
-    raise AtlasError(
-        f"There is no enrolment and no ecosystem '{name[:80]}'",
-        f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}",
-    )
+    problem = f"There is no enrolment and no ecosystem '{name[:80]}'"
+    raise AtlasError(problem, f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}")
 
 
 def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:

@@ -81,9 +81,8 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
         np.savez_compressed(scratch, description=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
         scratch.replace(path)
     except OSError as error:
-        raise AtlasError(
-            f"The enrolment cannot be written to {path} ({error.strerror})", "Choose a folder that you may write to"
-        ) from error
+        problem = f"The enrolment cannot be written to {path} ({error.strerror})"
+        raise AtlasError(problem, "Choose a folder that you may write to") from error
     return kept
 
 
@@ -98,10 +97,8 @@ def load_enrolment(path: Path) -> Enrolment:
         text = json.loads(arrays.pop("description").tobytes().decode())
         if text["format"] not in FORMATS:
             known = f"and this program knows {' and '.join(map(str, FORMATS))}"
-            raise AtlasError(
-                f"The enrolment {path.name} has format {str(text['format'])[:20]}, {known}",
-                "Update the program, or make the enrolment again",
-            )
+            problem = f"The enrolment {path.name} has format {str(text['format'])[:20]}, {known}"
+            raise AtlasError(problem, "Update the program, or make the enrolment again")
         enrolment = Enrolment(
             str(text["name"]),
             str(text["reader"]),

@@ -120,10 +120,8 @@ def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, 
         raise AtlasError(f"What is kept of held-out groups is not of the enrolment '{enrolment.name}'", MAKE)
     enrolled = enrolment.folds_of([trace.prompt for trace in records.traces[: len(folds)]])
     if tuple(records.sources[: len(sources)]) != sources or enrolled != folds.tolist():
-        raise AtlasError(
-            f"The enrolment '{enrolment.name}' was not made of these records",
-            "Give the release that it was made of (ATLAS_RELEASE)",
-        )
+        problem = f"The enrolment '{enrolment.name}' was not made of these records"
+        raise AtlasError(problem, "Give the release that it was made of (ATLAS_RELEASE)")
     found = []
     for n in drawn(groups, count, seed):
         traces = tuple(records.traces[row] for row in groups.rows[n])
@@ -172,8 +170,7 @@ def load_answers(name: str, data_folder: Path | None = None) -> Answers:
         k, seed, facts = int(content["k"]), int(content["seed"]), dict(content["facts"])
         return Answers(enrolment, sha256, k, seed, truth, source, score, lead, facts)
     except FileNotFoundError as error:
-        raise AtlasError(
-            f"Nothing is kept of what '{name}' says of held-out groups", f"{MAKE} --enrolment {name}"
-        ) from error
+        problem = f"Nothing is kept of what '{name}' says of held-out groups"
+        raise AtlasError(problem, f"{MAKE} --enrolment {name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AtlasError(f"{path} is damaged ({type(error).__name__})", f"{MAKE} --enrolment {name}") from error

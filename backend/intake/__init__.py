@@ -127,10 +127,8 @@ def receive(
         traces.append(found)
         characters += len(found.prompt) + len(found.response)
         if characters > limits.text:
-            raise AtlasError(
-                f"The traces of {layout.name} hold more than {limits.text:,} characters",
-                "Run it by command line: python -m jobs attribute FILE, or give fewer traces",
-            )
+            problem = f"The traces of {layout.name} hold more than {limits.text:,} characters"
+            raise AtlasError(problem, "Run it by command line: python -m jobs attribute FILE, or give fewer traces")
     if not traces:
         raise _nothing(layout, problems)
     first: dict[tuple[str | None, str], int] = {}
@@ -271,6 +269,5 @@ def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
             "Say which one it is: --response-column NAME, or choose it on the page",
         )
     first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
-    return AtlasError(
-        f"There is no trace in {layout.name}{first}", "Give JSONL, CSV, Parquet, a chat log, or plain text"
-    )
+    problem = f"There is no trace in {layout.name}{first}"
+    return AtlasError(problem, "Give JSONL, CSV, Parquet, a chat log, or plain text")

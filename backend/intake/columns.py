@@ -42,10 +42,8 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
         found = replace(found, **dict.fromkeys(unwanted, ""))
     for role, column in found.named().items():
         if not column or not {column, column.split(".", 1)[0]} & set(everything):
-            raise AtlasError(
-                f"There is no column '{short(column)}' for the {role}",
-                f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}",
-            )
+            remedy = f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}"
+            raise AtlasError(f"There is no column '{short(column)}' for the {role}", remedy)
     taken = set(found.named().values())
     for part in (fields, late):
         by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}

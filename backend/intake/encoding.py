@@ -157,19 +157,16 @@ def text_of(
 
 def too_large(limits: Limits) -> AtlasError:
     """The refusal of a file that is small only as long as it is packed."""
-    return AtlasError(
-        f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
-        "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
-    )
+    problem = f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked"
+    return AtlasError(problem, "Run it by command line: python -m jobs attribute FILE, or cut it into parts")
 
 
 def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[str, str]:
     try:
         _decode(inner, codec, limits, clock)
     except UnicodeError as error:
-        raise AtlasError(
-            f"The file cannot be read as {codec}{_where(error)}", "Name another encoding, or none to have it recognised"
-        ) from error
+        problem = f"The file cannot be read as {codec}{_where(error)}"
+        raise AtlasError(problem, "Name another encoding, or none to have it recognised") from error
     return codec, f"{codec}{_GIVEN}"
 
 

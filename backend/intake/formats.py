@@ -114,15 +114,12 @@ def _document(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[
     try:
         document = parse_json(_whole(text, "JSON document", limits).lstrip("\ufeff"), limits.values)
     except TooManyValuesError as error:
-        raise AtlasError(
-            "The JSON document holds too many values to be read as a whole", "Write one JSON object a line (JSONL)"
-        ) from error
+        remedy = "Write one JSON object a line (JSONL)"
+        raise AtlasError("The JSON document holds too many values to be read as a whole", remedy) from error
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}, " if isinstance(error, json.JSONDecodeError) else ""
-        raise AtlasError(
-            f"The file starts like a JSON document and is none ({where}{_why(error)})",
-            "Export it again, or write one JSON object a line (JSONL)",
-        ) from error
+        problem = f"The file starts like a JSON document and is none ({where}{_why(error)})"
+        raise AtlasError(problem, "Export it again, or write one JSON object a line (JSONL)") from error
     if isinstance(document, dict):
         inner = next((value for key, value in document.items() if key in _LISTS), None)
         document = inner if isinstance(inner, list) else [document]
@@ -167,10 +164,8 @@ def _spoken(block: str) -> dict[str, Any]:
 def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:
     whole = text.read(limits.document + 1)
     if len(whole) > limits.document:
-        raise AtlasError(
-            f"A {what} of more than {limits.document:,} characters is not read as a whole",
-            "Write one JSON object a line (JSONL) instead",
-        )
+        problem = f"A {what} of more than {limits.document:,} characters is not read as a whole"
+        raise AtlasError(problem, "Write one JSON object a line (JSONL) instead")
     return whole
 
 

@@ -116,9 +116,8 @@ def separator(line: str) -> str | None:
 def check_names(names: Sequence[str]) -> None:
     """Raise AtlasError if two columns have one name, or there are more than :data:`MOST_COLUMNS`."""
     if len(names) > MOST_COLUMNS:
-        raise AtlasError(
-            f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}", "Leave out those that hold no traces"
-        )
+        problem = f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}"
+        raise AtlasError(problem, "Leave out those that hold no traces")
     for name, times in Counter(names).items():
         if times > 1:
             raise AtlasError(f"Two columns are named '{short(name)}'", "Give every column its own name")
@@ -157,10 +156,8 @@ def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tu
             kept = []
             lost += len(gone)
             if lost > MOST_LOST:
-                raise AtlasError(
-                    f"More than {MOST_LOST:,} lines of the table are lost (from line {loss.first:,}: {loss.why})",
-                    "Write it again, with every quote within a cell doubled",
-                )
+                problem = f"More than {MOST_LOST:,} lines of the table are lost (from line {loss.first:,}: {loss.why})"
+                raise AtlasError(problem, "Write it again, with every quote within a cell doubled")
     if loss is not None:
         loss.add([line for good in kept for line in good.lines])
         yield loss.problem()
@@ -286,13 +283,11 @@ def _header(reader: _Reader) -> tuple[int, list[str]]:
     if row is None:
         return 0, []
     if row.wrong:
-        raise AtlasError(
-            f"The header cannot be read (line {row.first:,}: {row.wrong})", "Check the quotes in the names of columns"
-        )
+        problem = f"The header cannot be read (line {row.first:,}: {row.wrong})"
+        raise AtlasError(problem, "Check the quotes in the names of columns")
     if len(row.cells) > MOST_CELLS:
-        raise AtlasError(
-            f"The header (line {row.first:,}) has more than {MOST_CELLS:,} cells", "Check what separates its columns"
-        )
+        problem = f"The header (line {row.first:,}) has more than {MOST_CELLS:,} cells"
+        raise AtlasError(problem, "Check what separates its columns")
     names = [cell.strip().lstrip("\ufeff") for cell in row.cells]
     width = len(names)
     while names and not names[-1]:

