@@ -142,11 +142,11 @@ class FingerprintStore:
         """Refuse fingerprints of other records than those in a folder, by their hash; an empty store passes."""
         present = self.identity()
         if present and present.records != records:
-            benchmark = self.key.benchmark
+            command = self._command().removeprefix("Run")
             raise AtlasError(
-                f"The fingerprints in {self.path} were read from other records than those of {benchmark} in {where}",
-                f"Remove that folder and run: python -m jobs extract --benchmark {benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view}, or name the release that they were read from with --release",
+                f"The fingerprints in {self.path} were read from other records than those of {self.key.benchmark} in "
+                f"{where}",
+                f"Remove that folder and run{command}, or name the release that they were read from with --release",
             )
 
     def done(self) -> dict[str, dict[str, list[str]]]:
@@ -203,6 +203,10 @@ class FingerprintStore:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def _command(self) -> str:
+        key = self.key
+        return f"Run: python -m jobs extract --benchmark {key.benchmark} --proxy {key.proxy} --view {key.view}"
+
     def _unwritable(self, error: OSError) -> AtlasError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again"
@@ -218,11 +222,8 @@ class FingerprintStore:
         """Map one array (rows, m * d), float16, into memory, read-only and without copying."""
         identity, path = self.identity(), self.array_path(layer, variant)
         if identity is None or not path.exists():
-            raise AtlasError(
-                f"There are no fingerprints '{variant}' of block {layer} in {self.path}",
-                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view} --layers {layer}",
-            )
+            problem = f"There are no fingerprints '{variant}' of block {layer} in {self.path}"
+            raise AtlasError(problem, f"{self._command()} --layers {layer}")
         mapped: Half = np.memmap(path, dtype=np.float16, mode="r").reshape(identity.rows, -1)
         return mapped
 
@@ -231,11 +232,8 @@ class FingerprintStore:
         done = self.done()
         missing = [s for s in shards if variant not in done.get(s, {}).get(str(layer), [])]
         if missing:
-            raise AtlasError(
-                f"{len(missing)} of {len(shards)} shards of block {layer} ('{variant}') are missing in {self.path}",
-                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view}; it continues where it stopped",
-            )
+            what = f"{len(missing)} of {len(shards)} shards of block {layer} ('{variant}')"
+            raise AtlasError(f"{what} are missing in {self.path}", f"{self._command()}; it continues where it stopped")
         return self.load(layer, variant)
 
 

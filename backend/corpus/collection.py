@@ -214,10 +214,8 @@ def collect(
                 blank = _blank(source, source.model, None, endpoint_host(source))
             todo = sheet.open_of(source.name, blank, prompts)
             present += len(prompts) - len(todo)
-            hearer.say(
-                f"{source.name}: {len(todo)} of {len(prompts)} responses to collect"
-                + (f" from {blank['endpoint']}." if blank["endpoint"] else ".")
-            )
+            origin = f" from {blank['endpoint']}" if blank["endpoint"] else ""
+            hearer.say(f"{source.name}: {len(todo)} of {len(prompts)} responses to collect{origin}.")
             if source.kind == "local":
                 assert model is not None
                 answers = _generate(model, source, prompts, todo, batch_size)
@@ -319,11 +317,9 @@ class AppendOnlyJsonl:
         for line in held:
             for key, value in line.identity().items():
                 if value != blank[key]:
-                    raise AtlasError(
-                        f"{self.path} holds responses of '{source}' with {key} {_short(value)}, and now it is "
-                        f"{_short(blank[key])}",
-                        "Give the source another name, or collect into another file",
-                    )
+                    change = f"{key} {_short(value)}, and now it is {_short(blank[key])}"
+                    problem = f"{self.path} holds responses of '{source}' with {change}"
+                    raise AtlasError(problem, "Give the source another name, or collect into another file")
         known = {line.sample_id: line.prompt for line in held}
         for prompt in prompts:
             if known.get(prompt.sample_id, prompt.prompt) != prompt.prompt:

@@ -226,11 +226,9 @@ class LocalModel:
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(encoded["attention_mask"].sum(1).max())
         if limit and longest + settings["max_new_tokens"] > limit:
-            raise AtlasError(
-                f"A prompt of {longest:,} tokens and {settings['max_new_tokens']:,} new ones exceed the {limit:,} "
-                f"tokens of '{self.name}'",
-                "Shorten the prompt, or ask for fewer new tokens",
-            )
+            tokens = f"{longest:,} tokens and {settings['max_new_tokens']:,} new ones"
+            problem = f"A prompt of {tokens} exceed the {limit:,} tokens of '{self.name}'"
+            raise AtlasError(problem, "Shorten the prompt, or ask for fewer new tokens")
         stops = self.stop_tokens()
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
         chosen: dict[str, Any] = {"do_sample": False}

@@ -68,11 +68,9 @@ def read_labelled(
         intake = receive(stream, path.name, columns, limits, encoding)
     notes = []
     if intake.problems:
-        first = intake.problems[0]
-        notes.append(
-            f"{len(intake.problems):,} {intake.layout.unit}s gave no trace "
-            f"(the first is {intake.layout.unit} {first.place:,}: {first.reason})."
-        )
+        first, unit = intake.problems[0], intake.layout.unit
+        where = f"(the first is {unit} {first.place:,}: {first.reason})"
+        notes.append(f"{len(intake.problems):,} {unit}s gave no trace {where}.")
     return labelled(intake.traces, intake.layout.sha256, families, notes)
 
 

@@ -77,16 +77,12 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Split:
-    """One division of Bench-A's pairs.
-
-    held_out_families : parent families that do not occur in ``train`` (family-disjoint), or whose child models are held
-        out (model-disjoint); empty for the pair splits.
-    """
+    """One division of Bench-A's pairs, by their ids."""
 
     number: int
     train: list[str]
     test: list[str]
-    held_out_families: list[str]
+    held_out_families: list[str]  # not in train (family-disjoint), or their child models are not (model-disjoint)
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,9 @@ def checked(
         apart = np.abs(values - kept[test])
         furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
-        raise AtlasError(
-            f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, by "
-            f"{furthest:.2g} nats: they were fitted on something else",
-            f"Evaluate it again: {rerun_command}",
-        )
+        why = f"by {furthest:.2g} nats: they were fitted on something else"
+        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, {why}"
+        raise AtlasError(problem, f"Evaluate it again: {rerun_command}")
     return furthest
 
 

@@ -45,6 +45,7 @@ def inspect(
     columns: Columns | None = None,
     limits: Limits | None = None,
     encoding: str | None = None,
+    clock: Clock | None = None,
 ) -> Layout:
     """Find out what a file is and which column is the response.
 
@@ -53,12 +54,7 @@ def inspect(
     Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
-    return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
-
-
-def _inspect(
-    stream: BinaryIO, name: str, columns: Columns | None, limits: Limits, encoding: str | None, clock: Clock
-) -> Layout:
+    clock = clock or Clock(name, limits)
     arrived = arrive(stream, limits, clock, encoding)
     kind, delimiter = kind_of(stream, arrived, name, limits, clock)
     of_file = {part: getattr(arrived, part) for part in ("encoding", "codec", "size", "sha256", "packed")}
@@ -92,11 +88,9 @@ def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Ite
             else:
                 clock.traces += 1
                 if clock.traces > limits.traces:
-                    raise AtlasError(
-                        f"{layout.name} holds more than {limits.traces:,} traces (the last is in {layout.unit} "
-                        f"{found.place:,})",
-                        "Take a sample of them, or cut it",
-                    )
+                    last = f"(the last is in {layout.unit} {found.place:,})"
+                    problem = f"{layout.name} holds more than {limits.traces:,} traces {last}"
+                    raise AtlasError(problem, "Take a sample of them, or cut it")
                 clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
             yield found
             del found
@@ -116,7 +110,7 @@ def receive(
     """
     limits = limits or Limits()
     clock = Clock(name, limits)
-    layout = _inspect(stream, name, columns, limits, encoding, clock)
+    layout = inspect(stream, name, columns, limits, encoding, clock)
     traces: list[Received] = []
     problems: list[Problem] = []
     characters = 0
@@ -152,10 +146,8 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     other = [trace for trace in traces if trace.requested and trace.label and trace.requested != trace.label]
     if other:
         were = "1 trace was" if len(other) == 1 else f"{len(other):,} traces were"
-        notes.append(
-            f"{were} answered by another model than was requested "
-            f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)."
-        )
+        first = f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)"
+        notes.append(f"{were} answered by another model than was requested {first}.")
     names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
     notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
     remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
@@ -263,11 +255,9 @@ def _by_column(record: Mapping[str, Any], columns: Columns) -> Turn:
 def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
     in_a_form = bool(problems) and problems[0].column is not None
     if layout.fields and layout.columns.response is None and not in_a_form:
-        return AtlasError(
-            f"No column of {layout.name} looks like a response (its columns are "
-            f"{', '.join(short(field) for field in layout.fields[:20])})",
-            "Say which one it is: --response-column NAME, or choose it on the page",
-        )
+        columns = ", ".join(short(field) for field in layout.fields[:20])
+        problem = f"No column of {layout.name} looks like a response (its columns are {columns})"
+        return AtlasError(problem, "Say which one it is: --response-column NAME, or choose it on the page")
     first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
     problem = f"There is no trace in {layout.name}{first}"
     return AtlasError(problem, "Give JSONL, CSV, Parquet, a chat log, or plain text")
