@@ -172,8 +172,8 @@ def missing_shards(
     done = store.done()
 
     def complete(shard: Shard) -> bool:
-        held = done.get(shard.name, {})
-        return all(set(readout.variants(layer)) <= set(held.get(str(layer), [])) for layer in layers)
+        present = done.get(shard.name, {})
+        return all(set(readout.variants(layer)) <= set(present.get(str(layer), [])) for layer in layers)
 
     return [shard for shard in shards if not complete(shard)]
 

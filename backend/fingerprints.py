@@ -129,11 +129,11 @@ class FingerprintStore:
         finally:
             os.close(lock)
 
-    def agree(self, wanted: Mapping[str, object]) -> None:
+    def agree(self, needed: Mapping[str, object]) -> None:
         """Refuse a store whose identity differs in one of these names; an empty one agrees with everything."""
         identity = self.identity()
         present = identity.as_dict() if identity else {}
-        changed = [name for name, value in wanted.items() if present and present[name] != value]
+        changed = [name for name, value in needed.items() if present and present[name] != value]
         if changed:
             problem = f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)"
             raise AtlasError(problem, "Remove that folder, or set ATLAS_CACHE to another one")
@@ -153,9 +153,9 @@ class FingerprintStore:
         """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""
         out: dict[str, dict[str, list[str]]] = {}
         for entry in self._lines():
-            held = out.setdefault(entry["shard"], {})
+            of_shard = out.setdefault(entry["shard"], {})
             for layer, variants in entry["arrays"].items():
-                held[layer] = sorted({*held.get(layer, []), *variants})
+                of_shard[layer] = sorted({*of_shard.get(layer, []), *variants})
         return out
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -182,7 +182,7 @@ class FingerprintStore:
         identity = self.identity()
         assert identity is not None, "write_shard needs writing()"
         runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
-        held: dict[str, list[str]] = {}
+        variants: dict[str, list[str]] = {}
         try:
             for (layer, variant), array in arrays.items():
                 block = np.ascontiguousarray(array, dtype=np.float16)
@@ -195,8 +195,8 @@ class FingerprintStore:
                         _pwrite(handle, block[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
                 finally:
                     os.close(handle)
-                held.setdefault(str(layer), []).append(variant)
-            entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": held}
+                variants.setdefault(str(layer), []).append(variant)
+            entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": variants}
             if seconds is not None:
                 entry["seconds"] = round(seconds, 3)
             _append_line(self._journal, json.dumps(entry))

@@ -313,14 +313,14 @@ class AppendOnlyJsonl:
 
         Raises AtlasError if the file holds this source with other settings, or another prompt under the same id.
         """
-        held = [line for (name, _), line in self._lines.items() if name == source]
-        for line in held:
+        lines = [line for (name, _), line in self._lines.items() if name == source]
+        for line in lines:
             for key, value in line.identity().items():
                 if value != blank[key]:
                     change = f"{key} {_short(value)}, and now it is {_short(blank[key])}"
                     problem = f"{self.path} holds responses of '{source}' with {change}"
                     raise AtlasError(problem, "Give the source another name, or collect into another file")
-        known = {line.sample_id: line.prompt for line in held}
+        known = {line.sample_id: line.prompt for line in lines}
         for prompt in prompts:
             if known.get(prompt.sample_id, prompt.prompt) != prompt.prompt:
                 problem = f"{self.path} holds another prompt with the id '{prompt.sample_id}'"

@@ -47,9 +47,9 @@ class Labelled:
             rows = order.reshape(len(self.sources), -1)
             return rows, self.folds[rows[0]]
         numbers = range(len(self.sources))
-        held = [[order[(self.labels[order] == c) & (self.folds[order] == f)] for f in range(FOLDS)] for c in numbers]
-        sizes = [min(len(of_source[f]) for of_source in held) for f in range(FOLDS)]
-        rows = np.stack([np.concatenate([of_source[f][: sizes[f]] for f in range(FOLDS)]) for of_source in held])
+        parts = [[order[(self.labels[order] == c) & (self.folds[order] == f)] for f in range(FOLDS)] for c in numbers]
+        sizes = [min(len(of_source[f]) for of_source in parts) for f in range(FOLDS)]
+        rows = np.stack([np.concatenate([of_source[f][: sizes[f]] for f in range(FOLDS)]) for of_source in parts])
         return rows, np.repeat(np.arange(FOLDS), sizes)
 
 
@@ -128,17 +128,17 @@ def labelled(
 
 def _even_folds(labels: Ints, prompts: Sequence[str]) -> dict[str, int]:
     """Prompts in a shuffled order, those of many traces first, each into the fold that has least of its sources."""
-    held: dict[str, list[int]] = {}
+    labels_of: dict[str, list[int]] = {}
     for label, prompt in zip(labels.tolist(), prompts, strict=True):
-        held.setdefault(prompt, []).append(label)
-    different = sorted(held)
+        labels_of.setdefault(prompt, []).append(label)
+    different = sorted(labels_of)
     np.random.default_rng(SPLIT_SEED).shuffle(different)
-    different.sort(key=lambda prompt: -len(held[prompt]))
+    different.sort(key=lambda prompt: -len(labels_of[prompt]))
     share = 1.0 / np.bincount(labels)
     filled = np.zeros((FOLDS, int(labels.max()) + 1))
     out: dict[str, int] = {}
     for prompt in different:
-        members, times = np.unique(held[prompt], return_counts=True)
+        members, times = np.unique(labels_of[prompt], return_counts=True)
         out[prompt] = int((filled[:, members] * share[members]).sum(1).argmin())
         filled[out[prompt], members] += times
     return out

@@ -72,6 +72,6 @@ def some_of(material: Mapping[str, Any], rows: npt.NDArray[np.bool_]) -> dict[st
     """The same for some of the traces."""
     place = np.flatnonzero(rows)
     return {
-        name: {layer: part[place] for layer, part in held.items()} if isinstance(held, Mapping) else held[place]
-        for name, held in material.items()
+        name: {layer: part[place] for layer, part in one.items()} if isinstance(one, Mapping) else one[place]
+        for name, one in material.items()
     }

@@ -97,10 +97,10 @@ class Ecosystems:
         if none is named while one cannot be read, which may be the preferred one.
         """
         known = self._ranked()
-        held = [one.name for _, one in known]
-        if (damaged := self.damaged()) and name not in held and (name is None or name in damaged):
+        names = [one.name for _, one in known]
+        if (damaged := self.damaged()) and name not in names and (name is None or name in damaged):
             which = name or min(damaged)
-            instead = f", or name one of {', '.join(held)}" if held else ""
+            instead = f", or name one of {', '.join(names)}" if names else ""
             problem = f"The enrolment '{which}' is damaged ({damaged[which].problem})"
             raise DamagedError(problem, f"{damaged[which].remedy}{instead}")
         if not known:

@@ -92,8 +92,8 @@ def load_enrolment(path: Path) -> Enrolment:
     Raises AtlasError if there is no such file, its format is not known, or it is not a whole enrolment.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
         text = json.loads(arrays.pop("description").tobytes().decode())
         if text["format"] not in FORMATS:
             known = f"and this program knows {' and '.join(map(str, FORMATS))}"

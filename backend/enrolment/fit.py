@@ -110,14 +110,14 @@ def enrolment_of(
     else:
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
         rerun_command = evaluation(method, proxy, view, roster, limit)
-        held = load_conditions(folder, rerun_command)
+        scores = load_conditions(folder, rerun_command)
         if method in methods.ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
         embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
         heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
-        fingerprints = _fingerprints(rows, place, list(held))
-        attachments |= fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+        fingerprints = _fingerprints(rows, place, list(scores))
+        attachments |= fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
         attachments |= _validation(folder, method)
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
     probe = heads[0].probe
@@ -150,17 +150,17 @@ def enrolment_of(
         return enrolment
     enrolment, some = as_stored(enrolment), None
     if methods.block_of(method) == methods.TEXT:
-        said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
+        of_heads = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
     elif methods.block_of(method) == methods.SEVERAL:
-        asked = models_beside(enrolment)
-        proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
+        needed = models_beside(enrolment)
+        proxies = (by, *(reads for reads, encodes in needed.items() if not encodes))
         known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
-        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in asked.items() if encodes}
-        said = of_members(enrolment, known, _traces(release, rows), others)
+        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in needed.items() if encodes}
+        of_heads = of_members(enrolment, known, _traces(release, rows), others)
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
-        said = of_states(enrolment, rows)
-    furthest = checked(enrolment, rows, held[CLEAN], said, rerun_command, some)
+        of_heads = of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, scores[CLEAN], of_heads, rerun_command, some)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
@@ -249,18 +249,18 @@ def enrolment_of_traces(
         fits = Fits(corpus, proxy, blocks or (layer,), dict.fromkeys(range(FOLDS), layer))
         choice = choose(fits) if method == AUTO else None
         fitted = fit_chosen(fits, choice) if choice else heads_of(fits, method)
-        method, heads, held = fitted.method, fitted.heads, fitted.log_posteriors
+        method, heads, scores = fitted.method, fitted.heads, fitted.log_posteriors
         facts = {"choice": choice.facts} if choice else {}
         if method == READER_PAPER:
             prior = np.log(np.full(len(sources), 1 / len(sources)))
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            held = {c: part[order] for c, part in held.items()}
-            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in held}
-            attachments |= fit_attachments(held, of_prompt, placed, families=known)
+            scores = {c: part[order] for c, part in scores.items()}
+            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in scores}
+            attachments |= fit_attachments(scores, of_prompt, placed, families=known)
             if validated:
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
-                attachments |= validation_arrays(validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts))
+                attachments |= validation_arrays(validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts))
     facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
     enrolment = assemble(
         reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,
@@ -364,8 +364,8 @@ def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
         command = f"python -m jobs evaluate --stage audit --method {method}"
         print(f"No validation is attached: run {command} first ({folder.name})")
         return {}
-    with np.load(folder / VALIDATION, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
+    with np.load(folder / VALIDATION, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:

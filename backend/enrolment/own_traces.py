@@ -184,10 +184,10 @@ def write(
         title = f"READER · {options.proxy} · {options.view}"
         paper = write_reader(connection, method=READER_PAPER, name=title, proxy=options.proxy, view=options.view)
         readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
-        for reader, said in readers.items():
-            for condition, held in said.items():
+        for reader, by_condition in readers.items():
+            for condition, scores in by_condition.items():
                 key = {"reader": reader, "roster": options.name, "benchmark": options.name, "condition": condition}
-                write_attribution(connection, key, attribution_frames(held, sources, families, fitted.folds), build)
+                write_attribution(connection, key, attribution_frames(scores, sources, families, fitted.folds), build)
         of_paper = {"reader": paper, "roster": options.name}
         replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
         replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
@@ -309,11 +309,13 @@ def _roster(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
     others = [roster for roster in queries.rosters(connection)["roster"] if roster != options.name]
-    held = {row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")}
+    present = {
+        row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")
+    }
     counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
     rows = []
     for source, family in zip(found.sources, found.families, strict=True):
-        known = held.get(source)
+        known = present.get(source)
         row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": options.access}
         if known is not None:
             print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")

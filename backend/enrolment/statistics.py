@@ -60,18 +60,18 @@ def fit_attachments(
     families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
-    for condition, held in log_posteriors.items():
+    for condition, scores in log_posteriors.items():
         tail = "" if condition == CLEAN else f"-{condition}"
-        classes, budgets = held.shape[1], budgets_of(prompt_folds)
+        classes, budgets = scores.shape[1], budgets_of(prompt_folds)
         labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
-        calibration = calibration_of(held, prompt_folds, families)
-        unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
+        calibration = calibration_of(scores, prompt_folds, families)
+        unknown = fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
             out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
         out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
-            out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
+            out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibration).items()}
     for condition, rows in (fingerprints or {}).items():
         tail = "" if condition == CLEAN else f"-{condition}"
         labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))

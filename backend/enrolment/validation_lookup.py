@@ -69,15 +69,15 @@ def validation_of(enrolment: Enrolment) -> pd.DataFrame:
 
 def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
-    held = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
-    return {name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()}
+    attached = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
+    return {name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()}
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
     """Accuracy of single whole responses to prompts that were held out; None where it was not validated."""
-    held = validation_of(enrolment)
-    asked = held["part"].eq("calibration") & held["condition"].eq(CLEAN) & held["k"].eq(1)
-    value = held["value"][asked & held["metric"].eq("accuracy_after")]
+    validation = validation_of(enrolment)
+    whole = validation["part"].eq("calibration") & validation["condition"].eq(CLEAN) & validation["k"].eq(1)
+    value = validation["value"][whole & validation["metric"].eq("accuracy_after")]
     return float(value.iloc[0]) if len(value) else None
 
 
@@ -122,25 +122,25 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     ``condition`` says. An error rate of the stop that no session could have shown is a row ``undecided`` without a
     value.
     """
-    held = _columns(enrolment)
-    if not len(held["part"]):
+    columns = _columns(enrolment)
+    if not len(columns["part"]):
         return None
-    condition = condition_in(enrolment, tokens, {CLEAN, *held["condition"]})
+    condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
-        of_part = held["part"] == part
+        of_part = columns["part"] == part
         if part in SERVED:
-            of_part &= held["rule" if part == "stop" else "statistic"] == SERVED[part]
+            of_part &= columns["rule" if part == "stop" else "statistic"] == SERVED[part]
         if part == "drift":
-            of_part &= held["space"] == SPACE
-        here = of_part & (held["condition"] == condition)
+            of_part &= columns["space"] == SPACE
+        here = of_part & (columns["condition"] == condition)
         if not here.any():
-            here = of_part & (held["condition"] == CLEAN)
+            here = of_part & (columns["condition"] == CLEAN)
         if here.any():
-            budgets = np.unique(held["k"][here])
+            budgets = np.unique(columns["k"][here])
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
-            places = np.flatnonzero(here & (held["k"] == near))
-            rows += [_report_row({name: column[i] for name, column in held.items()}) for i in places]
+            places = np.flatnonzero(here & (columns["k"] == near))
+            rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
     rules = _stop_rules(enrolment)
     rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
     rows += _missing_error_rates(rows, rules)
@@ -279,13 +279,13 @@ def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> d
     Returns window, level, and the share of pairs that are called different: same (false alarms; None for paired
     windows, of which the data hold none), sibling, family.
     """
-    held = validation_of(enrolment)
+    rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")
-    held = held[(held["part"] == "drift") & (held["space"] == SPACE) & (held["statistic"] == name)]
-    sizes = np.sort(held["k"].unique())
+    rows = rows[(rows["part"] == "drift") & (rows["space"] == SPACE) & (rows["statistic"] == name)]
+    sizes = np.sort(rows["k"].unique())
     if not len(sizes) or window < sizes[0]:
         return None
     near = sizes[np.abs(np.log(sizes / window)).argmin()]
-    shares = held[held["k"] == near].set_index("scenario")["value"]
+    shares = rows[rows["k"] == near].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
-    return {"window": int(near), "level": float(held["level"].iloc[0]), **found}
+    return {"window": int(near), "level": float(rows["level"].iloc[0]), **found}

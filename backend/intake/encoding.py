@@ -235,13 +235,13 @@ def _megabytes(count: int) -> str:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A file that can be read again from its start; a pipe is copied to a nameless temporary file meanwhile."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            stream: BinaryIO = held.enter_context(path.open("rb"))
+            stream: BinaryIO = stack.enter_context(path.open("rb"))
             if not stream.seekable():
-                kept = held.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(stream, kept)
-                stream = kept
+                copy = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(stream, copy)
+                stream = copy
         except OSError as error:
             raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check the path") from error
         yield stream

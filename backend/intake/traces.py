@@ -67,7 +67,7 @@ class Columns:
     def named(self) -> dict[str, str]:
         """Roles that have a column; a response has to have one."""
         roles = {role: getattr(self, role) for role in ("response", "prompt", "time", "label", "name")}
-        return {role: held for role, held in roles.items() if held or (held is not None and role == "response")}
+        return {role: column for role, column in roles.items() if column or (column is not None and role == "response")}
 
 
 @dataclass(frozen=True, slots=True)

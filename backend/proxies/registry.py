@@ -130,8 +130,8 @@ def describe(name_or_path: str) -> Proxy:
     folder = Path(name_or_path).expanduser()
     if name_or_path and folder.is_dir():
         return _from_folder(folder.resolve(), key=key, hub_id=None)
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name_or_path) and (held := weights_folder() / name_or_path).is_dir():
-        return _from_folder(held, key=key, hub_id=None)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name_or_path) and (saved := weights_folder() / name_or_path).is_dir():
+        return _from_folder(saved, key=key, hub_id=None)
     # An enrolment holds the key of its proxy, and a hub id has no two dashes in a row.
     hub_id = re.sub(r"^([A-Za-z0-9][\w.-]*?)--([A-Za-z0-9])", r"\1/\2", name_or_path)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", hub_id):
