@@ -69,12 +69,12 @@ def _halved(enrolment: Enrolment) -> bool:
 
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     """Write an enrolment (``.npz``) in one step, and return it as the file holds it; see :func:`as_stored`."""
-    half, kept = _halved(enrolment), as_stored(enrolment)
-    arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
+    half, stored = _halved(enrolment), as_stored(enrolment)
+    arrays = arrays_of(stored) | {f"attached.{name}": array for name, array in stored.attachments.items()}
     if half:
-        probes = {f"head{i}.weight" for i, head in enumerate(kept.heads) if isinstance(head.probe, LinearProbe)}
+        probes = {f"head{i}.weight" for i, head in enumerate(stored.heads) if isinstance(head.probe, LinearProbe)}
         arrays = {name: array.astype(np.float16) if name in probes else array for name, array in arrays.items()}
-    text = json.dumps(described(kept) | {"facts": dict(kept.facts)}, sort_keys=True, ensure_ascii=True)
+    text = json.dumps(described(stored) | {"facts": dict(stored.facts)}, sort_keys=True, ensure_ascii=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f".{path.stem}.partial.npz")
@@ -83,7 +83,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
     except OSError as error:
         problem = f"The enrolment cannot be written to {path} ({error.strerror})"
         raise AtlasError(problem, "Choose a folder that you may write to") from error
-    return kept
+    return stored
 
 
 def load_enrolment(path: Path) -> Enrolment:

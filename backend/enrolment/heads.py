@@ -75,7 +75,7 @@ def checked(
     enrolment: Enrolment,
     rows: Slice,
     kept: Floats,
-    said: Said,
+    of_heads: Said,
     rerun_command: str,
     some: npt.NDArray[np.intp] | None = None,
 ) -> float:
@@ -91,7 +91,7 @@ def checked(
         test = (folds == head.fold) & looked
         if not test.any():
             continue
-        values, rounding = said(head, test)
+        values, rounding = of_heads(head, test)
         apart = np.abs(values - kept[test])
         furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
@@ -108,13 +108,13 @@ def of_states(enrolment: Enrolment, rows: Slice, traces: Sequence[Trace] | None 
         texts = [whole(trace.response) for trace in traces]
         cells, counts = cells_of(count_tokens(truncation_tokenizer(), traces), texts), enrolment.counts(texts)
 
-    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
+    def score(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
         variant = enrolment.form.variant if enrolment.form else "full"
         by_layer = {layer: rows.load(layer, variant)[chosen] for layer in head.layers}
         words = None if counts is None else counts[np.flatnonzero(chosen)]
         return head.log_posterior(enrolment.coordinates(head, by_layer, words), cells[chosen]), 0.0
 
-    return said
+    return score
 
 
 def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
@@ -126,17 +126,17 @@ def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Said:
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Said:
     """Log-posteriors of ensembles, from stored fingerprints of every proxy, and from texts and embeddings read live."""
 
-    def said(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        asked = [traces[row] for row in np.flatnonzero(chosen)]
-        read = read_auxiliary_models(enrolment, asked, others)
+    def score(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        some = [traces[row] for row in np.flatnonzero(chosen)]
+        read = read_auxiliary_models(enrolment, some, others)
         for name, part in rows.items():
             layers = head.layers if name == enrolment.proxy else enrolment.beside.get(name, ())
             read[name] = {layer: part.load(layer)[chosen] for layer in layers}
-        cells = cells_of(count_tokens(truncation_tokenizer(), asked), [whole(trace.response) for trace in asked])
+        cells = cells_of(count_tokens(truncation_tokenizer(), some), [whole(trace.response) for trace in some])
         assert isinstance(head.probe, Ensemble)
         # The evaluation keeps what members say in half precision, and weighs that.
         rounding = HALF * head.probe.magnitude(read, cells)
         values = head.log_posterior(read, cells)
         return values, rounding + (np.exp(values) * rounding).sum(1, keepdims=True)
 
-    return said
+    return score

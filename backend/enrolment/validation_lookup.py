@@ -259,12 +259,12 @@ def sentence(row: Mapping[str, Any]) -> str | None:
         return f"Of {row['n']:,} answers on {traces} to {TRAFFIC[row['scenario']]}, {share} {TRANSFER[row['metric']]}."
     if row["part"] == "stop" and level is not None:
         stated = f"at a stated error rate of {100 * level:g} %"
-        said = {
+        texts = {
             "stop_error": f"Of the sessions that stop {stated}, {share} name a wrong source.",
             "claim_false_support": f"{stated.capitalize()}, the nearest other source passes as the claim in {share}.",
             "claim_false_against": f"{stated.capitalize()}, {share} of the true claims are refuted.",
         }
-        return said.get(row["metric"])
+        return texts.get(row["metric"])
     if key == ("drift", "alarms"):
         pairs = {"same": "the same source", "sibling": "two siblings", "family": "two families"}
         pair = pairs.get(row["scenario"] or "")

@@ -38,7 +38,7 @@ def turns_of_pair(record: Mapping[str, Any]) -> list[Found]:
             if name == _TALK:
                 found += conversation(answer, time, label, name + side)
             else:
-                found += [Turn(*said, time, label) for said in _answers(record, name + side)]
+                found += [Turn(*turn, time, label) for turn in _answers(record, name + side)]
         except ChatError as error:
             found.append(error)
     return found
@@ -65,8 +65,8 @@ def _answers(record: Mapping[str, Any], column: str) -> list[tuple[str, str]]:
     prompt, answer = (None if key is None else record[key]), record[column]
     prompts, answers = _list(prompt), _list(answer)
     if prompts is not None and answers is not None and len(prompts) == len(answers) and answers:
-        said = [(text_at(p, key or "") or "", a) for p, a in zip(prompts, answers, strict=True) if a is not None]
-        return [(p, text_at(a, column) or "") for p, a in said]
+        turns = [(text_at(p, key or "") or "", a) for p, a in zip(prompts, answers, strict=True) if a is not None]
+        return [(p, text_at(a, column) or "") for p, a in turns]
     return [(text_at(prompt, key or "") or "", text_at(answer, column) or "")]
 
 

@@ -48,22 +48,22 @@ def _spans(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _answers(span: Mapping[str, Any]) -> list[Turn]:
-    said: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for event in _objects(span.get("events")):
-        said.update(_attributes(event.get("attributes")))
-    said.update(_attributes(span.get("attributes")))
-    if not any(key.startswith("gen_ai.") for key in said):
+        attributes.update(_attributes(event.get("attributes")))
+    attributes.update(_attributes(span.get("attributes")))
+    if not any(key.startswith("gen_ai.") for key in attributes):
         return []
-    if _OUTPUT not in said:
-        if said.get("gen_ai.operation.name") not in (None, "chat", "text_completion", "generate_content"):
+    if _OUTPUT not in attributes:
+        if attributes.get("gen_ai.operation.name") not in (None, "chat", "text_completion", "generate_content"):
             return []  # a tool that ran, an agent that called others, texts that were embedded
         raise ChatError(_OUTPUT, "the span has no messages; switch on the capture of message content")
     prompt = ""
-    for message in _messages(said, _INPUT):
+    for message in _messages(attributes, _INPUT):
         if message.get("role") in ("user", "human"):
             prompt = _text(message, _INPUT) or ""
-    answers = [_text(message, _OUTPUT) for message in _messages(said, _OUTPUT)]
-    requested, returned = said.get(_REQUESTED), said.get(_RETURNED)
+    answers = [_text(message, _OUTPUT) for message in _messages(attributes, _OUTPUT)]
+    requested, returned = attributes.get(_REQUESTED), attributes.get(_RETURNED)
     found = [
         Turn(prompt, answer, span.get("startTimeUnixNano"), returned or requested, span.get("spanId"), requested)
         for answer in answers
@@ -74,8 +74,8 @@ def _answers(span: Mapping[str, Any]) -> list[Turn]:
     return found
 
 
-def _messages(said: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    messages = said.get(key, [])
+def _messages(attributes: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    messages = attributes.get(key, [])
     if isinstance(messages, str):
         try:
             messages = parse_json(messages)
