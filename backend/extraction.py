@@ -151,7 +151,7 @@ def characters_of(
 
 
 class _Shares:
-    """Hands out the work of a shard by its tokens, and what is left over at its end."""
+    """Hands out the work of a shard by its tokens, and the rest at its end."""
 
     def __init__(self, progress: Callable[[int, float], None], work: float, tokens: int) -> None:
         self._progress, self._left, self._each = progress, work, work / max(tokens, 1)
@@ -168,7 +168,7 @@ class _Shares:
 def missing_shards(
     store: FingerprintStore, shards: Sequence[Shard], layers: Sequence[int], readout: Readout
 ) -> list[Shard]:
-    """Shards for which some wanted array is not on disk."""
+    """Shards for which some needed array is not on disk."""
     done = store.done()
 
     def complete(shard: Shard) -> bool:

@@ -73,7 +73,7 @@ class StoreIdentity:
         return cls(**{name: manifest[name] for name in _IDENTITY})
 
     def as_text(self) -> str:
-        """Words by which kept scores name their fingerprints; they never change."""
+        """Words by which saved scores name their fingerprints; they never change."""
         return f"StoreIdentity({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
 
 

@@ -69,9 +69,9 @@ def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None
     return groups.reshape(-1, budget), np.repeat(np.arange(sources), full)
 
 
-def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints:
+def grid_rows(sources: int, prompts: int, needed: npt.NDArray[np.bool_]) -> Ints:
     """Rows (S, wanted.sum()) of the prompts ``wanted`` (P,) for every source; row = source * prompts + prompt."""
-    rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
+    rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(needed)
     return rows
 
 

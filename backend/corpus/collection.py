@@ -63,7 +63,7 @@ class Collected:
     sample_id: str
     prompt: str
     response: str
-    model: str  # what was asked: registry name, hub id or folder name; at an endpoint the name that was sent
+    model: str  # registry name, hub id or folder name; at an endpoint the name that was sent
     weights_sha256: str | None  # of a local model
     endpoint: str | None  # host of an endpoint; never more of its address, and never its key
     system: str | None

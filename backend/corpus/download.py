@@ -435,7 +435,7 @@ def _is_result(name: str) -> bool:
 
 
 def _write(stream: IO[bytes], path: Path, limit: int, check: Callable[[Path], None] | None = None) -> None:
-    """Write at most ``limit`` bytes beside a file's place, check them, then put them there in one step."""
+    """Write at most ``limit`` bytes next to the place of a file, check them, then put them there in one step."""
     scratch = path.with_name(f".{path.name}.part")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

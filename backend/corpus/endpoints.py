@@ -63,7 +63,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Source:
-    """A source that can be asked."""
+    """A source that answers prompts."""
 
     name: str  # label of its responses
     kind: Kind

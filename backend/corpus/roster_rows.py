@@ -28,7 +28,7 @@ class Slice:
     sources: list[str]  # length S; in roster order
     families: list[str]  # length S
     all_prompts: int  # prompts of the benchmark
-    prompt_ids: list[str]  # length P; the wanted ones, ascending
+    prompt_ids: list[str]  # length P; the needed ones, ascending
     shards: list[Shard]  # shards that must be on disk
     release: Release  # whose records the fingerprints have to be of
 

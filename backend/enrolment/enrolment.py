@@ -100,8 +100,8 @@ class Enrolment:
     @property
     def cells_by(self) -> str | None:
         """Proxy whose tokens say how long a text is where that is not the enrolment's own."""
-        told = self.facts.get("cells_by")
-        return told if isinstance(told, str) else None
+        proxy = self.facts.get("cells_by")
+        return proxy if isinstance(proxy, str) else None
 
     @property
     def beside(self) -> dict[str, tuple[int, ...]]:

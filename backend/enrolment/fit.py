@@ -1,4 +1,4 @@
-"""Make enrolments: of a roster out of its kept evaluation, of collected responses out of heads fitted on them."""
+"""Make enrolments: of a roster out of its evaluation, of collected responses out of heads fitted on them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def enrolment_of(
         landing=None if method == READER_PAPER else selected[None],
         width=None if method in methods.STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
     )
-    if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is kept in the form that was evaluated
+    if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is stored as it was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
     if methods.block_of(method) == methods.TEXT:
@@ -174,7 +174,7 @@ def _heads(
     by: str,
     embedded: str,
 ) -> tuple[Head, ...]:
-    """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
+    """Heads of a method, a fold each: saved by its evaluation, or fitted again where it saved none."""
     if method in methods.EMBEDDED:
         return encoded_heads(folder, embedded, rerun_command)
     if methods.block_of(method) == methods.SEVERAL:
@@ -359,7 +359,7 @@ def _traces(release: Release, rows: Slice) -> list[Trace]:
 
 
 def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation that the stage audit kept, as attachments; none where it has not run."""
+    """Rows of the validation that the stage audit saved, as attachments; none where it has not run."""
     if not (folder / VALIDATION).exists():
         command = f"python -m jobs evaluate --stage audit --method {method}"
         print(f"No validation is attached: run {command} first ({folder.name})")
@@ -369,7 +369,7 @@ def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:
-    """Selected block of every outer fold, and the modal one under None, from the kept scan of these fingerprints."""
+    """Selected block of every outer fold, and the modal one under None, from the scan of these fingerprints."""
     rows: list[dict[str, Any]] = []
     path = folder / "scan.jsonl"
     if path.exists():

@@ -29,7 +29,7 @@ from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]
 Said = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
-"""What a head says of the chosen rows (n,), as (m, C), and by how much what was kept of it may be rounded."""
+"""Log-posteriors (m, C) of a head on chosen rows (n,), and by how much the saved ones may be rounded."""
 ROUNDING = 5e-3  # nats by which a log-posterior may differ from that of the evaluation: half precision, codes
 HALF = 2.0**-11  # share of a number by which half precision may round it
 
@@ -74,7 +74,7 @@ def text_heads(folder: Path, rerun_command: str) -> tuple[Head, ...]:
 def checked(
     enrolment: Enrolment,
     rows: Slice,
-    kept: Floats,
+    evaluated: Floats,
     of_heads: Said,
     rerun_command: str,
     some: npt.NDArray[np.intp] | None = None,
@@ -92,11 +92,11 @@ def checked(
         if not test.any():
             continue
         values, rounding = of_heads(head, test)
-        apart = np.abs(values - kept[test])
+        apart = np.abs(values - evaluated[test])
         furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
         why = f"by {furthest:.2g} nats: they were fitted on something else"
-        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, {why}"
+        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation evaluated, {why}"
         raise AtlasError(problem, f"Evaluate it again: {rerun_command}")
     return furthest
 

@@ -64,7 +64,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Case:
-    """A group with its traces, and what is kept of it. score, lead : as in :class:`Answers`."""
+    """A group with its traces; score and lead as in :class:`Answers`."""
 
     source: str  # whom the traces are from
     traces: tuple[Trace, ...]  # length K
@@ -160,7 +160,7 @@ def save_answers(answers: Answers, path: Path) -> None:
 
 
 def load_answers(name: str, data_folder: Path | None = None) -> Answers:
-    """The kept answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
+    """The saved answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
     path = answers_file(name, data_folder)
     try:
         content = json.loads(path.read_text("utf-8"))

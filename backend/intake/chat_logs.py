@@ -145,8 +145,8 @@ def last_asked(request: Mapping[str, Any]) -> str:
     """The last message of the user in a request, or its prompt; empty where there is none."""
     messages = request.get("messages", request.get("input"))
     if isinstance(messages, list):
-        asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
-        return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
+        sent = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
+        return (_text(sent[-1][1], f"messages[{sent[-1][0]}]") or "") if sent else ""
     for key in ASKED:
         if isinstance(request.get(key), str):
             return as_text(request[key]) or ""
@@ -206,11 +206,11 @@ def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if any(isinstance(record.get(key), str) for key in ("prompt", "question")):
         return record
-    asked = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
-    if not asked or None in asked.values():
+    requests = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
+    if not requests or None in requests.values():
         return record
-    answered = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
-    return {**record, **asked, **answered} if answered and None not in answered.values() else record
+    responses = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
+    return {**record, **requests, **responses} if responses and None not in responses.values() else record
 
 
 def _body(value: Any, part: str) -> dict[str, Any] | None:

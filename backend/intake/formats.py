@@ -45,7 +45,7 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
         starts: list[str] = []
         votes: list[bool] = []
         first = ""
-        # Only beginnings and votes are kept: a line may be long.
+        # Only beginnings and votes are saved: a line may be long.
         for _, line in filled_lines(text, _line_limit(limits), limits, clock):
             if line is not None:
                 first = first if votes else line[:_HEADER].lstrip("\ufeff")
@@ -62,8 +62,8 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
         return "jsonl", ""
     if document or (ending == "json" and first.lstrip()[:1] in ("[", "{")):
         return "json", ""
-    if (told := separator(first)) is not None:
-        return "csv", told
+    if (named := separator(first)) is not None:
+        return "csv", named
     delimiter = "\t" if ending == "tsv" else max(DELIMITERS, key=first.count)
     cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter, MOST_COLUMNS)[:MOST_COLUMNS]]
     known = {"response", "completion", "output", "answer", "prompt", "question", "generated_text", "model_output"}
@@ -82,7 +82,7 @@ def records(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> I
         if layout.kind == "jsonl":
             yield from _jsonl(filled_lines(text, _line_limit(limits), limits, clock), limits)
         elif layout.kind == "csv":
-            most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands beside them
+            most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands next to them
             yield from read_table(table_lines(text, most, limits, clock), layout.delimiter, most)
         elif layout.kind == "json":
             yield from _document(text, limits, clock)
@@ -170,7 +170,7 @@ def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:
 
 
 def _line_limit(limits: Limits) -> int:
-    """Of JSONL: prompt and response, two escapes of six letters for every character, and what stands beside them."""
+    """Of JSONL: prompt and response, two escapes of six letters for every character, and what stands next to them."""
     return 25 * limits.characters
 
 

@@ -53,7 +53,7 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
     Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
     """
     number = unpacked = decoded = 0
-    most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands beside them
+    most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands next to them
     needed = _needed(layout)
     try:
         file = _opened(stream)
@@ -69,7 +69,7 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
                     largest = max(largest, page)
                     if unpacked > limits.unpacked:
                         raise too_large(limits)
-            if largest > limits.unpacked // 2:  # it is in memory twice, packed and as rows beside it
+            if largest > limits.unpacked // 2:  # it is in memory twice, packed and as rows
                 raise AtlasError("A page of the Parquet file is too large", "Write it with smaller pages")
             # Of what stands once in a page every row of a batch may hold a copy.
             rows = min(ROWS, max(1, BATCH // largest))
@@ -188,10 +188,10 @@ def pages_of(stream: BinaryIO, start: int, end: int) -> Iterator[Page]:
         unpacked, packed = header[_I32, 2], header[_I32, 3]
         # All of them count: which one holds is for the reader to say.
         kinds = [(header.get((_STRUCT, kind), {}), encoding) for kind, encoding in _ENCODINGS.items()]
-        values = max(told.get((_I32, 1), 0) for told, _ in kinds)
+        values = max(part.get((_I32, 1), 0) for part, _ in kinds)
         if min(unpacked, packed) < 0:
             raise ValueError(f"the page at byte {start:,} has a negative size")
-        yield Page(unpacked, values, any(told.get((_I32, at)) == _DELTA_BYTE_ARRAY for told, at in kinds))
+        yield Page(unpacked, values, any(part.get((_I32, at)) == _DELTA_BYTE_ARRAY for part, at in kinds))
         start += length + packed
 
 

@@ -131,7 +131,7 @@ def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tu
     reader = _Reader(lines, delimiter, limit)
     width, names = _header(reader)
     loss: _Loss | None = None
-    kept: list[_Row] = []
+    fitting: list[_Row] = []
     lost = 0
     while (row := reader.row()) is not None:
         misfit = row.wrong or _misfit(row, width, names)
@@ -141,25 +141,25 @@ def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tu
             if row.cells:
                 yield Problem(row.first, None, misfit)
         elif loss is not None and not misfit and reader.is_clean(row):
-            kept.append(row)
+            fitting.append(row)
             # Or as much text as one row may hold: so much is in memory at a time.
-            if loss.is_over or len(kept) == RUN or sum(good.size for good in kept) > limit:
+            if loss.is_over or len(fitting) == RUN or sum(good.size for good in fitting) > limit:
                 yield loss.problem()
-                yield from ((good.first, dict(zip(names, good.cells, strict=False))) for good in kept)
-                loss, kept = None, []
+                yield from ((good.first, dict(zip(names, good.cells, strict=False))) for good in fitting)
+                loss, fitting = None, []
         else:
             loss = loss or _Loss(row.first, misfit, delimiter)
             first, *rest = row.lines
-            gone = [*(line for good in kept for line in good.lines), first]
+            gone = [*(line for good in fitting for line in good.lines), first]
             loss.add(gone)
             reader.read_again(rest)
-            kept = []
+            fitting = []
             lost += len(gone)
             if lost > MOST_LOST:
                 problem = f"More than {MOST_LOST:,} lines of the table are lost (from line {loss.first:,}: {loss.why})"
                 raise AtlasError(problem, "Write it again, with every quote within a cell doubled")
     if loss is not None:
-        loss.add([line for good in kept for line in good.lines])
+        loss.add([line for good in fitting for line in good.lines])
         yield loss.problem()
 
 

@@ -205,7 +205,7 @@ def _step(
     head_dim: int,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One block: (B, T, d) float32 in and out, with the new keys and values beside it."""
+    """One block: (B, T, d) float32 in and out, with the new keys and values."""
     batch, width, _ = x.shape
     share, dtype = heads // kv_heads, w_qkv.dtype
     qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)

@@ -26,7 +26,7 @@ Span = Literal["offsets", "prefix-count"]
 class Encoded:
     """One trace in proxy tokens."""
 
-    ids: list[int]  # kept tokens, at least one
+    ids: list[int]  # tokens, at least one
     start: int  # first response token; the response is ``ids[start:stop]`` and never empty
     prompt: int  # traces with equal prompts carry the same number
     tail: int = 0  # special tokens behind the response (an encoder's end mark)

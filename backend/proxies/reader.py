@@ -331,7 +331,7 @@ def _keep_precise(module: Any, device: torch.device) -> None:
 
 
 class _Done(Exception):  # noqa: N818 - no error
-    """Raised inside a hook to leave the forward pass behind the last wanted block."""
+    """Raised inside a hook to leave the forward pass behind the last needed block."""
 
 
 def _find_blocks(model: Any, depth: int) -> Any:
