@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
 from backend.intake.chat_logs import ChatError, Found, Turn
-from backend.intake.columns import as_remark, as_text, is_role, look_up, recognise
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
 from backend.intake.log_formats import LogFormat, format_of
@@ -25,8 +24,13 @@ from backend.intake.traces import (
     Limits,
     Problem,
     Received,
+    as_remark,
+    as_text,
     is_remark,
+    is_role,
+    look_up,
     notes_on_remarks,
+    recognise,
     short,
     trace_hash,
 )

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.intake.columns import as_text
 from backend.intake.json_text import parse_json
+from backend.intake.traces import as_text
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")

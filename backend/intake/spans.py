@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.intake.chat_logs import ChatError, Found, Turn
-from backend.intake.columns import as_text
 from backend.intake.json_text import parse_json
+from backend.intake.traces import as_text
 
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _REQUESTED, _RETURNED = "gen_ai.request.model", "gen_ai.response.model"
