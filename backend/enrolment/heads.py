@@ -96,7 +96,7 @@ def checked(
         furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
         why = f"by {furthest:.2g} nats: they were fitted on something else"
-        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation evaluated, {why}"
+        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, {why}"
         raise AtlasError(problem, f"Evaluate it again: {rerun_command}")
     return furthest
 
