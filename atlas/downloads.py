@@ -17,8 +17,8 @@ from flask import Blueprint, Flask, Response, abort, request, send_file
 from atlas import logs
 from atlas.api import authorised
 from atlas.data import QueryCache, questions
-from backend.cells import plain_cell
 from backend.errors import AtlasError
+from backend.output_files import plain_cell
 from backend.store import download_queries
 
 NAME = "downloads"

@@ -4,12 +4,8 @@
 class AtlasError(Exception):
     """A problem that the user can understand and remedy.
 
-    Parameters
-    ----------
-    problem : str
-        What was wrong and where (file, line, column, record), one sentence without a full stop.
-    remedy : str
-        What to do about it, one sentence without a full stop.
+    problem : what was wrong and where (file, line, column, record), one sentence without a full stop.
+    remedy : what to do about it, one sentence without a full stop.
     """
 
     def __init__(self, problem: str, remedy: str) -> None:

@@ -1,8 +1,7 @@
 """Bayesian evidence accumulation: log-posteriors of K traces to one score a source (paper, Stage 2).
 
-The score is ``sum_k log q(c | u_k) - (K - 1) log pi_c``. The paper divides it by K, which ranks the sources the same;
-probabilities depend on it, so both are offered: ``sum`` is Bayes' rule under independence, ``mean`` is what the
-paper's release evaluates.
+The score is ``sum_k log q(c | u_k) - (K - 1) log pi_c``. The paper divides it by K, which ranks the sources the same:
+``sum`` is Bayes' rule under independence, ``mean`` is what the paper's release evaluates.
 """
 
 from __future__ import annotations
@@ -22,20 +21,10 @@ def accumulate(
     groups: npt.NDArray[np.intp],
     log_prior: npt.NDArray[np.floating] | None = None,
 ) -> Doubles:
-    """Score groups of traces.
+    """Score groups of traces: unnormalised log-scores (G, C); the largest is the attributed source.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    groups : ndarray of shape (G, K)
-        Row numbers of the traces of every group.
-    log_prior : ndarray of shape (C,), optional
-        Log of the prior in enrollment; uniform when absent.
-
-    Returns
-    -------
-    ndarray of shape (G, C), float64
-        Unnormalised log-scores; the largest is the attributed source.
+    groups : (G, K) row numbers of log_posteriors (n, C).
+    log_prior : (C,) log of the prior in enrollment; uniform when absent.
     """
     classes = log_posteriors.shape[1]
     prior = np.full(classes, -np.log(classes)) if log_prior is None else np.asarray(log_prior, dtype=np.float64)
@@ -47,20 +36,7 @@ def accumulate(
 
 
 def posterior(scores: Doubles, budget: int, scaling: Scaling = "sum") -> Doubles:
-    """Normalise scores to log-probabilities.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        From :func:`accumulate`.
-    budget : int
-        ``K``, used by the 'mean' scaling.
-    scaling : {'sum', 'mean'}
-
-    Returns
-    -------
-    ndarray of shape (G, C), float64
-    """
+    """Normalise scores (G, C) of :func:`accumulate` to log-probabilities; 'mean' divides by the budget."""
     scaled = scores / budget if scaling == "mean" else scores
     normalised: Doubles = scaled - logsumexp(scaled, axis=1, keepdims=True)
     return normalised

@@ -1,7 +1,6 @@
 """Extraction: a benchmark's records to fingerprints on disk, shard by shard (paper, Stage 1).
 
-Shards are a few prompts times a segment of the roster, so that a longer roster continues where a shorter one
-stopped and traces of one prompt are read together.
+Shards are a few prompts times a segment of the roster: a longer roster continues where a shorter one stopped.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ from backend.proxies.reader import SHARE_FROM, Half, Reader, Readout
 from backend.traces import Trace, View
 
 PROMPTS_A_SHARD = 5
-CHARACTERS_A_TOKEN = 4
-"""About what proxies' tokens hold of English text."""
-BENCH_A: Final = "bench-a"
-"""Name of Bench-A in feature stores and commands; its rows are model * prompts + prompt."""
+CHARACTERS_A_TOKEN = 4  # about what proxies' tokens hold of English text
+BENCH_A: Final = "bench-a"  # name of Bench-A in feature stores and commands; its rows are model * prompts + prompt
 
 
 @dataclass(frozen=True)
@@ -38,27 +35,12 @@ class Shard:
 
 
 def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: int | None = None) -> list[Shard]:
-    """Shards of a benchmark in which every source answers every prompt.
+    """Shards of a benchmark in which every source answers every prompt, the shortest roster first.
 
-    Parameters
-    ----------
-    segments : sequence of int
-        Ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
-    sources : int
-        Sources wanted.
-    prompts : int
-        Prompts of the benchmark; row = source * prompts + prompt.
-    n_prompts : int, optional
-        Leading prompts wanted, by default all.
-
-    Returns
-    -------
-    list of Shard
-        Segment by segment, so that the shortest roster is complete first.
+    segments : ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
+    prompts : of the benchmark; row = source * prompts + prompt. ``n_prompts`` leading ones are needed, by default all.
     """
-    needed = min(n_prompts or prompts, prompts)
-    shards = []
-    low = 0
+    needed, low, shards = min(n_prompts or prompts, prompts), 0, []
     for high in segments:
         if low >= sources:
             break
@@ -92,18 +74,10 @@ def records_hash(keys: Sequence[str], traces: Sequence[Trace]) -> str:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What a call of :func:`extract` did.
+    """What a call of :func:`extract` did."""
 
-    Attributes
-    ----------
-    records : int
-        Records read.
-    clipped : int
-        Coefficients beyond the range of float16, stored as its largest number.
-    """
-
-    records: int
-    clipped: int
+    records: int  # records read
+    clipped: int  # coefficients beyond the range of float16, stored as its largest number
 
 
 def extract(
@@ -124,31 +98,11 @@ def extract(
 ) -> Extraction:
     """Read every shard that is not on disk yet.
 
-    Parameters
-    ----------
-    reader : Reader
-    store : FingerprintStore
-    traces : sequence of Trace
-        All records of the benchmark, in row order.
-    shards : sequence of Shard
-    view, layers, readout, max_tokens, span
-        What to read; see :class:`Reader`.
-    records, proxy_hash : str
-        Identity of the texts and of the proxy's weights.
-    work : mapping of str to float, optional
-        Work of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
-    progress : callable, optional
-        Called with the records and the work of every batch that is done.
-
-    Returns
-    -------
-    Extraction
-
-    Raises
-    ------
-    AtlasError
-        If the store is being written by another process, belongs to something else, the disk is full, or the proxy
-        gives states that are not numbers.
+    traces : all records of the benchmark, in row order; ``records`` and ``proxy_hash`` identify texts and weights.
+    work : of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
+    progress : gets the records and the work of every batch that is done.
+    Raises AtlasError if another process writes the store, it belongs to something else, the disk is full, or the proxy
+    gives states that are not numbers.
     """
     identity = StoreIdentity(
         rows=len(traces),
@@ -170,8 +124,7 @@ def extract(
             if progress:
                 shares = _Shares(progress, (work or {}).get(shard.name, len(shard.rows)), reader.tokens_run(encoded))
             arrays = reader.read(encoded, layers, readout, shares.batch if shares else None)
-            for (layer, _), array in arrays.items():
-                clipped += _clipped(array, layer, shard)
+            clipped += sum(_clipped(array, layer, shard) for (layer, _), array in arrays.items())
             store.write_shard(shard.name, shard.rows, arrays, time.perf_counter() - started)
             count += len(shard.rows)
             if shares:
@@ -198,7 +151,7 @@ def characters_of(
 
 
 class _Shares:
-    """Hands out the work of a shard by its tokens, and what is left over at its end."""
+    """Hands out the work of a shard by its tokens, and the rest at its end."""
 
     def __init__(self, progress: Callable[[int, float], None], work: float, tokens: int) -> None:
         self._progress, self._left, self._each = progress, work, work / max(tokens, 1)
@@ -215,12 +168,12 @@ class _Shares:
 def missing_shards(
     store: FingerprintStore, shards: Sequence[Shard], layers: Sequence[int], readout: Readout
 ) -> list[Shard]:
-    """Shards for which some wanted array is not on disk."""
+    """Shards for which some needed array is not on disk."""
     done = store.done()
 
     def complete(shard: Shard) -> bool:
-        held = done.get(shard.name, {})
-        return all(set(readout.variants(layer)) <= set(held.get(str(layer), [])) for layer in layers)
+        present = done.get(shard.name, {})
+        return all(set(readout.variants(layer)) <= set(present.get(str(layer), [])) for layer in layers)
 
     return [shard for shard in shards if not complete(shard)]
 
@@ -229,13 +182,11 @@ def missing_bytes(
     store: FingerprintStore, shards: Sequence[Shard], layers: Sequence[int], readout: Readout, hidden_size: int
 ) -> int:
     """Bytes that the arrays of these shards will add to the disk."""
-    done = store.done()
-    vectors = 0
+    done, vectors = store.done(), 0
     for shard in shards:
-        held = done.get(shard.name, {})
         for layer in layers:
-            needed = readout.variants(layer)
-            vectors += len(shard.rows) * sum(m for v, m in needed.items() if v not in held.get(str(layer), []))
+            present = done.get(shard.name, {}).get(str(layer), [])
+            vectors += len(shard.rows) * sum(m for v, m in readout.variants(layer).items() if v not in present)
     return vectors * hidden_size * 2
 
 
@@ -245,8 +196,6 @@ def _clipped(array: Half, layer: int, shard: Shard) -> int:
     largest = int(magnitude.max(initial=0))
     if largest > 0x7C00:
         row = int(shard.rows[np.flatnonzero((magnitude > 0x7C00).any(1))[0]])
-        raise AtlasError(
-            f"The proxy's states at block {layer} for record {row} are not numbers",
-            "Read with another proxy, or in float32 on the CPU",
-        )
+        problem = f"The proxy's states at block {layer} for record {row} are not numbers"
+        raise AtlasError(problem, "Read with another proxy, or in float32 on the CPU")
     return int(np.count_nonzero(magnitude >= 0x7BFF)) if largest >= 0x7BFF else 0

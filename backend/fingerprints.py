@@ -1,8 +1,7 @@
-"""The feature store: fingerprints on disk, written in shards, resumable, read without copying.
+"""Fingerprints on disk, written in shards, resumable, read without copying.
 
-One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set
-of rows; it counts as done when its line stands in the journal, which is written after its bytes. A process that
-dies loses at most the shard it was working on, and writes the same bytes when it is run again.
+One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set of
+rows; it counts as done when its line stands in the journal, which is written after its bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from backend.errors import AtlasError
 from backend.traces import View
 
 Half = npt.NDArray[np.float16]
+_IDENTITY = ("rows", "hidden_size", "records", "proxy_hash", "engine", "max_tokens", "span")  # names in a manifest
 
 
 def cache_folder() -> Path:
@@ -51,74 +51,34 @@ class StoreKey:
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """Everything that must agree before two runs may write into one store.
+    """Everything that must agree before two runs may write into one store."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of records of the benchmark.
-    hidden_size : int
-        Proxy dimension ``d``.
-    records : str
-        Hash over the record keys and texts in row order.
-    proxy_hash : str
-        Hash of the proxy's weight file.
-    engine : str
-        How the forward pass was computed (type of products, fused or not).
-    max_tokens : int
-    span : str
-    """
-
-    rows: int
-    hidden_size: int
-    records: str
-    proxy_hash: str
-    engine: str
+    rows: int  # number of records of the benchmark
+    hidden_size: int  # proxy dimension ``d``
+    records: str  # hash over the record keys and texts in row order
+    proxy_hash: str  # hash of the proxy's weight file
+    engine: str  # how the forward pass was computed (type of products, fused or not)
     max_tokens: int
     span: str
 
     def as_dict(self) -> dict[str, Any]:
         """Names and values in a manifest; the names never change."""
-        return {
-            "rows": self.rows,
-            "hidden_size": self.hidden_size,
-            "records": self.records,
-            "proxy_hash": self.proxy_hash,
-            "engine": self.engine,
-            "max_tokens": self.max_tokens,
-            "span": self.span,
-        }
+        return {name: getattr(self, name) for name in _IDENTITY}
 
     @classmethod
     def from_dict(cls, manifest: Mapping[str, Any]) -> StoreIdentity:
         """The inverse of :meth:`as_dict`; KeyError or ValueError where names are missing or unknown."""
-        identity = cls(
-            rows=manifest["rows"],
-            hidden_size=manifest["hidden_size"],
-            records=manifest["records"],
-            proxy_hash=manifest["proxy_hash"],
-            engine=manifest["engine"],
-            max_tokens=manifest["max_tokens"],
-            span=manifest["span"],
-        )
-        if unknown := manifest.keys() - identity.as_dict().keys():
+        if unknown := manifest.keys() - {*_IDENTITY}:
             raise ValueError(f"unknown names {', '.join(sorted(unknown))}")
-        return identity
+        return cls(**{name: manifest[name] for name in _IDENTITY})
 
     def as_text(self) -> str:
-        """Words by which kept scores name their fingerprints; they never change."""
+        """Words by which saved scores name their fingerprints; they never change."""
         return f"StoreIdentity({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
 
 
 class FingerprintStore:
-    """Arrays of one (benchmark, proxy, view) on disk.
-
-    Parameters
-    ----------
-    key : StoreKey
-    root : Path, optional
-        Cache folder, by default :func:`cache_folder`.
-    """
+    """Arrays of one (benchmark, proxy, view) on disk. root : cache folder, by default :func:`cache_folder`."""
 
     def __init__(self, key: StoreKey, root: Path | None = None) -> None:
         self.key = key
@@ -145,11 +105,8 @@ class FingerprintStore:
     def writing(self, identity: StoreIdentity) -> Iterator[None]:
         """Hold the store for writing.
 
-        Raises
-        ------
-        AtlasError
-            If another process writes to it, if the folder cannot be written, or if it holds fingerprints of
-            something else.
+        Raises AtlasError if another process writes to it, it cannot be written, or it holds fingerprints of something
+        else.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -160,74 +117,45 @@ class FingerprintStore:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise AtlasError(
-                    f"Another process is writing fingerprints to {self.path}",
-                    "Wait until it has finished, or set ATLAS_CACHE to another folder",
-                ) from error
-            present = self.identity()
-            if present is None:
+                problem = f"Another process is writing fingerprints to {self.path}"
+                raise AtlasError(problem, "Wait until it has finished, or set ATLAS_CACHE to another folder") from error
+            self.agree(identity.as_dict())
+            if self.identity() is None:
                 try:
                     _write_whole(self._manifest, json.dumps(identity.as_dict(), indent=1))
                 except OSError as error:
                     raise self._unwritable(error) from error
-            else:
-                self.agree(identity.as_dict())
             yield
         finally:
             os.close(lock)
 
-    def agree(self, wanted: Mapping[str, object]) -> None:
-        """Refuse a store whose identity says otherwise; an empty one agrees with everything.
-
-        Parameters
-        ----------
-        wanted : mapping of str to object
-            Names of :meth:`StoreIdentity.as_dict`, all or some.
-
-        Raises
-        ------
-        AtlasError
-            If one of them differs.
-        """
+    def agree(self, needed: Mapping[str, object]) -> None:
+        """Refuse a store whose identity differs in one of these names; an empty one agrees with everything."""
         identity = self.identity()
         present = identity.as_dict() if identity else {}
-        changed = [name for name, value in wanted.items() if present and present[name] != value]
+        changed = [name for name, value in needed.items() if present and present[name] != value]
         if changed:
-            raise AtlasError(
-                f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)",
-                "Remove that folder, or set ATLAS_CACHE to another one",
-            )
+            problem = f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)"
+            raise AtlasError(problem, "Remove that folder, or set ATLAS_CACHE to another one")
 
     def check_records(self, records: str, where: Path) -> None:
-        """Refuse fingerprints of other records than those that lie in a folder; an empty store passes.
-
-        Parameters
-        ----------
-        records : str
-            Hash over all records of the benchmark there, as :attr:`StoreIdentity.records`.
-        where : Path
-
-        Raises
-        ------
-        AtlasError
-            If they differ.
-        """
+        """Refuse fingerprints of other records than those in a folder, by their hash; an empty store passes."""
         present = self.identity()
         if present and present.records != records:
-            benchmark = self.key.benchmark
+            command = self._command().removeprefix("Run")
             raise AtlasError(
-                f"The fingerprints in {self.path} were read from other records than those of {benchmark} in {where}",
-                f"Remove that folder and run: python -m jobs extract --benchmark {benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view}, or name the release that they were read from with --release",
+                f"The fingerprints in {self.path} were read from other records than those of {self.key.benchmark} in "
+                f"{where}",
+                f"Remove that folder and run{command}, or name the release that they were read from with --release",
             )
 
     def done(self) -> dict[str, dict[str, list[str]]]:
         """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""
         out: dict[str, dict[str, list[str]]] = {}
         for entry in self._lines():
-            held = out.setdefault(entry["shard"], {})
+            of_shard = out.setdefault(entry["shard"], {})
             for layer, variants in entry["arrays"].items():
-                held[layer] = sorted({*held.get(layer, []), *variants})
+                of_shard[layer] = sorted({*of_shard.get(layer, []), *variants})
         return out
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -250,21 +178,11 @@ class FingerprintStore:
         arrays: Mapping[tuple[int, str], Half],
         seconds: float | None = None,
     ) -> None:
-        """Write the arrays of one shard, then its journal line.
-
-        Parameters
-        ----------
-        name : str
-        rows : ndarray of shape (m,)
-            Row numbers, ascending.
-        arrays : dict of (layer, variant) to ndarray of shape (m, width), float16
-        seconds : float, optional
-            What reading them took.
-        """
+        """Write the arrays (m, width) of one shard with ascending rows (m,), then its journal line."""
         identity = self.identity()
         assert identity is not None, "write_shard needs writing()"
         runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
-        held: dict[str, list[str]] = {}
+        variants: dict[str, list[str]] = {}
         try:
             for (layer, variant), array in arrays.items():
                 block = np.ascontiguousarray(array, dtype=np.float16)
@@ -277,59 +195,35 @@ class FingerprintStore:
                         _pwrite(handle, block[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
                 finally:
                     os.close(handle)
-                held.setdefault(str(layer), []).append(variant)
-            entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": held}
+                variants.setdefault(str(layer), []).append(variant)
+            entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": variants}
             if seconds is not None:
                 entry["seconds"] = round(seconds, 3)
-            line = json.dumps(entry) + "\n"
-            handle = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                size = os.fstat(handle).st_size
-                if size and os.pread(handle, 1, size - 1) != b"\n":
-                    line = "\n" + line  # a torn line of a killed process ends here
-                data = line.encode()
-                while data:
-                    data = data[os.write(handle, data) :]
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _append_line(self._journal, json.dumps(entry))
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def _command(self) -> str:
+        key = self.key
+        return f"Run: python -m jobs extract --benchmark {key.benchmark} --proxy {key.proxy} --view {key.view}"
+
     def _unwritable(self, error: OSError) -> AtlasError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return AtlasError(
-                f"The disk that holds {self.path} is full; finished shards are kept",
-                "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again",
-            )
-        return AtlasError(
-            f"Fingerprints cannot be written to {self.path} ({error.strerror})",
-            "Point ATLAS_CACHE to a folder that you may write to",
-        )
+            remedy = "Free some space, or set ATLAS_CACHE to a larger disk, and run the same command again"
+            return AtlasError(f"The disk that holds {self.path} is full; finished shards are kept", remedy)
+        problem = f"Fingerprints cannot be written to {self.path} ({error.strerror})"
+        return AtlasError(problem, "Point ATLAS_CACHE to a folder that you may write to")
 
     def array_path(self, layer: int, variant: str) -> Path:
         """File of one array."""
         return self.path / f"L{layer:02d}.{variant}.f16"
 
     def load(self, layer: int, variant: str = "full") -> Half:
-        """Map one array into memory, read-only and without copying.
-
-        Returns
-        -------
-        ndarray of shape (rows, m * d), float16
-
-        Raises
-        ------
-        AtlasError
-            If the array does not exist.
-        """
+        """Map one array (rows, m * d), float16, into memory, read-only and without copying."""
         identity, path = self.identity(), self.array_path(layer, variant)
         if identity is None or not path.exists():
-            raise AtlasError(
-                f"There are no fingerprints '{variant}' of block {layer} in {self.path}",
-                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view} --layers {layer}",
-            )
+            problem = f"There are no fingerprints '{variant}' of block {layer} in {self.path}"
+            raise AtlasError(problem, f"{self._command()} --layers {layer}")
         mapped: Half = np.memmap(path, dtype=np.float16, mode="r").reshape(identity.rows, -1)
         return mapped
 
@@ -338,29 +232,13 @@ class FingerprintStore:
         done = self.done()
         missing = [s for s in shards if variant not in done.get(s, {}).get(str(layer), [])]
         if missing:
-            raise AtlasError(
-                f"{len(missing)} of {len(shards)} shards of block {layer} ('{variant}') are missing in {self.path}",
-                f"Run: python -m jobs extract --benchmark {self.key.benchmark} --proxy {self.key.proxy} "
-                f"--view {self.key.view}; it continues where it stopped",
-            )
+            what = f"{len(missing)} of {len(shards)} shards of block {layer} ('{variant}')"
+            raise AtlasError(f"{what} are missing in {self.path}", f"{self._command()}; it continues where it stopped")
         return self.load(layer, variant)
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Refuse work that does not fit on the disk.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the bytes will go; need not exist yet.
-    needed : int
-        Bytes.
-
-    Raises
-    ------
-    AtlasError
-        If fewer than ``needed`` bytes and a reserve of 1 GB are free.
-    """
+    """Refuse work that needs more bytes than the disk has free beyond a reserve of 1 GB."""
     probe = folder
     while not probe.exists():
         probe = probe.parent
@@ -376,6 +254,19 @@ def _pwrite(handle: int, data: bytes, offset: int) -> None:
     while data:
         written = os.pwrite(handle, data, offset)
         data, offset = data[written:], offset + written
+
+
+def _append_line(path: Path, line: str) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size and os.pread(handle, 1, size - 1) != b"\n"  # a line of a killed process ends here
+        data = ("\n" if torn else "").encode() + f"{line}\n".encode()
+        while data:
+            data = data[os.write(handle, data) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_whole(path: Path, text: str) -> None:

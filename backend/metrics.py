@@ -16,7 +16,6 @@ def confusion_counts(truth: Ints, predicted: Ints, classes: int) -> npt.NDArray[
 
 
 def accuracy(counts: npt.NDArray[np.int64]) -> float:
-    """Share of the diagonal."""
     return float(np.trace(counts) / counts.sum())
 
 

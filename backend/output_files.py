@@ -10,13 +10,7 @@ from backend.errors import AtlasError
 
 
 def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
-    """Refuse targets that are also read.
-
-    Raises
-    ------
-    AtlasError
-        Names the file that would be lost.
-    """
+    """Refuse targets that are also read. Raises AtlasError: names the file that would be lost."""
     for source in sources:
         for target in targets:
             with contextlib.suppress(OSError):  # what is not there yet is nobody's
@@ -25,13 +19,7 @@ def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
 
 
 def writable(targets: Sequence[Path]) -> None:
-    """Refuse targets that cannot be written, before hours of work; their folders are made.
-
-    Raises
-    ------
-    AtlasError
-        Names the first one.
-    """
+    """Refuse targets that cannot be written, before hours of work; their folders are made."""
     for target in targets:
         with _writing(target):
             if target.is_dir():
@@ -57,6 +45,19 @@ def _writing(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be written ({error.strerror})", "Choose a folder that you may write to"
-        ) from error
+        problem = f"{path} cannot be written ({error.strerror})"
+        raise AtlasError(problem, "Choose a folder that you may write to") from error
+
+
+FORMULAS = frozenset("=+-@＝＋－＠\t\r")  # first characters of what a spreadsheet takes for a formula
+UNSEEN = " \n\v\f\0\u00a0\u2000\u2003\u200b\u202f\u3000\ufeff"  # what some of them drop before that
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet may run a cell, also behind blanks, which some of them drop."""
+    return text[:1] in FORMULAS or text.strip(UNSEEN)[:1] in FORMULAS
+
+
+def plain_cell(value: object) -> object:
+    """The value of a cell; a text that may be run begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and is_formula(value) else value

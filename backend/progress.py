@@ -14,20 +14,11 @@ if TYPE_CHECKING:
 else:  # which has parameters in its stubs alone
     Bar = tqdm
 
-HALF_LIFE = 0.1
-"""Share of the work after which a measured speed counts half: a warm-up is forgotten, one odd batch changes little."""
+HALF_LIFE = 0.1  # share of the work after which a measured speed counts half: a warm-up is forgotten
 
 
 class TimeLeft:
-    """Seconds that remain, from the speed at which work was done.
-
-    Parameters
-    ----------
-    work : float
-        All of it, in any unit.
-    clock : callable
-        Seconds.
-    """
+    """Seconds that remain of some work, in any unit, from the speed at which it was done."""
 
     def __init__(self, work: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._work = max(work, 1e-9)
@@ -36,7 +27,6 @@ class TimeLeft:
         self._done = self._recent = self._seconds = 0.0
 
     def add(self, work: float) -> None:
-        """So much more work is done."""
         now, fades = self._clock(), 0.5 ** (work / self._work / HALF_LIFE)
         self._recent = self._recent * fades + work
         self._seconds = self._seconds * fades + now - self._last
@@ -51,35 +41,20 @@ class TimeLeft:
 
 
 class ReadingBar(Bar):
-    """Records done, records a second, and a time left that follows the work.
-
-    Parameters
-    ----------
-    records : int
-    work : float
-        Of all records; see :func:`backend.extraction.extract`.
-    unit : str
-    """
+    """Records done, records a second, and a time left that follows the work (:func:`backend.extraction.extract`)."""
 
     def __init__(self, records: int, work: float, unit: str = "records") -> None:
         self._left = TimeLeft(work)
-        super().__init__(
-            total=records,
-            unit=f" {unit}",
-            smoothing=0.05,
-            mininterval=seldom(),
-            disable=not records,
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}]",
-        )
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}]"
+        every: dict[str, Any] = {"smoothing": 0.05, "mininterval": seldom(), "bar_format": form}
+        super().__init__(total=records, unit=f" {unit}", disable=not records, **every)
 
     def step(self, records: int, work: float) -> None:
-        """A batch is done."""
         self._left.add(work)
         self.update(records)
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What the bar shows."""
         seconds = self._left.seconds()
         return {**super().format_dict, "left": "?" if seconds is None else tqdm.format_interval(seconds)}
 

@@ -1,4 +1,4 @@
-"""Who is trained on what: prompt folds, inner folds, and groups of a budget (paper, Prompt-Grouped Evaluation).
+"""Prompt folds, inner folds, and groups of a budget (paper, Prompt-Grouped Evaluation).
 
 All responses to a prompt stay in one fold, and a group never mixes folds. The random streams are those of the paper's
 release, so that the same records meet in the same groups.
@@ -12,11 +12,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-CLEAN = "clean"
-"""Condition of whole responses."""
+CLEAN = "clean"  # condition of whole responses
 
-READER_PAPER = "reader-paper"
-"""The paper's own method, to which every other is compared."""
+READER_PAPER = "reader-paper"  # the paper's own method, to which every other is compared
 
 BUDGETS = (1, 5, 10, 20, 50, 100)
 FOLDS = 5
@@ -27,24 +25,9 @@ Ints = npt.NDArray[np.intp]
 
 
 def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = SPLIT_SEED) -> Ints:
-    """Fold of every prompt.
+    """Fold (P,) of every prompt; ids ascend and are unique.
 
-    Parameters
-    ----------
-    prompt_ids : sequence of str, length P
-        Ascending and unique.
-    folds : int
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (P,)
-        Fold number of each prompt.
-
-    Raises
-    ------
-    ValueError
-        If the ids are not ascending and unique, or fewer than the folds.
+    Raises ValueError if they do not or are not, or are fewer than the folds.
     """
     ids = list(prompt_ids)
     if ids != sorted(set(ids)):
@@ -63,32 +46,17 @@ def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = S
 def held_out_pairs(folds: int = FOLDS) -> list[tuple[int, int]]:
     """Pairs of folds that a probe of the nested selection has not seen.
 
-    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds``
-    choose 2 fits stand for ``folds * (folds - 1)``.
+    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds`` choose
+    2 fits stand for ``folds * (folds - 1)``.
     """
     return list(combinations(range(folds), 2))
 
 
 def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None) -> tuple[Ints, Ints]:
-    """Disjoint groups of ``budget`` traces of one source.
+    """Disjoint groups (G, K) of ``budget`` traces of one source, and its number (G,).
 
-    Parameters
-    ----------
-    rows_by_source : ndarray of shape (S, m)
-        Row numbers of every source, in roster order, prompts ascending.
-    budget : int
-        Traces a group, ``K``.
-    seed : int
-        Grouping seed ``s``.
-    fold : int or None
-        Outer fold, which enters the random stream; None for groupings over all folds at once.
-
-    Returns
-    -------
-    groups : ndarray of shape (G, K)
-        Row numbers; what does not fill a group is dropped.
-    truth : ndarray of shape (G,)
-        Source number of each group.
+    rows_by_source : (S, m), in roster order, prompts ascending; what does not fill a group is dropped.
+    fold : outer fold, which enters the random stream; None for groupings over all folds at once.
     """
     rng = np.random.default_rng(seed + 100 + 7919 * budget + (0 if fold is None else 31 * fold))
     sources, m = rows_by_source.shape
@@ -101,36 +69,16 @@ def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None
     return groups.reshape(-1, budget), np.repeat(np.arange(sources), full)
 
 
-def grid_rows(sources: int, prompts: int, wanted: npt.NDArray[np.bool_]) -> Ints:
-    """Rows of the wanted prompts for every source.
-
-    Parameters
-    ----------
-    sources, prompts : int
-        Row = source * prompts + prompt.
-    wanted : ndarray of shape (P,), bool
-
-    Returns
-    -------
-    ndarray of shape (S, wanted.sum())
-    """
-    rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(wanted)
+def grid_rows(sources: int, prompts: int, needed: npt.NDArray[np.bool_]) -> Ints:
+    """Rows (S, wanted.sum()) of the prompts ``wanted`` (P,) for every source; row = source * prompts + prompt."""
+    rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(needed)
     return rows
 
 
 def balance_rows(labels: Ints) -> Ints:
-    """Rows with as many of every source; those of the smaller ones are repeated in turn.
+    """Rows with as many of every source, ascending; those of the smaller ones are repeated in turn.
 
     A fit of few steps does not learn the shares of the sources, so its bias cannot be corrected by them.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Ascending; every row once where the sources are even.
     """
     most = int(np.bincount(labels).max())
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))

@@ -14,32 +14,14 @@ import numpy.typing as npt
 import torch
 
 FINGERPRINT_MODES = 2
-POSITIONS = 16
-"""Relative positions of which the states themselves are kept."""
-POSITION_POOLS = ("32", "64", "stride4", "stride4-32")
-"""Means kept beside them, in this order: over 32 and 64 uniform positions, every fourth token from the end, the last 32
-of those."""
+POSITIONS = 16  # relative positions of which the states themselves are kept
+POSITION_POOLS = ("32", "64", "stride4", "stride4-32")  # means: uniform, every 4th token from the end, 32 of those
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
-    """Weights that turn ``length`` states into ``modes`` length-normalised DCT-II coefficients.
+    """Weights (modes, length) that turn states into length-normalised DCT-II coefficients.
 
-    Parameters
-    ----------
-    length : int
-        Number of response tokens ``T``, at least 1.
-    modes : int
-        Number of leading modes wanted.
-
-    Returns
-    -------
-    ndarray of shape (modes, length), float64
-        Row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are zero.
-
-    Raises
-    ------
-    ValueError
-        If ``length`` or ``modes`` is below 1.
+    Row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are zero.
     """
     if length < 1 or modes < 1:
         raise ValueError(f"length and modes must be at least 1, got {length} and {modes}")
@@ -58,26 +40,12 @@ def span_weights(
     limits: Sequence[int | None],
     modes: int = FINGERPRINT_MODES,
 ) -> torch.Tensor:
-    """DCT weights of a padded batch for several response lengths at once.
+    """DCT weights (B, V * modes, width) of a padded batch for several response lengths; ordered by limit, then mode.
 
-    A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the
-    fingerprint of a response cut at ``n`` tokens comes out of the pass over the whole response.
-
-    Parameters
-    ----------
-    starts, stops : sequence of int, length B
-        Response span of every row, in columns of the batch.
-    width : int
-        Number of columns of the padded batch.
-    limits : sequence of int or None, length V
-        Response lengths in proxy tokens; None keeps the whole response.
-    modes : int
-        Number of leading modes a length.
-
-    Returns
-    -------
-    Tensor of shape (B, V * modes, width), float32
-        Zero outside each span; rows ordered by limit, then mode.
+    A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the fingerprint of a
+    response cut at ``n`` tokens comes out of the pass over the whole response.
+    starts, stops : length B, response span of every row, in columns of the batch.
+    limits : length V, response lengths in proxy tokens; None keeps the whole response.
     """
     out = np.zeros((len(starts), len(limits) * modes, width), dtype=np.float32)
     cache: dict[int, npt.NDArray[np.float64]] = {}
@@ -91,19 +59,9 @@ def span_weights(
 
 
 def uniform_positions(length: int, count: int) -> npt.NDArray[np.intp]:
-    """Evenly spaced tokens of a response, the first and the last included.
+    """Evenly spaced tokens (count,) of a response, first and last included; shorter responses repeat tokens.
 
-    Parameters
-    ----------
-    length : int
-        Number of response tokens ``T``, at least 1.
-    count : int
-        Positions wanted ``M``, at least 2; shorter responses repeat tokens.
-
-    Returns
-    -------
-    ndarray of shape (count,)
-        ``m (T - 1) / (M - 1)`` rounded half up, ascending.
+    ``m (T - 1) / (M - 1)`` rounded half up, ascending.
     """
     steps = count - 1
     return (2 * np.arange(count) * (length - 1) + steps) // (2 * steps)
@@ -115,48 +73,22 @@ def stride_positions(length: int, step: int, count: int | None = None) -> npt.ND
 
 
 def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) -> torch.Tensor:
-    """Weights that sample a padded batch: 16 states at relative positions, and the means of ``POSITION_POOLS``.
+    """Weights (B, 20, width) that sample a padded batch: 16 relative positions, and means of ``POSITION_POOLS``.
 
-    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for
-    the 64 states and the strided ones.
-
-    Parameters
-    ----------
-    starts, stops : sequence of int, length B
-        Response span of every row, in columns of the batch.
-    width : int
-        Number of columns of the padded batch.
-
-    Returns
-    -------
-    Tensor of shape (B, 20, width), float32
-        Zero outside each span; every row of weights sums to one.
+    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for the
+    64 states and the strided ones. Every row of weights sums to one; arguments as in :func:`span_weights`.
     """
     out = np.zeros((len(starts), POSITIONS + len(POSITION_POOLS), width), dtype=np.float32)
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
         length = stop - start
         out[i, np.arange(POSITIONS), start + uniform_positions(length, POSITIONS)] = 1.0
-        sampled = (
-            uniform_positions(length, 32),
-            uniform_positions(length, 64),
-            stride_positions(length, 4),
-            stride_positions(length, 4, 32),
-        )
+        sampled = [uniform_positions(length, count) for count in (32, 64)]
+        sampled += [stride_positions(length, 4), stride_positions(length, 4, 32)]
         for row, tokens in enumerate(sampled, start=POSITIONS):
             np.add.at(out[i, row], start + tokens, np.float32(1 / len(tokens)))
     return torch.from_numpy(out)
 
 
 def project(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Project a padded batch of states on its weights, accumulating in float32.
-
-    Parameters
-    ----------
-    states : Tensor of shape (B, T, d)
-    weights : Tensor of shape (B, R, T), float32
-
-    Returns
-    -------
-    Tensor of shape (B, R, d), float32
-    """
+    """Project states (B, T, d) of a padded batch on weights (B, R, T), accumulating in float32."""
     return torch.bmm(weights, states.float())

@@ -1,9 +1,7 @@
 """Uncertainty and tests that the experiments share (paper, Strictly Matched Temporal Controls and Bench-A transfer).
 
-Predictions that belong together (one outer fold and source, or one split) form a cluster, and clusters are what is
-resampled: the bootstrap draws clusters with replacement, the paired test flips the sign of whole clusters. All columns
-of a comparison table share the same draws, so the work is a matrix product and takes seconds. The paper compares
-accuracies only, which are ratios of cluster sums; macro-F1 is not compared.
+Predictions that belong together (one outer fold and source, or one split) form a cluster. The bootstrap draws clusters
+with replacement, the paired test flips the sign of whole clusters; all columns share the same draws.
 """
 
 from __future__ import annotations
@@ -15,29 +13,13 @@ REPLICATES = 20_000
 FLIPS = 50_000
 SEED = 42
 LEVEL = 0.95
-CHUNK = 2_000
-"""Draws that are in memory at a time; the random stream does not depend on it."""
+CHUNK = 2_000  # draws that are in memory at a time; the random stream does not depend on it
 
 Doubles = npt.NDArray[np.float64]
 
 
 def holm(p_values: npt.ArrayLike) -> Doubles:
-    """Holm's step-down correction of a family of tests.
-
-    Parameters
-    ----------
-    p_values : array-like of shape (m,)
-
-    Returns
-    -------
-    ndarray of shape (m,), float64
-        Corrected p values in the order given: never below the raw ones, at most 1.
-
-    Raises
-    ------
-    ValueError
-        If a p value is missing or lies outside 0 .. 1.
-    """
+    """Holm's step-down correction (m,) of a family of tests, in the order given. Raises ValueError outside 0 .. 1."""
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
         raise ValueError("p_values must be one-dimensional and lie in 0..1")
@@ -51,27 +33,11 @@ def holm(p_values: npt.ArrayLike) -> Doubles:
 def cluster_bootstrap(
     sums: npt.ArrayLike, sizes: npt.ArrayLike, replicates: int = REPLICATES, seed: int = SEED, level: float = LEVEL
 ) -> tuple[Doubles, Doubles]:
-    """Percentile intervals of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
+    """Percentile intervals (m,) of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
 
-    Parameters
-    ----------
-    sums : array-like of shape (n, m)
-        Sum over every cluster, e.g. of right answers, or of the difference in right answers of two readers; a column
-        a comparison.
-    sizes : array-like of shape (n, m)
-        Predictions of every cluster.
-    replicates, seed : int
-    level : float
-        Coverage, 0 .. 1.
-
-    Returns
-    -------
-    low, high : ndarray of shape (m,), float64
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or there is no cluster.
+    sums : (n, m) sum over every cluster, e.g. of right answers, or of the difference in right answers of two readers; a
+        column a comparison.
+    sizes : (n, m) predictions of every cluster.
     """
     top, bottom = _columns(sums), _columns(sizes)
     if top.shape != bottom.shape:
@@ -90,23 +56,10 @@ def cluster_bootstrap(
 
 
 def sign_flip_p_values(differences: npt.ArrayLike, flips: int = FLIPS, seed: int = SEED) -> Doubles:
-    """Two-sided p values of paired differences when the sign of whole clusters is flipped at random.
+    """Two-sided p values (m,) of paired differences when the sign of whole clusters is flipped at random.
 
-    Parameters
-    ----------
-    differences : array-like of shape (n, m)
-        Sum over every cluster of the difference between two readers; a column a comparison.
-    flips, seed : int
-
-    Returns
-    -------
-    ndarray of shape (m,), float64
-        ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
-
-    Raises
-    ------
-    ValueError
-        If there is no cluster.
+    differences : (n, m) sum over every cluster of the difference between two readers; a column a comparison.
+    Returns ``(1 + number of flips at least as extreme) / (1 + flips)``, so never 0.
     """
     table = _columns(differences)
     # Ties are counted as extreme; sums of the same numbers in another order may differ in the last bits.

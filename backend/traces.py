@@ -1,7 +1,6 @@
-"""A trace is one observed prompt-response pair; this module says how a proxy gets to see it.
+"""Traces, observed prompt-response pairs, and how a proxy gets to see them (paper, Dynamic Provenance Setting).
 
-Section "Dynamic Provenance Setting" of the paper. Two input views exist: ``ur`` shows the proxy the
-prompt and the response, ``r`` the response alone. No chat template is applied in either.
+Two input views exist: ``ur`` shows the proxy prompt and response, ``r`` the response alone, both without chat template.
 """
 
 from __future__ import annotations
@@ -15,34 +14,25 @@ VIEWS: tuple[View, ...] = ("ur", "r")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One observed interaction.
+    """One observed interaction."""
 
-    Attributes
-    ----------
-    prompt : str
-        What was sent to the source; may be empty when only the response was observed.
-    response : str
-        What came back; may be empty.
-    """
+    prompt: str  # what was sent to the source; may be empty when only the response was observed
+    response: str  # what came back; may be empty
 
-    prompt: str
-    response: str
+
+def whole_text(text: str) -> str:
+    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def view_text(trace: Trace, view: View) -> tuple[str, str]:
-    """Serialise a trace for the proxy.
+    """Serialise a trace: its prefix, which is context only, and the text of prefix and response.
 
-    Parameters
-    ----------
-    trace : Trace
-    view : {'ur', 'r'}
-
-    Returns
-    -------
-    prefix : str
-        The part of the text that is context only; its tokens carry no response state.
-    text : str
-        Prefix and response together; an empty response is one space in view ``r``.
+    An empty response is one space in view ``r``.
     """
     if view == "ur":
         prefix = f"Prompt:\n{trace.prompt}\n\nResponse:\n"

@@ -34,8 +34,7 @@ from backend.corpus.release import Release, default_release
 from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, scores_of
-from backend.enrolment.held_out_files import load_answers
+from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, load_answers, scores_of
 from backend.errors import AtlasError
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy

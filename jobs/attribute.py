@@ -27,7 +27,7 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake import COMMAND_LINE, inspect
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
 from jobs.trace_options import (

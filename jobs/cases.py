@@ -19,8 +19,7 @@ from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.heads import of_states
-from backend.enrolment.held_out_answers import BUDGET, Answers, answered, grouping
-from backend.enrolment.held_out_files import answers_file, save_answers
+from backend.enrolment.held_out_answers import BUDGET, Answers, answered, answers_file, grouping, save_answers
 from backend.errors import AtlasError
 from backend.protocol import GROUPING_SEEDS
 from backend.store.builds import code_version, command_line, host, portable

@@ -26,7 +26,7 @@ from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.files import enrolments
 from backend.inference.drift import named
 from backend.intake import COMMAND_LINE, Layout, inspect
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 from backend.store.builds import command_line, portable
 from jobs.trace_options import (
     NOTHING_KEPT,

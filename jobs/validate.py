@@ -38,9 +38,8 @@ from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.validation import validation_arrays
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, reader_id
 from backend.protocol import CLEAN, READER_PAPER
-from backend.proxies.reader import Reader
+from backend.proxies.reader import Reader, StoredReader
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_hash, tokenizer_of
-from backend.proxies.stored import StoredReader
 from backend.store.builds import command_line, recorded
 from backend.store.database import default_data_folder
 from backend.store.writers import replace_rows, write_reader

@@ -19,7 +19,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, inspect
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 from jobs.trace_options import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
 
 STOPPED = NOTHING_KEPT

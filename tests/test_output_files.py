@@ -12,7 +12,7 @@ import pytest
 from backend import output_files as _files
 from backend.corpus.labelled import read_labelled
 from backend.errors import AtlasError
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 
 
 def pipe_of(folder: Path, content: bytes) -> Path:

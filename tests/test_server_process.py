@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from backend import __version__
+from backend.enrolment.catalogue import sample_file
 from backend.enrolment.files import load_enrolment
-from backend.enrolment.samples import sample_file
 from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.service.sessions import STOP_SECONDS

@@ -12,7 +12,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas.shell.words import origin_badge
-from backend.cells import plain_cell
+from backend.output_files import plain_cell
 
 NUMBER_COLUMNS: Mapping[str, str] = {
     "cosine": "params.value == null ? '–' : d3.format('.3f')(params.value).replace(/^0/, '')",

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from backend.attribution.scoring import Scored
+from backend.enrolment.catalogue import SHOWN, alike
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.labels import SHOWN, alike
 from backend.enrolment.validation_lookup import matched_validation, passing_of
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, Traffic

@@ -24,12 +24,12 @@ from backend.attribution.decision import Findings
 from backend.attribution.fitted_statistics import FLAGS
 from backend.attribution.scoring import BATCHES, Scored
 from backend.attribution.token_evidence import TokenEvidence
-from backend.cells import plain_cell
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
 from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
 from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on_remarks
+from backend.output_files import plain_cell
 
 NEAREST = 3  # sources that the sentence names
 REMARKS = ("time", "label", "name")  # in words of the file: a column that was taken for one of them may hold text

@@ -30,10 +30,9 @@ from backend.intake.traces import whole
 from backend.methods.ngrams import Counts
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import cells_of
-from backend.proxies.encoding import Encoded
+from backend.proxies.encoding import Encoded, count_tokens
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import load_reader, proxy_hash, tokenizer_of
-from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace
 

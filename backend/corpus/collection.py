@@ -1,8 +1,7 @@
-"""Collect responses of sources to prompts: our own small ecosystems (paper, "Dynamic Provenance Setting").
+"""Collect responses of sources to prompts: our own small ecosystems (paper, Dynamic Provenance Setting).
 
-One JSONL line a response, with everything that is needed to know where it came from. The file only grows: what is in
-it is not asked again, a line that a killed process left half written is taken away, and a source that changed its
-settings is refused instead of mixed.
+One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, a line that a
+killed process left half written is removed, and a source with other settings is refused instead of mixed.
 """
 
 from __future__ import annotations
@@ -43,8 +42,9 @@ from backend.traces import Trace
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 _FAILURES_IN_A_ROW = 5
-_BEGINNING = b'{"source": "'
-"""Of every line that is written here."""
+_IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
+_CORRECT = "Correct or remove that line"
+_BEGINNING = b'{"source": "'  # of every line that is written here
 
 
 @dataclass(frozen=True)
@@ -57,68 +57,36 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Collected:
-    """One line of a collection.
-
-    Attributes
-    ----------
-    source, sample_id, prompt, response : str
-    model : str
-        What was asked: registry name, hub id or folder name; at an endpoint the name that was sent.
-    weights_sha256 : str or None
-        Of a local model.
-    endpoint : str or None
-        Host of an endpoint; never more of its address, and never its key.
-    system, template : str or None
-    settings : dict
-        temperature, top_p, top_k, max_new_tokens.
-    seed : int or None
-    finish_reason : str or None
-    prompt_tokens, response_tokens : int or None
-    engine : dict
-        Local: dtype, device, batch and batch_size. Endpoint: the model that it says it is.
-    timestamp : str
-        UTC, ISO 8601.
-    software : dict
-        Versions.
-    """
+    """One line of a collection."""
 
     source: str
     sample_id: str
     prompt: str
     response: str
-    model: str
-    weights_sha256: str | None
-    endpoint: str | None
+    model: str  # registry name, hub id or folder name; at an endpoint the name that was sent
+    weights_sha256: str | None  # of a local model
+    endpoint: str | None  # host of an endpoint; never more of its address, and never its key
     system: str | None
     template: str | None
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # temperature, top_p, top_k, max_new_tokens
     seed: int | None
     finish_reason: str | None
     prompt_tokens: int | None
     response_tokens: int | None
-    engine: dict[str, Any]
-    timestamp: str
-    software: dict[str, str]
+    engine: dict[str, Any]  # local: dtype, device, batch and batch_size. Endpoint: the model that it says it is.
+    timestamp: str  # UTC, ISO 8601
+    software: dict[str, str]  # versions
 
     def identity(self) -> dict[str, Any]:
         """What makes the source the source that it is."""
-        names = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _IDENTITY}
 
 
 @dataclass(frozen=True)
 class ProgressReporter:
-    """Who hears what happens.
+    """Where messages and progress go."""
 
-    Attributes
-    ----------
-    say : callable
-        Gets one sentence a step.
-    progress : callable
-        Gets (source, responses done, responses wanted).
-    """
-
-    say: Callable[[str], None] = field(default=lambda _: None)
+    say: Callable[[str], None] = field(default=lambda _: None)  # gets one sentence a step
     progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
 
 
@@ -131,29 +99,26 @@ class Summary:
     missing: dict[tuple[str, str], str]
 
 
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = f"{path} cannot be read ({error.strerror or error})"
+        raise AtlasError(problem, "Check its name and permissions") from error
+
+
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read prompts.
+    """Read prompts: ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``, or one prompt a line.
 
-    Parameters
-    ----------
-    path : Path
-        ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``; any other file holds one prompt a line. Empty lines
-        are left out; a prompt without id gets one from its line.
-
-    Raises
-    ------
-    AtlasError
-        Names the line that cannot be read, or an id that stands there twice.
+    Empty lines are left out; a prompt without id gets one from its line. Raises AtlasError naming the wrong line.
     """
     out: list[Prompt] = []
     lines: dict[str, int] = {}
     try:
-        text = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check its name and permissions") from error
+        text = _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise AtlasError(f"{path} is not UTF-8 (byte {error.start})", "Save it as UTF-8") from error
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         if not line.strip():
             continue
         row = _row(path, number, line) if path.suffix == ".jsonl" else {"prompt": line.strip()}
@@ -162,11 +127,9 @@ def read_prompts(path: Path) -> list[Prompt]:
             raise AtlasError(f"{path}, line {number}, has no text 'prompt'", "Add it")
         if not _is_text(sample_id) or "/" in sample_id:
             raise AtlasError(f"{path}, line {number}, has a sample_id that is no text without /", "Change it")
-        if sample_id in lines:
-            raise AtlasError(
-                f"{path} has the sample_id '{sample_id}' on lines {lines[sample_id]} and {number}", "Change one of them"
-            )
-        lines[sample_id] = number
+        if (first := lines.setdefault(sample_id, number)) != number:
+            problem = f"{path} has the sample_id '{sample_id}' on lines {first} and {number}"
+            raise AtlasError(problem, "Change one of them")
         out.append(Prompt(sample_id, prompt))
     if not out:
         raise AtlasError(f"{path} holds no prompt", "Write one a line")
@@ -174,49 +137,21 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def read_collected(path: Path) -> list[Collected]:
-    """Read a collection.
-
-    Parameters
-    ----------
-    path : Path
-        ``.jsonl`` or ``.jsonl.gz``.
-
-    Raises
-    ------
-    AtlasError
-        Names the line that cannot be read.
-    """
+    """Read a collection, ``.jsonl`` or ``.jsonl.gz``. Raises AtlasError naming the wrong line."""
+    raw = _read(path)
     try:
-        raw = path.read_bytes()
-        whole = gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except OSError as error:
-        raise AtlasError(
-            f"{path} cannot be read ({error.strerror or error})", "Check its name and permissions"
-        ) from error
+        return _parsed(path, gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except OSError as error:  # no gzip file at all
+        raise AtlasError(f"{path} cannot be read ({error})", "Check its name and permissions") from error
     except (EOFError, zlib.error) as error:
         raise AtlasError(f"{path} is a truncated or corrupt gzip file", "Compress the collection again") from error
-    return _parsed(path, whole)
 
 
 def collected_records(path: Path, name: str) -> Records:
-    """A collection in which every source answered every prompt, as records.
+    """A collection in which every source answered every prompt, as records of the benchmark ``name``.
 
-    Parameters
-    ----------
-    path : Path
-        See :func:`read_collected`.
-    name : str
-        Stands as benchmark in the keys.
-
-    Returns
-    -------
-    Records
-        Sources in the order of their first line, prompts ascending.
-
-    Raises
-    ------
-    AtlasError
-        If a response is missing or stands there twice, or two sources had different prompts under one id.
+    Sources in the order of their first line, prompts ascending. Raises AtlasError if a response is missing or stands
+    there twice, or two sources had different prompts under one id.
     """
     found: dict[tuple[str, str], Trace] = {}
     prompts: dict[str, str] = {}
@@ -229,22 +164,14 @@ def collected_records(path: Path, name: str) -> Records:
         found[key] = Trace(prompts[line.sample_id], line.response)
     sources, ids = list(dict.fromkeys(source for source, _ in found)), sorted(prompts)
     if missing := [(source, i) for source in sources for i in ids if (source, i) not in found]:
-        raise AtlasError(
-            f"{path} lacks {len(missing)} responses, the first is '{missing[0][1]}' of '{missing[0][0]}'",
-            "Run the same collect command again",
-        )
+        problem = f"{path} lacks {len(missing)} responses, the first is '{missing[0][1]}' of '{missing[0][0]}'"
+        raise AtlasError(problem, "Run the same collect command again")
     traces = [found[source, i] for source in sources for i in ids]
     return Records(name, sources, ids, traces, [f"{name}/{source}/{i}" for source in sources for i in ids])
 
 
 def sample_records() -> Records:
-    """The shipped sample: our own prompts, answered by small models that the project can serve.
-
-    Returns
-    -------
-    Records
-        Of benchmark 'samples': at least 6 sources times 60 prompts.
-    """
+    """The shipped sample: our own prompts, answered by at least 6 small models that the project can serve."""
     return collected_records(SAMPLES / "responses.jsonl", "samples")
 
 
@@ -258,32 +185,12 @@ def collect(
     manners: RateLimits | None = None,
     hearer: ProgressReporter | None = None,
 ) -> Summary:
-    """Ask every source every prompt that it has not answered yet.
+    """Collect the responses of every source to every prompt that it has not answered yet.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        Asked one after another; a local model that several of them share is loaded once.
-    prompts : sequence of Prompt
-    path : Path
-        JSONL file that grows.
-    batch_size : int
-        Prompts that a local model answers at once.
-    device : str
-        Of local models.
-    manners : Manners, optional
-        How endpoints are treated.
-    hearer : Hearer, optional
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be written, belongs to another process, or holds a source with other settings or prompts;
-        if a model is missing; if an endpoint refuses altogether. What was collected before stays.
+    sources : one after another; a local model that several of them share is loaded once.
+    path : JSONL file that grows; what was collected before an error stays.
+    Raises AtlasError if the file cannot be written, belongs to another process, or holds a source with other settings
+    or prompts; if a model is missing; if an endpoint refuses altogether.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
@@ -307,10 +214,8 @@ def collect(
                 blank = _blank(source, source.model, None, endpoint_host(source))
             todo = sheet.open_of(source.name, blank, prompts)
             present += len(prompts) - len(todo)
-            hearer.say(
-                f"{source.name}: {len(todo)} of {len(prompts)} responses to collect"
-                + (f" from {blank['endpoint']}." if blank["endpoint"] else ".")
-            )
+            origin = f" from {blank['endpoint']}" if blank["endpoint"] else ""
+            hearer.say(f"{source.name}: {len(todo)} of {len(prompts)} responses to collect{origin}.")
             if source.kind == "local":
                 assert model is not None
                 answers = _generate(model, source, prompts, todo, batch_size)
@@ -389,10 +294,8 @@ class AppendOnlyJsonl:
             try:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise AtlasError(
-                    f"Another process is collecting into {self.path}",
-                    "Wait until it has finished, or name another file",
-                ) from error
+                problem = f"Another process is collecting into {self.path}"
+                raise AtlasError(problem, "Wait until it has finished, or name another file") from error
             for line in self._repair_tail():
                 self._lines[line.source, line.sample_id] = line
         except BaseException:
@@ -408,27 +311,20 @@ class AppendOnlyJsonl:
     def open_of(self, source: str, blank: dict[str, Any], prompts: Sequence[Prompt]) -> list[Prompt]:
         """Prompts that a source has not answered.
 
-        Raises
-        ------
-        AtlasError
-            If the file holds this source with other settings, or another prompt under the same id.
+        Raises AtlasError if the file holds this source with other settings, or another prompt under the same id.
         """
-        held = [line for (name, _), line in self._lines.items() if name == source]
-        for line in held:
+        lines = [line for (name, _), line in self._lines.items() if name == source]
+        for line in lines:
             for key, value in line.identity().items():
                 if value != blank[key]:
-                    raise AtlasError(
-                        f"{self.path} holds responses of '{source}' with {key} {_short(value)}, and now it is "
-                        f"{_short(blank[key])}",
-                        "Give the source another name, or collect into another file",
-                    )
-        known = {line.sample_id: line.prompt for line in held}
+                    change = f"{key} {_short(value)}, and now it is {_short(blank[key])}"
+                    problem = f"{self.path} holds responses of '{source}' with {change}"
+                    raise AtlasError(problem, "Give the source another name, or collect into another file")
+        known = {line.sample_id: line.prompt for line in lines}
         for prompt in prompts:
             if known.get(prompt.sample_id, prompt.prompt) != prompt.prompt:
-                raise AtlasError(
-                    f"{self.path} holds another prompt with the id '{prompt.sample_id}'",
-                    "Give the prompts ids of their own, or collect into another file",
-                )
+                problem = f"{self.path} holds another prompt with the id '{prompt.sample_id}'"
+                raise AtlasError(problem, "Give the prompts ids of their own, or collect into another file")
         return [prompt for prompt in prompts if prompt.sample_id not in known]
 
     def add(self, line: Collected) -> None:
@@ -439,10 +335,7 @@ class AppendOnlyJsonl:
                 raw = raw[os.write(self._handle, raw) :]
 
     def _repair_tail(self) -> list[Collected]:
-        """The lines of the file, without what a killed process left behind the last whole one.
-
-        Nothing is taken away from a file that holds anything else than a collection.
-        """
+        """The lines of a collection, without what a killed process left behind the last whole one."""
         raw = self.path.read_bytes()
         start = raw.rfind(b"\n") + 1
         whole, last = raw[:start], raw[start:]
@@ -459,47 +352,27 @@ class AppendOnlyJsonl:
 
 def _blank(source: Source, model: str, weights: str | None, endpoint: str | None) -> dict[str, Any]:
     """What all lines of a source share."""
-    return {
-        "model": model,
-        "weights_sha256": weights,
-        "endpoint": endpoint,
-        "system": source.system,
-        "template": source.template,
-        "settings": source.settings(),
-        "seed": source.seed,
-    }
+    values = (model, weights, endpoint, source.system, source.template, source.settings(), source.seed)
+    return dict(zip(_IDENTITY, values, strict=True))
 
 
 def _line(source: Source, prompt: Prompt, answer: Answer, blank: dict[str, Any]) -> Collected:
-    return Collected(
-        source=source.name,
-        sample_id=prompt.sample_id,
-        prompt=prompt.prompt,
-        response=answer.text,
-        **blank,
-        finish_reason=answer.finish_reason,
-        prompt_tokens=answer.prompt_tokens,
-        response_tokens=answer.response_tokens,
-        engine=answer.engine,
-        timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
-        software=_software(("torch", "transformers") if source.kind == "local" else ("httpx",)),
-    )
-
-
-def _software(packages: Sequence[str]) -> dict[str, str]:
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    return {"provenance-atlas": backend.__version__, "python": platform.python_version(), **versions}
+    packages = ("torch", "transformers") if source.kind == "local" else ("httpx",)
+    software = {"provenance-atlas": backend.__version__, "python": platform.python_version()}
+    software |= {name: importlib.metadata.version(name) for name in packages}
+    measured = {k: getattr(answer, k) for k in ("finish_reason", "prompt_tokens", "response_tokens", "engine")}
+    said = {"source": source.name, **asdict(prompt), "response": answer.text}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Collected(**said, **blank, **measured, timestamp=now, software=software)
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise AtlasError(
-            f"{path}, line {number}, is not valid JSON ({error})", "Correct or remove that line"
-        ) from error
+        raise AtlasError(f"{path}, line {number}, is not valid JSON ({error})", _CORRECT) from error
     if not isinstance(row, dict):
-        raise AtlasError(f"{path}, line {number}, is not a JSON object", "Correct or remove that line")
+        raise AtlasError(f"{path}, line {number}, is not a JSON object", _CORRECT)
     return row
 
 
@@ -526,7 +399,7 @@ def _collected(path: Path, number: int, line: str) -> Collected:
     row = _row(path, number, line)
     for key in ("source", "sample_id", "prompt", "response", "model"):
         if not isinstance(row.get(key), str):
-            raise AtlasError(f"{path}, line {number}, has no text '{key}'", "Correct or remove that line")
+            raise AtlasError(f"{path}, line {number}, has no text '{key}'", _CORRECT)
     values: dict[str, Any] = {name: row.get(name) for name in Collected.__dataclass_fields__}
     for key in ("settings", "engine", "software"):
         values[key] = values[key] if isinstance(values[key], dict) else {}
@@ -551,10 +424,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise AtlasError(
-                f"The disk is full, {path} cannot grow; what was collected is kept",
-                "Free some space and run the same command again",
-            ) from error
-        raise AtlasError(
-            f"{path} cannot be written ({error.strerror or error})", "Name a file that you may write to"
-        ) from error
+            problem = f"The disk is full, {path} cannot grow; what was collected is kept"
+            raise AtlasError(problem, "Free some space and run the same command again") from error
+        remedy = "Name a file that you may write to"
+        raise AtlasError(f"{path} cannot be written ({error.strerror or error})", remedy) from error

@@ -1,8 +1,7 @@
 """Bring a release from a folder, an archive or the network into a folder, and prove that it arrived whole.
 
-Only files that the manifest lists, the manifest itself and the authors' result files are ever written; each is
-checked before it takes its place, and the manifest comes last, so that an interrupted copy never looks like a
-release. Names inside an archive decide nothing about where bytes go.
+Only the manifest, files that it lists and the authors' result files are ever written, wherever an archive says they go.
+Each is checked before it takes its place, the manifest last: an interrupted copy never looks like a release.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import io
 import json
@@ -44,84 +44,55 @@ _TIMEOUT = httpx.Timeout(60.0, connect=20.0)
 _BLOCK = 1 << 20
 _REPOSITORY = re.compile(r"/[\w.-]+/[\w.-]+?(\.git)?/?")
 
+_OTHER_SOURCE = "Name another source with --from, or leave --from out for the public release"
+_DAMAGED = (
+    tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError
+)  # fmt: skip
+
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears what happens.
+    """Who hears what happens."""
 
-    Attributes
-    ----------
-    say : callable
-        Gets one sentence a step.
-    progress : callable
-        Gets (unit, done, total); the total is 0 while it is unknown.
-    pause : callable
-        Waits a number of seconds between two attempts.
-    """
-
-    say: Say = field(default=lambda _: None)
-    progress: Progress = field(default=lambda *_: None)
-    pause: Callable[[float], None] = time.sleep
+    say: Say = field(default=lambda _: None)  # gets one sentence a step
+    progress: Progress = field(default=lambda *_: None)  # gets (unit, done, total); the total is 0 while it is unknown
+    pause: Callable[[float], None] = time.sleep  # waits a number of seconds between two attempts
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch did.
+    """What a fetch did."""
 
-    Attributes
-    ----------
-    inventory : Inventory
-        The release as it now lies there.
-    copied : int
-        Listed files that were copied; the others were right already.
-    results : int
-        Result files of the authors in the release.
-    """
-
-    inventory: Inventory
-    copied: int
-    results: int
+    inventory: Inventory  # the release as it now lies there
+    copied: int  # listed files that were copied; the others were right already
+    results: int  # result files of the authors in the release
 
 
 def fetch(source: str | None, target: Path, listener: Listener | None = None, *, remember: bool = True) -> Fetched:
-    """Bring a release into a folder.
+    """Bring a release into a folder; files that are there and right are not copied again.
 
-    Parameters
-    ----------
-    source : str or None
-        A folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository; by default
-        :data:`PUBLIC_RELEASE`. The release may lie in a subfolder.
-    target : Path
-        Where the release goes. Files that are there and right are not copied again.
-    listener : Listener, optional
-    remember : bool
-        False reads every file that is already there, even if an earlier check found it right.
-
-    Returns
-    -------
-    Fetched
-
-    Raises
-    ------
-    AtlasError
-        If the source cannot be reached, is damaged or holds no release; if the target cannot be written or is full.
+    source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository, by default
+        :data:`PUBLIC_RELEASE`; the release may lie in a subfolder.
+    remember : False reads every file that is already there, even if an earlier check found it right.
+    Raises AtlasError if the source cannot be reached, is damaged or no release; if the target cannot be written or is
+    full.
     """
     listener = listener or Listener()
     address = _address(source)
-    with _alone(str(target.resolve())):
+    with _lock(str(target.resolve())):
         if address is None:
-            return _bring(_open(Path(str(source)).expanduser()), target, listener, remember)
+            return _copy_release(_open(Path(str(source)).expanduser()), target, listener, remember)
         whole = _already_whole(target, listener, remember)
         if whole is not None:
             listener.say(f"The release in {target} is whole already; nothing needs to be fetched from {address}.")
             return whole
-        with _alone(address):
+        with _lock(address):
             archive = download(address, cache_folder() / "downloads", listener)
             try:
-                fetched = _bring(_open(archive, address), target, listener, remember)
+                fetched = _copy_release(_open(archive, address), target, listener, remember)
             except _BadSourceError as error:
                 archive.unlink(missing_ok=True)
                 raise AtlasError(error.problem, "Run the same command again, or name another source") from error
@@ -130,26 +101,7 @@ def fetch(source: str | None, target: Path, listener: Listener | None = None, *,
 
 
 def download(address: str, folder: Path, listener: Listener) -> Path:
-    """Download a file; an interrupted download continues where it stopped if the server can do that.
-
-    Parameters
-    ----------
-    address : str
-        http or https.
-    folder : Path
-        Where the file goes, under a name made from the address.
-    listener : Listener
-
-    Returns
-    -------
-    Path
-        The whole file.
-
-    Raises
-    ------
-    AtlasError
-        If the server cannot be reached, refuses, or breaks off again and again.
-    """
+    """Download a file into a folder, under a name of the address; an interrupted one continues."""
     host = urlsplit(address).hostname or address
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     whole, part, about = folder / f"{name}.archive", folder / f"{name}.part", folder / f"{name}.json"
@@ -160,7 +112,7 @@ def download(address: str, folder: Path, listener: Listener) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     with httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers={"Accept-Encoding": "identity"}) as client:
         for attempt in range(1, _ATTEMPTS + 1):
-            before = part.stat().st_size if part.exists() else 0
+            before = _size_of(part)
             try:
                 with _writing(part):
                     _download_once(client, address, part, about, listener)
@@ -168,14 +120,12 @@ def download(address: str, folder: Path, listener: Listener) -> Path:
                     about.unlink(missing_ok=True)
                 return whole
             except httpx.TooManyRedirects as error:
-                raise AtlasError(
-                    f"{address} leads from one address to the next without end",
-                    "Check the address, or name a folder or archive with --from",
-                ) from error
+                problem = f"{address} leads from one address to the next without end"
+                raise AtlasError(problem, "Check the address, or name a folder or archive with --from") from error
             except (httpx.TransportError, httpx.InvalidURL, _BusyError) as error:
                 reason = str(error) or type(error).__name__
-                gained = part.exists() and part.stat().st_size > before
-                if isinstance(error, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL)) and not gained:
+                lost = isinstance(error, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL))
+                if lost and _size_of(part) <= before:
                     raise AtlasError(
                         f"{host} cannot be reached ({reason})",
                         "Check the network and the address, or bring the archive by other means and name it: "
@@ -200,8 +150,7 @@ class _BadSourceError(AtlasError):
 
 
 def _download_once(client: httpx.Client, address: str, part: Path, about: Path, listener: Listener) -> None:
-    have = part.stat().st_size if part.exists() else 0
-    validator = _validator(about)
+    have, validator = _size_of(part), _validator(about)
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
     with client.stream("GET", address, headers=headers) as answer:
         status = answer.status_code
@@ -211,10 +160,8 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
         if status == 429 or status >= 500:
             raise _BusyError(f"the server answered {status}")
         if status not in (200, 206):
-            raise AtlasError(
-                f"{address} answered {status} {answer.reason_phrase}".rstrip(),
-                "Check the address, or name a folder or archive with --from",
-            )
+            problem = f"{address} answered {status} {answer.reason_phrase}".rstrip()
+            raise AtlasError(problem, "Check the address, or name a folder or archive with --from")
         resumed = status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if status == 206 and not resumed:
             part.unlink(missing_ok=True)
@@ -232,6 +179,10 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
                 stream.write(block)
                 done += len(block)
                 listener.progress("bytes", done, (have if resumed else 0) + expected if expected else 0)
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _validator(about: Path) -> str:
@@ -298,23 +249,21 @@ class _Folder:
         except OSError as error:
             raise _BadSourceError(f"{self.root / MANIFEST} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
 
-    def members(self, wanted: Callable[[str], bool]) -> Iterator[_Member]:
+    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
         for top in ("data", "results"):
             for path in sorted((self.root / top).rglob("*")):
                 name = path.relative_to(self.root).as_posix()
-                if not wanted(name):
+                if not needed(name):
                     continue
                 self._check_plain(path)
-                if not path.is_file():
-                    continue
-                try:
-                    stream = path.open("rb")
-                except OSError as error:
-                    raise _BadSourceError(
-                        f"{path} cannot be read ({error.strerror})", "Check its permissions"
-                    ) from error
-                with stream:
-                    yield _Member(name, path.stat().st_size, stream)
+                if path.is_file():
+                    try:
+                        stream = path.open("rb")
+                    except OSError as error:
+                        problem = f"{path} cannot be read ({error.strerror})"
+                        raise _BadSourceError(problem, "Check its permissions") from error
+                    with stream:
+                        yield _Member(name, path.stat().st_size, stream)
 
 
 @dataclass(frozen=True)
@@ -331,18 +280,13 @@ class _Archive:
                 return member.stream.read()
         raise _BadSourceError(f"{self.name} holds no {MANIFEST}", _OTHER_SOURCE)
 
-    def members(self, wanted: Callable[[str], bool]) -> Iterator[_Member]:
+    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
         for member in _archived(self.path, self.name):
-            if member.path.startswith(self.prefix) and wanted(inside := member.path.removeprefix(self.prefix)):
+            if member.path.startswith(self.prefix) and needed(inside := member.path.removeprefix(self.prefix)):
                 if member.size < 0:
-                    raise _BadSourceError(
-                        f"{inside} in {self.name} is a link or a special file, and a release holds plain files only",
-                        _OTHER_SOURCE,
-                    )
+                    what = f"{inside} in {self.name} is a link or a special file"
+                    raise _BadSourceError(f"{what}, and a release holds plain files only", _OTHER_SOURCE)
                 yield _Member(inside, member.size, member.stream)
-
-
-_OTHER_SOURCE = "Name another source with --from, or leave --from out for the public release"
 
 
 def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
@@ -370,20 +314,15 @@ def _archived(path: Path, name: str) -> Iterator[_Member]:
     with _reading(name):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                for info in archive.infolist():
-                    kind = stat.S_IFMT(info.external_attr >> 16)
-                    if info.is_dir():
-                        continue
-                    if kind not in (0, stat.S_IFREG):
+                for info in (one for one in archive.infolist() if not one.is_dir()):
+                    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
                         yield _Member(info.filename, -1, io.BytesIO())
                     else:
                         with archive.open(info) as stream:
                             yield _Member(info.filename, info.file_size, stream)
         elif tarfile.is_tarfile(path):
             with tarfile.open(path, "r:*") as tar:
-                for entry in tar:
-                    if entry.isdir():
-                        continue
+                for entry in (one for one in tar if not one.isdir()):
                     stream_or_none = tar.extractfile(entry) if entry.isreg() else None
                     plain = entry.name.removeprefix("./")
                     yield _Member(plain, entry.size if stream_or_none else -1, stream_or_none or io.BytesIO())
@@ -396,15 +335,7 @@ def _reading(name: str) -> Iterator[None]:
     """Say in one sentence that an archive cannot be read."""
     try:
         yield
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        EOFError,
-        zlib.error,
-        lzma.LZMAError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except _DAMAGED as error:
         raise _BadSourceError(f"The archive {name} is damaged ({error})", _OTHER_SOURCE) from error
     except OSError as error:
         if isinstance(error, PermissionError) or error.errno == errno.EIO:
@@ -417,7 +348,7 @@ def _reading(name: str) -> Iterator[None]:
 # Copying
 
 
-def _bring(source: _Folder | _Archive, target: Path, listener: Listener, remember: bool) -> Fetched:
+def _copy_release(source: _Folder | _Archive, target: Path, listener: Listener, remember: bool) -> Fetched:
     raw = source.manifest()
     try:
         listed = {f"data/{f.path}": f for f in listed_files(parse_manifest(raw, MANIFEST), MANIFEST)}
@@ -466,27 +397,18 @@ def _copy(
     source: _Folder | _Archive, todo: dict[str, ListedFile], target: Path, stamps: Stamps, listener: Listener
 ) -> int:
     """Copy what is missing and the result files; return the number of result files."""
-    left, results = dict(todo), 0
+    remaining, results = dict(todo), 0
     for member in source.members(lambda name: name in todo or _is_result(name)):
         path = target / member.path
-        if member.path in left:
-            entry = left.pop(member.path)
+        if member.path in remaining:
+            entry, name = remaining.pop(member.path), f"{member.path} in {source.name}"
             if entry.size is not None and member.size > entry.size:
-                raise _BadSourceError(
-                    f"{member.path} in {source.name} has {member.size:,} bytes, and the manifest says {entry.size:,}",
-                    _OTHER_SOURCE,
-                )
-
-            def check(scratch: Path, entry: ListedFile = entry, name: str = f"{member.path} in {source.name}") -> None:
-                try:
-                    check_file(scratch, entry, name)
-                except AtlasError as error:
-                    raise _BadSourceError(error.problem, _OTHER_SOURCE) from error
-
+                size = f"{member.size:,} bytes, and the manifest says {entry.size:,}"
+                raise _BadSourceError(f"{name} has {size}", _OTHER_SOURCE)
             with _reading(source.name):
-                _write(member.stream, path, member.size, check)
+                _write(member.stream, path, member.size, functools.partial(_check_copy, entry, name))
             stamps.add(path, entry)
-            listener.progress("files", len(todo) - len(left), len(todo))
+            listener.progress("files", len(todo) - len(remaining), len(todo))
         elif member.path not in todo:
             with _reading(source.name):
                 content = member.stream.read(_RESULT_LIMIT + 1)
@@ -495,11 +417,17 @@ def _copy(
             if not path.is_file() or path.read_bytes() != content:
                 _write(io.BytesIO(content), path, len(content))
             results += 1
-    if left:
-        raise _BadSourceError(
-            f"{source.name} lacks {len(left):,} of the files in its manifest, the first is {min(left)}", _OTHER_SOURCE
-        )
+    if remaining:
+        what = f"{len(remaining):,} of the files in its manifest, the first is {min(remaining)}"
+        raise _BadSourceError(f"{source.name} lacks {what}", _OTHER_SOURCE)
     return results
+
+
+def _check_copy(entry: ListedFile, name: str, scratch: Path) -> None:
+    try:
+        check_file(scratch, entry, name)
+    except AtlasError as error:
+        raise _BadSourceError(error.problem, _OTHER_SOURCE) from error
 
 
 def _is_result(name: str) -> bool:
@@ -507,7 +435,7 @@ def _is_result(name: str) -> bool:
 
 
 def _write(stream: IO[bytes], path: Path, limit: int, check: Callable[[Path], None] | None = None) -> None:
-    """Write at most ``limit`` bytes beside a file's place, check them, then put them there in one step."""
+    """Write at most ``limit`` bytes next to the place of a file, check them, then put them there in one step."""
     scratch = path.with_name(f".{path.name}.part")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -537,15 +465,12 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        problem = f"{path} cannot be written ({error.strerror or error})"
+        remedy = "Choose a folder that you may write to (--to, ATLAS_CACHE)"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise AtlasError(
-                f"The disk is full, {path} could not be written; finished files are kept",
-                "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again",
-            ) from error
-        raise AtlasError(
-            f"{path} cannot be written ({error.strerror or error})",
-            "Choose a folder that you may write to (--to, ATLAS_CACHE)",
-        ) from error
+            problem = f"The disk is full, {path} could not be written; finished files are kept"
+            remedy = "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again"
+        raise AtlasError(problem, remedy) from error
 
 
 def _check_room(path: Path, needed: int) -> None:
@@ -554,18 +479,15 @@ def _check_room(path: Path, needed: int) -> None:
         probe = probe.parent
     free = shutil.disk_usage(probe).free
     if needed > free:
-        raise AtlasError(
-            f"The release needs {needed / 1e6:.0f} MB at {path}, and {free / 1e6:.0f} MB are free",
-            "Free some space, or choose another folder (--to, ATLAS_CACHE)",
-        )
+        problem = f"The release needs {needed / 1e6:.0f} MB at {path}, and {free / 1e6:.0f} MB are free"
+        raise AtlasError(problem, "Free some space, or choose another folder (--to, ATLAS_CACHE)")
 
 
 @contextlib.contextmanager
-def _alone(what: str) -> Iterator[None]:
+def _lock(what: str) -> Iterator[None]:
     """Hold a lock, in the cache, so that two fetches never write one thing at the same time."""
-    path = (
-        cache_folder() / "locks" / f"fetch-{hashlib.sha256(what.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-    )
+    name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    path = cache_folder() / "locks" / f"fetch-{name}"
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

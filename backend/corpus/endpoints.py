@@ -1,8 +1,7 @@
-"""How a source is asked: a local model that generates, or an endpoint that speaks the OpenAI chat protocol.
+"""Sources that answer prompts: local models, and endpoints that speak the OpenAI chat protocol.
 
-Section "Dynamic Provenance Setting" of the paper: a source is a model together with the way it is served, so the same
-weights with another temperature or system prompt are another source. What was asked, of what, and with which
-settings is part of every answer.
+A source is a model together with the way it is served, so the same weights with another temperature or system prompt
+are another source (paper, Dynamic Provenance Setting).
 """
 
 from __future__ import annotations
@@ -26,11 +25,19 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import httpx
 
 from backend.errors import AtlasError
+from backend.intake.traces import whole
 
 Kind = Literal["local", "api"]
 _NUMBERS = {"temperature": float, "top_p": float, "top_k": int, "max_new_tokens": int, "seed": int}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0), "top_p": (1e-6, 1.0), "top_k": (1, 1e9), "max_new_tokens": (1, 1e6),
+    "seed": (0, 2**63 - 1),
+}  # fmt: skip
+_LEAST: Mapping[str, float] = {"per_minute": 1e-3, "concurrency": 1, "timeout": 1e-3, "retries": 0}
 _TEXTS = ("system", "template", "base_url", "key_env", "token_field")
 _KEYS = (*_NUMBERS, *_TEXTS)
+_KINDS: tuple[Kind, ...] = ("local", "api")
+_SETTINGS = f"The settings are {', '.join(_KEYS)}"
 _NEXT_KEY = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
 _NAME = re.compile(r"[A-Za-z0-9][\w.:@+-]*")
 _ANSWER_LIMIT = 32_000_000
@@ -39,79 +46,39 @@ _LONGEST_PAUSE = 600.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a source picks its tokens.
+    """How a source picks its tokens."""
 
-    Attributes
-    ----------
-    temperature : float or None
-        0 takes the likeliest token; None is 1 for a local model, and the server's default for an endpoint.
-    top_p : float or None
-        Share of probability that is kept.
-    top_k : int or None
-        Number of tokens that are kept (local models only).
-    max_new_tokens : int
-        Longest response.
-    seed : int or None
-        None is 42 for a local model, and is not sent to an endpoint.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    max_new_tokens: int = 128
-    seed: int | None = None
+    temperature: float | None = None  # 0 takes the likeliest; None is 1 for a local model, else the server's default
+    top_p: float | None = None  # share of probability that is kept
+    top_k: int | None = None  # number of tokens that are kept (local models only)
+    max_new_tokens: int = 128  # longest response
+    seed: int | None = None  # none is 42 for a local model, and is not sent to an endpoint
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("temperature", self.temperature, 0.0, 100.0),
-            ("top_p", self.top_p, 1e-6, 1.0),
-            ("top_k", self.top_k, 1, 1e9),
-            ("max_new_tokens", self.max_new_tokens, 1, 1e6),
-            ("seed", self.seed, 0, 2**63 - 1),
-        ):
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise AtlasError(f"{name} is {value}", f"Give a value from {low:g} to {high:g}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source that can be asked.
+    """A source that answers prompts."""
 
-    Attributes
-    ----------
-    name : str
-        Label of its responses.
-    kind : {'local', 'api'}
-    model : str
-        Registry name, hub id or folder of a local model; model name at an endpoint.
-    system : str or None
-        System prompt.
-    template : str or None
-        What a local model reads instead of its chat template, with ``{prompt}`` in it.
-    base_url : str or None
-        Of an endpoint, without ``/chat/completions``.
-    key_env : str or None
-        Environment variable that holds the endpoint's key.
-    token_field : str
-        The endpoint's name for the longest response.
-    sampling : Sampling
-    """
-
-    name: str
+    name: str  # label of its responses
     kind: Kind
-    model: str
-    system: str | None = None
-    template: str | None = None
-    base_url: str | None = None
-    key_env: str | None = None
-    token_field: str = "max_tokens"
+    model: str  # registry name, hub id or folder of a local model; model name at an endpoint
+    system: str | None = None  # system prompt
+    template: str | None = None  # what a local model reads instead of its chat template, with ``{prompt}`` in it
+    base_url: str | None = None  # of an endpoint, without ``/chat/completions``
+    key_env: str | None = None  # environment variable that holds the endpoint's key
+    token_field: str = "max_tokens"  # the endpoint's name for the longest response
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise AtlasError(
-                f"'{self.name}' cannot be the name of a source", "Use letters, digits and . _ - + : @, without spaces"
-            )
+            remedy = "Use letters, digits and . _ - + : @, without spaces"
+            raise AtlasError(f"'{self.name}' cannot be the name of a source", remedy)
         if not self.model:
             raise AtlasError(f"The source '{self.name}' names no model", "Give it, as in NAME=local:MODEL")
         if self.kind == "api":
@@ -122,31 +89,18 @@ class Source:
                 what = "template" if self.template is not None else "top_k"
                 raise AtlasError(f"The source '{self.name}' is an endpoint, which takes no {what}", f"Leave {what} out")
         elif self.base_url or self.key_env:
-            raise AtlasError(
-                f"The source '{self.name}' is a local model, which has no address or key", "Write NAME=api:MODEL"
-            )
+            remedy = "Write NAME=api:MODEL"
+            raise AtlasError(f"The source '{self.name}' is a local model, which has no address or key", remedy)
         if self.template is not None and ("{prompt}" not in self.template or self.system is not None):
-            raise AtlasError(
-                f"The template of the source '{self.name}' must hold {{prompt}} and stands in for a system prompt",
-                "Write for example: template=Question: {prompt} Answer:",
-            )
+            problem = f"The template of the source '{self.name}' must hold {{prompt}} and stands in for a system prompt"
+            raise AtlasError(problem, "Write for example: template=Question: {prompt} Answer:")
 
     def settings(self) -> dict[str, Any]:
         """What is recorded of the sampling."""
-        chosen = self.sampling
+        chosen = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")}
         if self.kind == "local":
-            return {
-                "temperature": 1.0 if chosen.temperature is None else chosen.temperature,
-                "top_p": 1.0 if chosen.top_p is None else chosen.top_p,
-                "top_k": chosen.top_k,
-                "max_new_tokens": chosen.max_new_tokens,
-            }
-        return {
-            "temperature": chosen.temperature,
-            "top_p": chosen.top_p,
-            "top_k": None,
-            "max_new_tokens": chosen.max_new_tokens,
-        }
+            chosen |= {name: 1.0 for name in ("temperature", "top_p") if chosen[name] is None}
+        return chosen
 
     @property
     def seed(self) -> int | None:
@@ -157,25 +111,13 @@ class Source:
 def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source:
     """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``.
 
-    Parameters
-    ----------
-    text : str
-        Keys are temperature, top_p, top_k, max_new_tokens, seed, system, template, base_url, key_env and
-        token_field. A value goes on until the next ``,KEY=``, so texts may hold commas.
-    defaults : mapping, optional
-        Values for keys that the text does not give.
-
-    Raises
-    ------
-    AtlasError
-        Says which part cannot be read.
+    A value goes on until the next ``,KEY=``, so texts may hold commas; ``defaults`` are for keys that are not given.
     """
     name, equals, rest = text.partition("=")
     kind, colon, rest = rest.partition(":")
     if not equals or not colon or kind not in ("local", "api"):
-        raise AtlasError(
-            f"'{text}' is not a source", "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like"
-        )
+        problem = f"'{text}' is not a source"
+        raise AtlasError(problem, "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like")
     model, *parts = _NEXT_KEY.split(rest)
     values: dict[str, Any] = {}
     for part in parts:
@@ -185,7 +127,7 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
         values[key] = value
     if "," in model:
         stray = model.partition(",")[2].partition("=")[0]
-        raise AtlasError(f"The source '{name}' has no setting '{stray}'", f"The settings are {', '.join(_KEYS)}")
+        raise AtlasError(f"The source '{name}' has no setting '{stray}'", _SETTINGS)
     return _source(name.strip(), "local" if kind == "local" else "api", model.strip(), values, defaults)
 
 
@@ -193,11 +135,6 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
     """Read a TOML file with a table ``[sources.NAME]`` a source.
 
     Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
-
-    Raises
-    ------
-    AtlasError
-        Names the file and the source that cannot be read.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -210,16 +147,13 @@ def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[
         raise AtlasError(f"{path} holds no table [sources.NAME]", "Add one for every source")
     out = []
     for name, table in tables.items():
-        kinds = [k for k in ("local", "api") if isinstance(table, dict) and isinstance(table.get(k), str)]
+        kinds: list[Kind] = [k for k in _KINDS if isinstance(table, dict) and isinstance(table.get(k), str)]
         if len(kinds) != 1:
             raise AtlasError(f"{path}, source '{name}', must say either local or api", 'Write local = "MODEL"')
-        kind: Kind = "local" if kinds[0] == "local" else "api"
-        values = {k: v for k, v in table.items() if k != kind}
+        values = {k: v for k, v in table.items() if k != kinds[0]}
         if unknown := sorted(set(values) - set(_KEYS)):
-            raise AtlasError(
-                f"{path}, source '{name}', has no setting '{unknown[0]}'", f"The settings are {', '.join(_KEYS)}"
-            )
-        out.append(_source(name, kind, table[kind], values, defaults))
+            raise AtlasError(f"{path}, source '{name}', has no setting '{unknown[0]}'", _SETTINGS)
+        out.append(_source(name, kinds[0], table[kinds[0]], values, defaults))
     return out
 
 
@@ -227,53 +161,31 @@ def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaul
     given = {k: v for k, v in (defaults or {}).items() if v is not None and (kind == "api" or k not in _TEXTS)}
     given |= values
     numbers = {}
-    for key, kind_of in _NUMBERS.items():
-        if key in given:
-            try:
-                numbers[key] = kind_of(str(given[key]))
-            except ValueError as error:
-                raise AtlasError(
-                    f"The source '{name}' has {key} '{given[key]}', which is not a number", "Give a number"
-                ) from error
+    for key in (key for key in _NUMBERS if key in given):
+        try:
+            numbers[key] = _NUMBERS[key](str(given[key]))
+        except ValueError as error:
+            problem = f"The source '{name}' has {key} '{given[key]}', which is not a number"
+            raise AtlasError(problem, "Give a number") from error
     texts = {key: str(given[key]) for key in _TEXTS if key in given}
     return Source(name, kind, model, sampling=Sampling(**numbers), **texts)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One response of a source.
-
-    Attributes
-    ----------
-    text : str
-    finish_reason : str or None
-        'stop' or 'length', or what the endpoint says.
-    prompt_tokens, response_tokens : int or None
-    engine : dict
-        How it was computed: type and device, or the model that the endpoint says it is.
-    """
+    """One response of a source."""
 
     text: str
-    finish_reason: str | None
+    finish_reason: str | None  # 'stop' or 'length', or what the endpoint says
     prompt_tokens: int | None
     response_tokens: int | None
-    engine: dict[str, Any]
+    engine: dict[str, Any]  # how it was computed: type and device, or the model that the endpoint says it is
 
 
 class LocalModel:
-    """A causal language model on this machine; its weights are loaded when it is first asked.
+    """A causal language model on this machine; its weights are loaded when it is first needed.
 
-    Parameters
-    ----------
-    name : str
-        Registry name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-
-    Raises
-    ------
-    AtlasError
-        If the model is unknown, is no language model, or its weights are not here.
+    Raises AtlasError if the model is unknown, is no language model, or its weights are not here.
     """
 
     def __init__(self, name: str, device: str = "auto") -> None:
@@ -289,39 +201,17 @@ class LocalModel:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         """Model on its device, and tokenizer."""
-        import torch
-
         from backend.proxies.reader import best_dtype
-        from backend.proxies.registry import load_model
+        from backend.proxies.registry import find_device, load_model
 
-        name = ("cuda" if torch.cuda.is_available() else "cpu") if self._device == "auto" else self._device
-        try:
-            device = torch.device(name)
-        except RuntimeError as error:
-            raise AtlasError(f"There is no device '{name}'", "Choose auto, cpu or cuda") from error
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
+        device = find_device(self._device)
         model, tokenizer = load_model(self._proxy, head=True)
         return model.to(device, best_dtype(device)), tokenizer
 
     def generate(self, prompts: Sequence[str], source: Source, batch: int) -> list[Answer]:
-        """Answer a batch of prompts.
+        """Answer a batch of prompts; its number and the source's seed decide the random draws, so it can be repeated.
 
-        Parameters
-        ----------
-        prompts : sequence of str, length n
-        source : Source
-        batch : int
-            Number of the batch; with the source's seed it decides the random draws, so that a batch can be repeated.
-
-        Returns
-        -------
-        list of Answer, length n
-
-        Raises
-        ------
-        AtlasError
-            If a prompt does not fit, or a system prompt was given to a model without chat template.
+        Raises AtlasError if a prompt does not fit, or a system prompt was given to a model without chat template.
         """
         import torch
         from transformers import GenerationConfig
@@ -336,11 +226,9 @@ class LocalModel:
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(encoded["attention_mask"].sum(1).max())
         if limit and longest + settings["max_new_tokens"] > limit:
-            raise AtlasError(
-                f"A prompt of {longest:,} tokens and {settings['max_new_tokens']:,} new ones exceed the {limit:,} "
-                f"tokens of '{self.name}'",
-                "Shorten the prompt, or ask for fewer new tokens",
-            )
+            tokens = f"{longest:,} tokens and {settings['max_new_tokens']:,} new ones"
+            problem = f"A prompt of {tokens} exceed the {limit:,} tokens of '{self.name}'"
+            raise AtlasError(problem, "Shorten the prompt, or ask for fewer new tokens")
         stops = self.stop_tokens()
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
         chosen: dict[str, Any] = {"do_sample": False}
@@ -358,13 +246,12 @@ class LocalModel:
             )
         answers = []
         engine = {"dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
-        for row, mask in zip(
-            written[:, encoded["input_ids"].shape[1] :].tolist(), encoded["attention_mask"], strict=True
-        ):
+        new = written[:, encoded["input_ids"].shape[1] :].tolist()
+        for row, mask in zip(new, encoded["attention_mask"], strict=True):
             end = next((i for i, token in enumerate(row) if token in stops), None)
-            kept = row if end is None else row[:end]
-            text = tokenizer.decode(kept, skip_special_tokens=True)
-            answers.append(Answer(text, "length" if end is None else "stop", int(mask.sum()), len(kept), engine))
+            text = tokenizer.decode(row[:end], skip_special_tokens=True)
+            reason = "length" if end is None else "stop"
+            answers.append(Answer(text, reason, int(mask.sum()), len(row[:end]), engine))
         return answers
 
     def stop_tokens(self) -> list[int]:
@@ -386,46 +273,28 @@ class LocalModel:
                     "Use template= with {prompt} in it",
                 )
             return prompt
-        messages = [{"role": "user", "content": prompt}]
-        if source.system is not None:
-            messages.insert(0, {"role": "system", "content": source.system})
+        messages = _messages(prompt, source)
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-# Endpoints
+def _messages(prompt: str, source: Source) -> list[dict[str, str]]:
+    system = [] if source.system is None else [{"role": "system", "content": source.system}]
+    return [*system, {"role": "user", "content": prompt}]
 
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How an endpoint is treated.
+    """How an endpoint is treated."""
 
-    Attributes
-    ----------
-    per_minute : float or None
-        Most requests a minute, repetitions included.
-    concurrency : int
-        Requests under way at a time.
-    timeout : float
-        Seconds for a whole answer.
-    retries : int
-        Repetitions of a request that the server was too busy for, or that got lost.
-    first_pause : float
-        Seconds before the first repetition; doubled for each further one, up to a minute.
-    """
-
-    per_minute: float | None = None
-    concurrency: int = 4
-    timeout: float = 120.0
-    retries: int = 6
-    first_pause: float = 1.0
+    per_minute: float | None = None  # most requests a minute, repetitions included
+    concurrency: int = 4  # requests under way at a time
+    timeout: float = 120.0  # seconds for a whole answer
+    retries: int = 6  # repetitions of a request that the server was too busy for, or that got lost
+    first_pause: float = 1.0  # seconds before the first repetition; doubled for each further one, up to a minute
 
     def __post_init__(self) -> None:
-        for name, value, low in (
-            ("per_minute", self.per_minute, 1e-3),
-            ("concurrency", self.concurrency, 1),
-            ("timeout", self.timeout, 1e-3),
-            ("retries", self.retries, 0),
-        ):
+        for name, low in _LEAST.items():
+            value = getattr(self, name)
             if value is not None and not value >= low:
                 raise AtlasError(f"{name.replace('_', '-')} is {value}", f"Give at least {low:g}")
 
@@ -435,14 +304,7 @@ class AskError(Exception):
 
 
 class Pace:
-    """Spaces requests, also across threads, and lets a server ask all of them to wait.
-
-    Parameters
-    ----------
-    per_minute : float or None
-    stop : threading.Event
-        Ends all waiting.
-    """
+    """Spaces requests, also across threads, and lets a server ask all of them to wait. stop : ends all waiting."""
 
     def __init__(self, per_minute: float | None, stop: threading.Event) -> None:
         self._gap = 60.0 / per_minute if per_minute else 0.0
@@ -469,20 +331,7 @@ class Pace:
 
 
 class Endpoint:
-    """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads.
-
-    Parameters
-    ----------
-    source : Source
-    manners : Manners
-    stop : threading.Event
-        Ends all waiting.
-
-    Raises
-    ------
-    AtlasError
-        If the variable that should hold the key is empty.
-    """
+    """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads."""
 
     def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
         assert source.base_url is not None
@@ -492,28 +341,20 @@ class Endpoint:
         self._key = endpoint_key(source)
         self._pace = Pace(manners.per_minute, stop)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx.Client(
-            headers=headers,
-            timeout=httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None),
-            limits=httpx.Limits(max_connections=manners.concurrency),
-        )
+        timeout = httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None)
+        limits = httpx.Limits(max_connections=manners.concurrency)
+        self._client = httpx.Client(headers=headers, timeout=timeout, limits=limits)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def ask(self, prompt: str) -> Answer:
         """Ask for one response.
 
-        Raises
-        ------
-        AskError
-            If this prompt got no answer, also after all repetitions.
-        AtlasError
-            If no prompt will get one: wrong key, wrong address, unknown model.
+        Raises AskError if this prompt got no answer, also after all repetitions; AtlasError if no prompt will get one.
         """
-        reason = ""
-        for attempt in range(self.manners.retries + 1):
+        reason, attempts = "", self.manners.retries + 1
+        for attempt in range(attempts):
             self._pace.turn()
             try:
                 return self._ask_once(prompt)
@@ -525,30 +366,25 @@ class Endpoint:
                 reason, wait = self._clean(str(error) or type(error).__name__), None
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
-            if attempt < self.manners.retries:
-                if wait is not None:
-                    self._pace.hold(wait)
-                else:
-                    pause = min(60.0, self.manners.first_pause * 2**attempt)
-                    self._pace.rest(pause * random.uniform(0.75, 1.25))
-        raise AskError(f"{reason} ({self.manners.retries + 1} attempts)")
+            if attempt + 1 < attempts and wait is not None:
+                self._pace.hold(wait)
+            elif attempt + 1 < attempts:
+                self._pace.rest(min(60.0, self.manners.first_pause * 2**attempt) * random.uniform(0.75, 1.25))
+        raise AskError(f"{reason} ({attempts} attempts)")
 
     def _ask_once(self, prompt: str) -> Answer:
         status, headers, raw = self._post(self._request(prompt))
-        if status in (408, 409, 425, 429) or status >= 500:
-            raise _TryAgainError(f"{self.host} answered {status}{self._said(raw)}", retry_after(headers))
-        if status in (401, 403):
-            where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
-            raise AtlasError(
-                f"{self.host} answered {status}{self._said(raw)}", f"Check the key in {where} and what it may use"
-            )
-        if 300 <= status < 400 or status in (404, 405):
-            raise AtlasError(
-                f"{self.host} answered {status}{self._said(raw)}",
-                f"Check the address {_without_query(self.address)} and the model name '{self.source.model}'",
-            )
         if status != 200:
-            raise AskError(f"{self.host} answered {status}{self._said(raw)}")
+            problem = f"{self.host} answered {status}{self._message(raw)}"
+            if status in (408, 409, 425, 429) or status >= 500:
+                raise _TryAgainError(problem, retry_after(headers))
+            if status in (401, 403):
+                where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
+                raise AtlasError(problem, f"Check the key in {where} and what it may use")
+            if 300 <= status < 400 or status in (404, 405):
+                address = urlunsplit(urlsplit(self.address)._replace(query=""))
+                raise AtlasError(problem, f"Check the address {address} and the model name '{self.source.model}'")
+            raise AskError(problem)
         try:
             content = json.loads(raw)
             choice = content["choices"][0]
@@ -560,20 +396,13 @@ class Endpoint:
             raise _TryAgainError(f"{self.host} sent a response that is no text", None)
         engine = {k: content[k] for k in ("model", "system_fingerprint") if isinstance(content.get(k), str)}
         reason = choice.get("finish_reason")
-        return Answer(
-            _sound(text or ""),
-            reason if isinstance(reason, str) else None,
-            _count(usage, "prompt_tokens"),
-            _count(usage, "completion_tokens"),
-            engine,
-        )
+        counts = (usage.get(key) if isinstance(usage, dict) else None for key in ("prompt_tokens", "completion_tokens"))
+        sent, written = (count if isinstance(count, int) else None for count in counts)
+        return Answer(whole(text or ""), reason if isinstance(reason, str) else None, sent, written, engine)
 
     def _request(self, prompt: str) -> dict[str, Any]:
         source, chosen = self.source, self.source.sampling
-        messages = [{"role": "user", "content": prompt}]
-        if source.system is not None:
-            messages.insert(0, {"role": "system", "content": source.system})
-        body: dict[str, Any] = {"model": source.model, "messages": messages, source.token_field: chosen.max_new_tokens}
+        body = {"model": source.model, "messages": _messages(prompt, source), source.token_field: chosen.max_new_tokens}
         optional = {"temperature": chosen.temperature, "top_p": chosen.top_p, "seed": chosen.seed}
         return body | {k: v for k, v in optional.items() if v is not None}
 
@@ -590,7 +419,7 @@ class Endpoint:
                     raise AskError(f"{self.host} sent more than {_ANSWER_LIMIT / 1e6:.0f} MB")
             return answer.status_code, answer.headers, bytes(raw)
 
-    def _said(self, raw: bytes) -> str:
+    def _message(self, raw: bytes) -> str:
         """The server's own words, on one line and without the key."""
         text = raw.decode("utf-8", "replace")
         with contextlib.suppress(ValueError, RecursionError):
@@ -617,26 +446,16 @@ class _TryAgainError(Exception):
 
 
 def endpoint_key(source: Source) -> str:
-    """The key of an endpoint, from the environment; empty if the source names no variable.
-
-    Raises
-    ------
-    AtlasError
-        If the variable is not set, or holds what cannot be a key.
-    """
+    """The key of an endpoint, from the environment; empty if the source names no variable."""
     if not source.key_env:
         return ""
     key = os.environ.get(source.key_env, "").strip()
     if not key:
-        raise AtlasError(
-            f"The environment variable {source.key_env} holds no key for the source '{source.name}'",
-            f"Set it: export {source.key_env}=...",
-        )
+        problem = f"The environment variable {source.key_env} holds no key for the source '{source.name}'"
+        raise AtlasError(problem, f"Set it: export {source.key_env}=...")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise AtlasError(
-            f"What the environment variable {source.key_env} holds cannot be a key (spaces or unusual characters)",
-            "Set it again",
-        )
+        problem = f"What the environment variable {source.key_env} holds cannot be a key (spaces or unusual characters)"
+        raise AtlasError(problem, "Set it again")
     return key
 
 
@@ -646,13 +465,7 @@ def endpoint_host(source: Source) -> str:
 
 
 def chat_address(base_url: str) -> str:
-    """Where chat completions are asked for.
-
-    Raises
-    ------
-    AtlasError
-        If the base URL is not http or https, or carries a password.
-    """
+    """Address of the chat completions below a base URL, http or https and without a password."""
     parts = urlsplit(base_url)
     try:
         named = bool(parts.hostname) and parts.port != 0
@@ -661,9 +474,8 @@ def chat_address(base_url: str) -> str:
     if parts.scheme not in ("http", "https") or not named:
         raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
     if parts.username or parts.password:
-        raise AtlasError(
-            f"The address of {parts.hostname} holds a name or password", "Put the key into a variable and name it"
-        )
+        problem = f"The address of {parts.hostname} holds a name or password"
+        raise AtlasError(problem, "Put the key into a variable and name it")
     path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
     return urlunsplit(SplitResult(parts.scheme, parts.netloc, path, parts.query, ""))
 
@@ -685,17 +497,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     with contextlib.suppress(ValueError, TypeError):
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
     return None
-
-
-def _count(usage: Any, key: str) -> int | None:
-    value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) else None
-
-
-def _sound(text: str) -> str:
-    """Text that can be written as UTF-8: halves of surrogate pairs become the replacement character."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _without_query(address: str) -> str:
-    return urlunsplit(urlsplit(address)._replace(query=""))

@@ -1,8 +1,7 @@
 """Labelled traces of anybody's sources, made ready to be enrolled as an ecosystem of its own.
 
-Sources need not answer the same prompts. All answers to a prompt are in one fold, so that nothing is tested by a probe
-that saw its prompt; where every source answers every prompt, the folds are those of the protocol, and else each prompt
-goes where its sources have the fewest traces. Evaluation works on a grid with as many traces of every source in a fold.
+All answers to a prompt are in one fold, so that nothing is tested by a probe that saw its prompt. Where every source
+answers every prompt, folds are those of the protocol; else each prompt goes where its sources have the fewest traces.
 """
 
 from __future__ import annotations
@@ -16,65 +15,41 @@ import numpy.typing as npt
 
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, Limits, Received, receive
-from backend.intake.files import opened
+from backend.intake.encoding import opened
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.traces import Trace
 
 Ints = npt.NDArray[np.intp]
-SMALLEST = 10
-"""Traces that every source must have at least."""
+SMALLEST = 10  # traces that every source must have at least
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled traces, source by source.
-
-    Attributes
-    ----------
-    sources, families : tuple of str, length C
-        Sources ascending; a source without a family is one of its own.
-    traces : tuple of Trace, length n
-    labels : ndarray of shape (n,)
-        Source numbers, ascending.
-    prompts : tuple of str, length n
-        What a trace answers, without spaces around it; a trace without a prompt stands alone under its own text.
-    folds : ndarray of shape (n,)
-    complete : bool
-        Whether every source answers every prompt just once.
-    sha256 : str
-        Of the file.
-    notes : tuple of str
-        Sentences about what was left out.
-    """
+    """Labelled traces, source by source."""
 
     sources: tuple[str, ...]
     families: tuple[str, ...]
-    traces: tuple[Trace, ...]
-    labels: Ints
-    prompts: tuple[str, ...]
-    folds: Ints
-    complete: bool
-    sha256: str
-    notes: tuple[str, ...]
+    traces: tuple[Trace, ...]  # length n
+    labels: Ints  # (n,); source numbers, ascending
+    prompts: tuple[str, ...]  # length n, stripped; a trace without a prompt stands alone under its own text
+    folds: Ints  # (n,)
+    complete: bool  # whether every source answers every prompt just once
+    sha256: str  # of the file
+    notes: tuple[str, ...]  # sentences about what was left out
 
     def grid(self) -> tuple[Ints, Ints]:
-        """Rows with as many traces of every source in each fold.
+        """Rows (C, P) with as many traces of every source in each fold, and their folds (P,).
 
-        Returns
-        -------
-        rows : ndarray of shape (C, P)
-            Row numbers; in each fold the first prompts of a source.
-        folds : ndarray of shape (P,)
-            Ascending unless ``complete``; then column p is the p-th prompt in their order.
+        Folds ascend unless ``complete``; then column p is the p-th prompt in their order.
         """
         order = np.array(sorted(range(len(self.traces)), key=lambda i: (self.labels[i], self.prompts[i], i)))
         if self.complete:
             rows = order.reshape(len(self.sources), -1)
             return rows, self.folds[rows[0]]
         numbers = range(len(self.sources))
-        held = [[order[(self.labels[order] == c) & (self.folds[order] == f)] for f in range(FOLDS)] for c in numbers]
-        sizes = [min(len(of_source[f]) for of_source in held) for f in range(FOLDS)]
-        rows = np.stack([np.concatenate([of_source[f][: sizes[f]] for f in range(FOLDS)]) for of_source in held])
+        parts = [[order[(self.labels[order] == c) & (self.folds[order] == f)] for f in range(FOLDS)] for c in numbers]
+        sizes = [min(len(of_source[f]) for of_source in parts) for f in range(FOLDS)]
+        rows = np.stack([np.concatenate([of_source[f][: sizes[f]] for f in range(FOLDS)]) for of_source in parts])
         return rows, np.repeat(np.arange(FOLDS), sizes)
 
 
@@ -85,37 +60,17 @@ def read_labelled(
     limits: Limits = COMMAND_LINE,
     encoding: str | None = None,
 ) -> Labelled:
-    """Read a file whose traces say whom they are from.
+    """Read a file whose traces name their source: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
-    Parameters
-    ----------
-    path : Path
-        JSONL, CSV, Parquet or a chat log, also inside gzip; what ``python -m jobs collect`` writes is one.
-    columns : Columns, optional
-        What a person mapped; the rest is recognised.
-    families : mapping of source to family, optional
-    limits : Limits
-    encoding : str, optional
-        Of the file; by default it is recognised.
-
-    Returns
-    -------
-    Labelled
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be read, or :func:`labelled` refuses what is in it.
+    columns, encoding : what a person named; the rest is recognised.
     """
     with opened(path) as stream:
         intake = receive(stream, path.name, columns, limits, encoding)
     notes = []
     if intake.problems:
-        first = intake.problems[0]
-        notes.append(
-            f"{len(intake.problems):,} {intake.layout.unit}s gave no trace "
-            f"(the first is {intake.layout.unit} {first.place:,}: {first.reason})."
-        )
+        first, unit = intake.problems[0], intake.layout.unit
+        where = f"(the first is {unit} {first.place:,}: {first.reason})"
+        notes.append(f"{len(intake.problems):,} {unit}s gave no trace {where}.")
     return labelled(intake.traces, intake.layout.sha256, families, notes)
 
 
@@ -124,36 +79,22 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    Parameters
-    ----------
-    traces : sequence of Received
-    sha256 : str
-        Of the file.
-    families : mapping of source to family, optional
-    notes : sequence of str
-        What is known to be left out already.
-
-    Returns
-    -------
-    Labelled
-
-    Raises
-    ------
-    AtlasError
-        With fewer than two sources; where a source has fewer than 10 traces, or fewer than five prompts; or where
-        families are named for a source that the file does not have.
+    notes : what is known to be left out already.
+    Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
+    source that is not there.
     """
-    said = list(notes)
+    sentences = list(notes)
     named = [trace for trace in traces if trace.label]
     if not named:
         raise AtlasError("No trace says whom it is from", "Name the column with the source: --label-column COLUMN")
     if len(named) < len(traces):
-        said.append(f"{len(traces) - len(named):,} traces without a source were left out.")
+        sentences.append(f"{len(traces) - len(named):,} traces without a source were left out.")
     first: dict[tuple[str, str], Received] = {}
     for trace in named:
         first.setdefault((str(trace.label), trace.sha256), trace)
     if len(first) < len(named):
-        said.append(f"{len(named) - len(first):,} traces that repeat one of their source word for word were left out.")
+        repeats = f"{len(named) - len(first):,} traces that repeat one of their source word for word"
+        sentences.append(f"{repeats} were left out.")
     sources = sorted({label for label, _ in first})
     if len(sources) < 2:
         raise AtlasError(f"The file holds one source only ('{sources[0]}')", "Give traces of at least two sources")
@@ -161,56 +102,43 @@ def labelled(
     if strangers:
         raise AtlasError(f"A family is given for '{strangers[0]}', which has no trace here", "Correct the label")
     number = {source: c for c, source in enumerate(sources)}
-    kept = sorted(first.values(), key=lambda trace: number[str(trace.label)])
-    labels = np.array([number[str(trace.label)] for trace in kept], dtype=np.intp)
-    prompts = tuple(trace.prompt.strip() or f"\0{trace.sha256}" for trace in kept)
+    ordered = sorted(first.values(), key=lambda trace: number[str(trace.label)])
+    labels = np.array([number[str(trace.label)] for trace in ordered], dtype=np.intp)
+    prompts = tuple(trace.prompt.strip() or f"\0{trace.sha256}" for trace in ordered)
     counts = np.bincount(labels)
     few = int(counts.argmin())
     if counts[few] < SMALLEST:
         raise AtlasError(f"'{sources[few]}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
     pairs = set(zip(labels.tolist(), prompts, strict=True))
-    complete = len(pairs) == len(kept) == len(sources) * len(set(prompts))
-    fold_of = _protocol_folds(prompts) if complete else _even_folds(labels, prompts)
+    complete = len(pairs) == len(ordered) == len(sources) * len(set(prompts))
+    different = sorted(set(prompts))
+    fold_of = dict(zip(different, fold_of_prompts(different).tolist(), strict=True)) if complete else None
+    fold_of = fold_of or _even_folds(labels, prompts)
     folds = np.array([fold_of[prompt] for prompt in prompts], dtype=np.intp)
     for c, source in enumerate(sources):
         if len(np.unique(folds[labels == c])) < FOLDS:
-            different = len({prompt for label, prompt in pairs if label == c})
-            raise AtlasError(
-                f"The {counts[c]} traces of '{source}' answer {different} different prompts, which do not fill "
-                f"{FOLDS} folds",
-                "Give answers to more prompts: no prompt may be tested by a probe that saw it",
-            )
-    return Labelled(
-        sources=tuple(sources),
-        families=tuple((families or {}).get(source, source) for source in sources),
-        traces=tuple(trace.trace for trace in kept),
-        labels=labels,
-        prompts=prompts,
-        folds=folds,
-        complete=complete,
-        sha256=sha256,
-        notes=tuple(said),
-    )
-
-
-def _protocol_folds(prompts: Sequence[str]) -> dict[str, int]:
-    different = sorted(set(prompts))
-    return {prompt: int(fold) for prompt, fold in zip(different, fold_of_prompts(different), strict=True)}
+            answered = len({prompt for label, prompt in pairs if label == c})
+            what = f"answer {answered} different prompts, which do not fill {FOLDS} folds"
+            remedy = "Give answers to more prompts: no prompt may be tested by a probe that saw it"
+            raise AtlasError(f"The {counts[c]} traces of '{source}' {what}", remedy)
+    known = tuple((families or {}).get(source, source) for source in sources)
+    given = tuple(trace.trace for trace in ordered)
+    return Labelled(tuple(sources), known, given, labels, prompts, folds, complete, sha256, tuple(sentences))
 
 
 def _even_folds(labels: Ints, prompts: Sequence[str]) -> dict[str, int]:
     """Prompts in a shuffled order, those of many traces first, each into the fold that has least of its sources."""
-    held: dict[str, list[int]] = {}
+    labels_of: dict[str, list[int]] = {}
     for label, prompt in zip(labels.tolist(), prompts, strict=True):
-        held.setdefault(prompt, []).append(label)
-    different = sorted(held)
+        labels_of.setdefault(prompt, []).append(label)
+    different = sorted(labels_of)
     np.random.default_rng(SPLIT_SEED).shuffle(different)
-    different.sort(key=lambda prompt: -len(held[prompt]))
+    different.sort(key=lambda prompt: -len(labels_of[prompt]))
     share = 1.0 / np.bincount(labels)
     filled = np.zeros((FOLDS, int(labels.max()) + 1))
     out: dict[str, int] = {}
     for prompt in different:
-        members, times = np.unique(held[prompt], return_counts=True)
+        members, times = np.unique(labels_of[prompt], return_counts=True)
         out[prompt] = int((filled[:, members] * share[members]).sum(1).argmin())
         filled[out[prompt], members] += times
     return out

@@ -1,9 +1,7 @@
-"""The public release on disk: prompts, rosters, responses, Bench-A, and the hashes that prove them.
+"""The public release on disk: prompts, rosters, responses, Bench-A, and their hashes (paper, Data).
 
-Section "Data" of the paper: the dynamic benchmarks Agent500 and Math100 over nested rosters of 50, 100 and 165
-sources, and the static benchmark Bench-A over 67 models. The key of a record is (benchmark, source, sample_id),
-because sample ids of the two dynamic benchmarks collide. Rows are in roster order, prompts ascending, and every
-roster is a prefix of the longest one.
+The key of a record is (benchmark, source, sample_id), because sample ids of Agent500 and Math100 collide. Rows are in
+roster order, prompts ascending, and every roster is a prefix of the longest one.
 """
 
 from __future__ import annotations
@@ -33,11 +31,8 @@ ROSTERS = ("50-way", "100-way", "165-way")
 PairSet = Literal["pair_disjoint", "disjoint_union"]
 SplitSet = Literal["pair_disjoint", "model_disjoint", "family_disjoint"]
 SPLIT_PAIRS: Mapping[SplitSet, PairSet] = {
-    "pair_disjoint": "pair_disjoint",
-    "model_disjoint": "disjoint_union",
-    "family_disjoint": "disjoint_union",
-}
-
+    "pair_disjoint": "pair_disjoint", "model_disjoint": "disjoint_union", "family_disjoint": "disjoint_union"
+}  # fmt: skip
 SCHEMA_VERSION = 1
 _FETCH = "Run: python -m jobs fetch, or give the release's folder with --release"
 _AGAIN = "Run: python -m jobs fetch, which replaces damaged files"
@@ -45,51 +40,24 @@ _AGAIN = "Run: python -m jobs fetch, which replaces damaged files"
 
 @dataclass(frozen=True)
 class Records:
-    """All records of one benchmark for the longest roster, in row order.
-
-    Attributes
-    ----------
-    benchmark : str
-    sources : list of str, length S
-        Labels in roster order (Bench-A: models in the order of its list).
-    prompt_ids : list of str, length P
-        Ascending.
-    traces : list of Trace, length S * P
-        Row = source * P + prompt.
-    keys : list of str, length S * P
-        ``benchmark/source/sample_id``.
-    """
+    """All records of one benchmark for the longest roster, in row order."""
 
     benchmark: str
-    sources: list[str]
-    prompt_ids: list[str]
-    traces: list[Trace]
-    keys: list[str]
+    sources: list[str]  # length S; labels in roster order (Bench-A: models in the order of its list)
+    prompt_ids: list[str]  # length P; ascending
+    traces: list[Trace]  # length S * P; row = source * P + prompt
+    keys: list[str]  # length S * P; ``benchmark/source/sample_id``
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of the manifest.
+    """One file of the manifest."""
 
-    Attributes
-    ----------
-    path : str
-        Below ``data/``, with forward slashes.
-    sha256 : str
-        Of the file as it lies on disk.
-    jsonl_sha256 : str or None
-        Of the uncompressed lines, for gzipped JSONL.
-    records : int or None
-        Number of lines, for gzipped JSONL.
-    size : int or None
-        Bytes on disk.
-    """
-
-    path: str
-    sha256: str
-    jsonl_sha256: str | None = None
-    records: int | None = None
-    size: int | None = None
+    path: str  # below ``data/``, with forward slashes
+    sha256: str  # of the file as it lies on disk
+    jsonl_sha256: str | None = None  # of the uncompressed lines, for gzipped JSONL
+    records: int | None = None  # number of lines, for gzipped JSONL
+    size: int | None = None  # bytes on disk
 
     @property
     def responses(self) -> int:
@@ -99,55 +67,27 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a check found.
+    """What a check found."""
 
-    Attributes
-    ----------
-    files : int
-        Files that the manifest lists; all of them are right.
-    responses : int
-        Prompt-response records in them.
-    size : int
-        Bytes on disk.
-    hashed : int
-        Files read in this check; the others were unchanged since an earlier one.
-    """
-
-    files: int
-    responses: int
-    size: int
-    hashed: int
+    files: int  # files that the manifest lists; all of them are right
+    responses: int  # prompt-response records in them
+    size: int  # bytes on disk
+    hashed: int  # files read in this check; the others were unchanged since an earlier one
 
 
 @dataclass(frozen=True)
 class Split:
-    """One division of Bench-A's pairs.
-
-    Attributes
-    ----------
-    number : int
-    train, test : list of str
-        Pair ids.
-    held_out_families : list of str
-        Parent families that do not occur in ``train`` (family-disjoint), or whose child models are held out
-        (model-disjoint); empty for the pair splits.
-    """
+    """One division of Bench-A's pairs, by their ids."""
 
     number: int
     train: list[str]
     test: list[str]
-    held_out_families: list[str]
+    held_out_families: list[str]  # not in train (family-disjoint), or their child models are not (model-disjoint)
 
 
 @dataclass(frozen=True)
 class Release:
-    """A folder that holds the public release.
-
-    Parameters
-    ----------
-    root : Path
-        Folder with ``data/`` and, optionally, ``results/``.
-    """
+    """A folder that holds the public release. root : folder with ``data/`` and, optionally, ``results/``."""
 
     root: Path
 
@@ -163,14 +103,11 @@ class Release:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The release's own list of files and hashes."""
         try:
             raw = self.manifest_path.read_bytes()
         except OSError as error:
-            raise AtlasError(
-                f"There is no release in {self.root} ({self.manifest_path.relative_to(self.root)} cannot be read)",
-                "Run: python -m jobs fetch, or give its folder with --release",
-            ) from error
+            problem = f"There is no release in {self.root} ({self.manifest_path.relative_to(self.root)} cannot be read)"
+            raise AtlasError(problem, "Run: python -m jobs fetch, or give its folder with --release") from error
         return parse_manifest(raw, self.manifest_path)
 
     @cached_property
@@ -185,14 +122,7 @@ class Release:
         return listed_files(self.manifest, self.manifest_path)
 
     def roster(self, name: str = "165-way") -> pd.DataFrame:
-        """Sources of a roster, in its order.
-
-        Returns
-        -------
-        DataFrame
-            Columns label, repo_id, family, plot_family, source, model_id (missing values None). ``plot_family``
-            is the family for grouping.
-        """
+        """Sources of a roster, in its order; ``plot_family`` is the one for grouping; missing values are None."""
         if name not in ROSTERS:
             raise AtlasError(f"There is no roster '{name}'", f"Choose one of {', '.join(ROSTERS)}")
         path = self.data / "rosters" / f"{name}.json"
@@ -205,56 +135,20 @@ class Release:
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns, dtype=object)
 
     def roster_sizes(self) -> tuple[int, ...]:
-        """Number of sources of every roster, ascending."""
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
-        """Prompts of a benchmark, ascending by sample id.
-
-        Returns
-        -------
-        DataFrame
-            Columns sample_id, prompt, category. Only Agent500 has categories (ten); elsewhere they are None.
-        """
-        path = self.data / "prompts" / f"{benchmark}.jsonl.gz"
-        frame = pd.DataFrame(
-            [
-                {
-                    "sample_id": _text(path, number, row, "sample_id"),
-                    "prompt": _text(path, number, row, "prompt"),
-                    "category": row.get("category"),
-                }
-                for number, row in read_jsonl_gz(path)
-            ],
-            columns=["sample_id", "prompt", "category"],
-            dtype=object,
-        )
-        return frame.sort_values("sample_id", ignore_index=True)
+        """Prompts of a benchmark, ascending: sample_id, prompt, category (ten on Agent500; elsewhere None)."""
+        return _read_prompts(self.data / "prompts" / f"{benchmark}.jsonl.gz", "category")
 
     def records(self, benchmark: Benchmark) -> Records:
-        """Read all responses of a benchmark.
-
-        Raises
-        ------
-        AtlasError
-            If a file is missing, damaged, or does not hold one response of its source to every prompt.
-        """
-        panel = self.prompts(benchmark)
-        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
-        files = {
-            label: self.data / "responses" / benchmark / f"{label}.jsonl.gz"
-            for label in self.roster("165-way")["label"]
-        }
+        """Read all responses of a benchmark: one response of every source to every prompt."""
+        prompts, folder = self.prompts(benchmark), self.data / "responses" / benchmark
+        files = {label: folder / f"{label}.jsonl.gz" for label in self.roster("165-way")["label"]}
         return _grid(benchmark, files, prompts)
 
     def bench_models(self) -> pd.DataFrame:
-        """Models of Bench-A, in the order of its list.
-
-        Returns
-        -------
-        DataFrame
-            Columns model, parent_family, is_parent, response_path (below ``data/``).
-        """
+        """Models of Bench-A, in the order of its list; ``response_path`` is below ``data/``."""
         path = self.data / "bench_a" / "models.json"
         columns = ["model", "parent_family", "is_parent", "response_path"]
         rows = _read_list(path)
@@ -265,61 +159,29 @@ class Release:
 
     def bench_prompts(self) -> pd.DataFrame:
         """Prompts of Bench-A, ascending by sample id (columns sample_id, prompt)."""
-        path = self.data / "bench_a" / "prompts.jsonl.gz"
-        rows = [
-            {"sample_id": _text(path, number, row, "sample_id"), "prompt": _text(path, number, row, "prompt")}
-            for number, row in read_jsonl_gz(path)
-        ]
-        frame = pd.DataFrame(rows, columns=["sample_id", "prompt"], dtype=object)
-        return frame.sort_values("sample_id", ignore_index=True)
+        return _read_prompts(self.data / "bench_a" / "prompts.jsonl.gz")
 
     def bench_records(self) -> Records:
-        """Read all responses of Bench-A; sources are its models, empty responses are kept.
-
-        Raises
-        ------
-        AtlasError
-            As :meth:`records`.
-        """
-        panel, models = self.bench_prompts(), self.bench_models()
-        prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
+        """Read all responses of Bench-A; sources are its models, empty responses are kept."""
+        prompts, models = self.bench_prompts(), self.bench_models()
         files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
         return _grid("bench_a", files, prompts)
 
     def pairs(self, name: PairSet) -> pd.DataFrame:
-        """Pairs of Bench-A's models.
-
-        Parameters
-        ----------
-        name : {'pair_disjoint', 'disjoint_union'}
-            The 116 pairs of the main protocol, or the 1,647 of the two strict ones. Their ids are not shared.
-
-        Returns
-        -------
-        DataFrame
-            Columns pair_id, model_a, model_b, parent_a, parent_b, related (bool).
-        """
+        """Pairs of models: 116 of the main protocol, or 1,647 of the two strict ones, with ids of their own."""
         path = self.data / "bench_a" / "pairs" / f"{name}.jsonl.gz"
-        rows = []
+        columns, rows = ["pair_id", "model_a", "model_b", "parent_a", "parent_b"], []
         for number, row in read_jsonl_gz(path):
-            texts = {c: _text(path, number, row, c) for c in ("pair_id", "model_a", "model_b", "parent_a", "parent_b")}
+            rows.append({c: _text(path, number, row, c) for c in columns} | {"related": row.get("label") == 1})
             if row.get("label") not in (0, 1):
                 raise AtlasError(f"{path}, line {number}, has no label 0 or 1", _AGAIN)
-            rows.append({**texts, "related": row["label"] == 1})
-        frame = pd.DataFrame(rows, columns=["pair_id", "model_a", "model_b", "parent_a", "parent_b", "related"])
-        if frame["pair_id"].duplicated().any():
-            twice = frame["pair_id"][frame["pair_id"].duplicated()].iloc[0]
-            raise AtlasError(f"{path} holds the pair '{twice}' twice", _AGAIN)
+        frame = pd.DataFrame(rows, columns=[*columns, "related"])
+        if len(twice := frame["pair_id"][frame["pair_id"].duplicated()]):
+            raise AtlasError(f"{path} holds the pair '{twice.iloc[0]}' twice", _AGAIN)
         return frame
 
     def splits(self, name: SplitSet) -> list[Split]:
-        """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide.
-
-        Raises
-        ------
-        AtlasError
-            If a split names a pair that does not exist, or one on both sides.
-        """
+        """Splits of Bench-A's pairs; :data:`SPLIT_PAIRS` names the pairs that they divide."""
         path = self.data / "bench_a" / "splits" / f"{name}.json"
         known = set(self.pairs(SPLIT_PAIRS[name])["pair_id"])
         content = _read_json(path)
@@ -328,12 +190,8 @@ class Release:
         out = []
         for number, row in enumerate(content["splits"]):
             try:
-                split = Split(
-                    int(row["split_id"]),
-                    list(row["train_pair_ids"]),
-                    list(row["test_pair_ids"]),
-                    list(row.get("held_out_parent_families", [])),
-                )
+                lists = row["train_pair_ids"], row["test_pair_ids"], row.get("held_out_parent_families", [])
+                split = Split(int(row["split_id"]), *map(list, lists))
             except (KeyError, TypeError, ValueError) as error:
                 raise AtlasError(f"{path}, split {number}, is not complete ({error})", _AGAIN) from error
             if unknown := {*split.train, *split.test} - known:
@@ -346,24 +204,9 @@ class Release:
     def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
         """Check every file of the manifest: present, of the right size, with the right hashes and line count.
 
-        A file that was right at an earlier check is not read again while its size, its time of change and the
-        hash asked for are the same. That memory lies in the cache folder, not in the release.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with (files done, files) after every file.
-        remember : bool
-            False reads every file.
-
-        Returns
-        -------
-        Inventory
-
-        Raises
-        ------
-        AtlasError
-            Names the first file that is missing or wrong.
+        A file that was right at an earlier check is not read again while its size, its time of change and the expected
+        hash are the same, unless ``remember`` is False. That memory lies in the cache folder, not in the release.
+        ``progress`` gets (files done, files). Raises AtlasError naming the first file that is missing or wrong.
         """
         stamps = Stamps(self.root)
         hashed = size = 0
@@ -389,13 +232,7 @@ def default_release() -> Path:
 
 
 def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a gzipped JSONL file.
-
-    Raises
-    ------
-    AtlasError
-        Names the file and the line of what cannot be read.
-    """
+    """Yield (line number, object) of a gzipped JSONL file. Raises AtlasError naming file and line."""
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
@@ -418,13 +255,7 @@ def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
-    """Read the bytes of a manifest.
-
-    Raises
-    ------
-    AtlasError
-        If it is not a JSON object, or of a newer schema.
-    """
+    """Read the bytes of a manifest. Raises AtlasError if it is not a JSON object, or of a newer schema."""
     try:
         manifest = json.loads(raw)
     except ValueError as error:
@@ -435,73 +266,47 @@ def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
         raise AtlasError(f"{path} is not a JSON object", _AGAIN)
     version = manifest.get("schema_version", SCHEMA_VERSION)
     if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise AtlasError(
-            f"{path} has schema version {version}, and this program reads up to {SCHEMA_VERSION}",
-            "Update the program, or fetch an older release",
-        )
+        problem = f"{path} has schema version {version}, and this program reads up to {SCHEMA_VERSION}"
+        raise AtlasError(problem, "Update the program, or fetch an older release")
     return manifest
 
 
 def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json") -> list[ListedFile]:
     """Every file that a manifest lists, wherever it stands in it.
 
-    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster``
-    and ``roster_sha256``.
-
-    Raises
-    ------
-    AtlasError
-        If an entry has no hash or points outside the data folder, if a file is listed twice with different
-        hashes, or if nothing is listed.
+    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster`` and
+    ``roster_sha256``. Raises AtlasError if an entry has no hash or points outside the data folder, if a file is listed
+    twice with different hashes, or if nothing is listed.
     """
     found: dict[str, ListedFile] = {}
-
-    def add(entry: ListedFile) -> None:
+    for entry in _entries(manifest, path):
         parts = PurePosixPath(entry.path).parts
         if not parts or entry.path.startswith("/") or ".." in parts or "\\" in entry.path or "\0" in entry.path:
             raise AtlasError(f"{path} lists '{entry.path}', which is not a path inside the data folder", _AGAIN)
         if found.setdefault(entry.path, entry) != entry:
             raise AtlasError(f"{path} lists {entry.path} twice with different hashes", _AGAIN)
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            if isinstance(node.get("roster"), str):
-                add(ListedFile(node["roster"], _hash(node, "roster_sha256", node["roster"], path)))
-            if isinstance(node.get("path"), str):
-                name = node["path"]
-                if name.endswith(".jsonl.gz"):
-                    file_hash = _hash(node, "gzip_sha256", name, path)
-                    line_hash = _hash(node, "jsonl_sha256", name, path)
-                    add(ListedFile(name, file_hash, line_hash, node.get("records"), node.get("bytes")))
-                else:
-                    add(ListedFile(name, _hash(node, "sha256", name, path), size=node.get("bytes")))
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(dict(manifest))
     if not found:
         raise AtlasError(f"{path} lists no files", _AGAIN)
     return list(found.values())
 
 
+def _entries(node: Any, path: Path | str) -> Iterator[ListedFile]:
+    if isinstance(node, Mapping):
+        name, roster = node.get("path"), node.get("roster")
+        if isinstance(roster, str):
+            yield ListedFile(roster, _hash(node, "roster_sha256", roster, path))
+        if isinstance(name, str) and name.endswith(".jsonl.gz"):
+            packed, lines = (_hash(node, key, name, path) for key in ("gzip_sha256", "jsonl_sha256"))
+            yield ListedFile(name, packed, lines, node.get("records"), node.get("bytes"))
+        elif isinstance(name, str):
+            yield ListedFile(name, _hash(node, "sha256", name, path), size=node.get("bytes"))
+        node = list(node.values())
+    for value in node if isinstance(node, list) else ():
+        yield from _entries(value, path)
+
+
 def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -> None:
-    """Check one file against the manifest.
-
-    Parameters
-    ----------
-    path : Path
-    listed : ListedFile
-    name : Path or str, optional
-        What the message calls the file, by default its path.
-
-    Raises
-    ------
-    AtlasError
-        If the file is missing, unreadable, or not the one that the manifest lists.
-    """
+    """Check one file against the manifest; AtlasError calls it ``name``, by default its path."""
     name = name or path
     try:
         size = path.stat().st_size
@@ -529,13 +334,7 @@ def check_file(path: Path, listed: ListedFile, name: Path | str | None = None) -
 
 
 class Stamps:
-    """Memory of checks that succeeded, in the cache folder.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the release.
-    """
+    """Memory of checks that succeeded, in the cache folder. root : folder of the release."""
 
     def __init__(self, root: Path) -> None:
         name = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -553,7 +352,6 @@ class Stamps:
         return stamp is not None and self._stamps.get(listed.path) == stamp
 
     def add(self, path: Path, listed: ListedFile) -> None:
-        """Remember that the file is right."""
         self._stamps[listed.path] = _stamp(path, listed)
         self._changed = True
 
@@ -594,8 +392,19 @@ def _line_hash(path: Path) -> tuple[str, int]:
     return digest.hexdigest(), count + (last != b"\n")
 
 
-def _grid(benchmark: str, files: Mapping[str, Path], prompts: Mapping[str, str]) -> Records:
+def _read_prompts(path: Path, *more: str) -> pd.DataFrame:
+    """Prompts of a file, ascending by sample id, and what else its lines may hold."""
+    rows = []
+    for number, row in read_jsonl_gz(path):
+        texts = {column: _text(path, number, row, column) for column in ("sample_id", "prompt")}
+        rows.append(texts | {column: row.get(column) for column in more})
+    frame = pd.DataFrame(rows, columns=["sample_id", "prompt", *more], dtype=object)
+    return frame.sort_values("sample_id", ignore_index=True)
+
+
+def _grid(benchmark: str, files: Mapping[str, Path], panel: pd.DataFrame) -> Records:
     """Read one file a source, each with one response to every prompt."""
+    prompts = dict(zip(panel["sample_id"], panel["prompt"], strict=True))
     prompt_ids = list(prompts)
     traces: list[Trace] = []
     for label, path in files.items():
@@ -611,9 +420,8 @@ def _grid(benchmark: str, files: Mapping[str, Path], prompts: Mapping[str, str])
             # The panel's own string: one copy of a prompt serves all sources.
             found[sample] = Trace(prompts[sample], _text(path, number, row, "response"))
         if missing := [i for i in prompt_ids if i not in found]:
-            raise AtlasError(
-                f"{path} lacks {len(missing)} of the {len(prompt_ids)} prompts, the first is '{missing[0]}'", _AGAIN
-            )
+            problem = f"{path} lacks {len(missing)} of the {len(prompt_ids)} prompts, the first is '{missing[0]}'"
+            raise AtlasError(problem, _AGAIN)
         traces += [found[i] for i in prompt_ids]
     keys = [f"{benchmark}/{label}/{i}" for label in files for i in prompt_ids]
     return Records(benchmark, list(files), prompt_ids, traces, keys)

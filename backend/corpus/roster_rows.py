@@ -22,40 +22,18 @@ Half = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of a feature store that belong to a roster and its leading prompts.
-
-    Attributes
-    ----------
-    store : FingerprintStore
-    sources : list of str, length S
-        In roster order.
-    families : list of str, length S
-    all_prompts : int
-        Prompts of the benchmark.
-    prompt_ids : list of str, length P
-        The wanted ones, ascending.
-    shards : list of Shard
-        Shards that must be on disk.
-    release : Release
-        Whose records the fingerprints have to be of.
-    """
+    """The rows of a feature store that belong to a roster and its leading prompts."""
 
     store: FingerprintStore
-    sources: list[str]
-    families: list[str]
-    all_prompts: int
-    prompt_ids: list[str]
-    shards: list[Shard]
-    release: Release
+    sources: list[str]  # length S; in roster order
+    families: list[str]  # length S
+    all_prompts: int  # prompts of the benchmark
+    prompt_ids: list[str]  # length P; the needed ones, ascending
+    shards: list[Shard]  # shards that must be on disk
+    release: Release  # whose records the fingerprints have to be of
 
     def check(self) -> None:
-        """Refuse fingerprints of other records than the release's; an empty store passes.
-
-        Raises
-        ------
-        AtlasError
-            If they are of others.
-        """
+        """Refuse fingerprints of other records than the release's; an empty store passes."""
         if self.store.identity():
             self.store.check_records(release_records(self.release, self.store.key.benchmark), self.release.root)
 
@@ -70,20 +48,16 @@ class Slice:
     def layers(self, variant: str = "full") -> list[int]:
         """Blocks that every shard holds."""
         done = self.store.done()
-        held = [
-            {int(layer) for layer, variants in done.get(shard.name, {}).items() if variant in variants}
-            for shard in self.shards
-        ]
-        return sorted(set.intersection(*held)) if held else []
+        of_shards = (done.get(shard.name, {}) for shard in self.shards)
+        layers = [{int(layer) for layer, variants in one.items() if variant in variants} for one in of_shards]
+        return sorted(set.intersection(*layers)) if layers else []
 
     @property
     def labels(self) -> npt.NDArray[np.intp]:
-        """Source number of every row."""
         return np.repeat(np.arange(len(self.sources)), len(self.prompt_ids))
 
     @property
     def prompt_folds(self) -> npt.NDArray[np.intp]:
-        """Outer fold of every prompt."""
         return fold_of_prompts(self.prompt_ids)
 
 
@@ -94,22 +68,14 @@ def slice_of(
     frame: pd.DataFrame = release.roster(roster)
     prompt_ids: Sequence[str] = release.prompts(benchmark)["sample_id"].tolist()
     needed = list(prompt_ids[:limit])
-    return Slice(
-        store=FingerprintStore(StoreKey(benchmark, proxy, view)),
-        sources=frame["label"].tolist(),
-        families=frame["plot_family"].tolist(),
-        all_prompts=len(prompt_ids),
-        prompt_ids=needed,
-        shards=grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(needed)),
-        release=release,
-    )
+    store = FingerprintStore(StoreKey(benchmark, proxy, view))
+    shards = grid_shards(release.roster_sizes(), len(frame), len(prompt_ids), len(needed))
+    sources, families = frame["label"].tolist(), frame["plot_family"].tolist()
+    return Slice(store, sources, families, len(prompt_ids), needed, shards, release)
 
 
 def release_records(release: Release, benchmark: str) -> str:
-    """Hash over all records of a benchmark in a release, whatever roster or prompts are asked for.
-
-    It is that of :attr:`backend.fingerprints.StoreIdentity.records`. Records are read once a process.
-    """
+    """Hash over all records of a benchmark in a release, as :attr:`backend.fingerprints.StoreIdentity.records`."""
     return _release_records(release.root, release.manifest_hash, benchmark)
 
 
@@ -117,7 +83,7 @@ def release_records(release: Release, benchmark: str) -> str:
 def _release_records(root: Path, _manifest: str, benchmark: str) -> str:
     release = Release(root)
     if benchmark == BENCH_A:
-        held = release.bench_records()
+        records = release.bench_records()
     else:
-        held = release.records(next(name for name in BENCHMARKS if name == benchmark))
-    return records_hash(held.keys, held.traces)
+        records = release.records(next(name for name in BENCHMARKS if name == benchmark))
+    return records_hash(records.keys, records.traces)

@@ -21,10 +21,7 @@ def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Releas
 
 
 def describe_proxy(connection: duckdb.DuckDBPyConnection, proxy: str) -> None:
-    """Write what the registry knows of a proxy, or of several that read together and are joined by '+'.
-
-    A folder or hub id that the registry does not list goes by its own name.
-    """
+    """Write what the registry knows of a proxy, or of several that read together and are joined by '+'."""
     known = registered().get(proxy)
     parts = [registered().get(part) for part in proxy.split("+")]
     name = " + ".join(part.name for part in parts if part) if all(parts) else proxy

@@ -34,20 +34,13 @@ def named(reads: str) -> str:
 
 
 def check_others(enrolment: Enrolment, others: Others) -> None:
-    """See that everything is here that the members read.
-
-    Raises
-    ------
-    AtlasError
-        If a proxy or an encoder is missing, or is another one.
-    """
+    """Raise AtlasError if a proxy or an encoder of the members is missing, or is another one."""
     for reads, encodes in models_beside(enrolment).items():
-        name, held = named(reads), others.get(reads)
-        if not isinstance(held, SentenceEncoder if encodes else Reader):
+        name, model, layers = named(reads), others.get(reads), enrolment.beside[reads]
+        if not isinstance(model, SentenceEncoder if encodes else Reader):
             raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
-        layers = enrolment.beside[reads]
-        shallow = isinstance(held, Reader) and layers and held.depth < layers[-1]
-        if shallow or (isinstance(held, SentenceEncoder) and not _fit(enrolment, reads, held)):
+        shallow = isinstance(model, Reader) and layers and model.depth < layers[-1]
+        if shallow or (isinstance(model, SentenceEncoder) and not _fit(enrolment, reads, model)):
             raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
 
 
@@ -59,31 +52,19 @@ def _fit(enrolment: Enrolment, reads: str, encoder: SentenceEncoder) -> bool:
 
 
 def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
-    """What members ask for, by name: see :data:`backend.methods.ensemble.Material`.
-
-    Parameters
-    ----------
-    enrolment : Enrolment
-    traces : sequence of Trace, length n
-    others : mapping of str to Reader or SentenceEncoder
-
-    Returns
-    -------
-    dict
-        Empty where only the proxy is read.
-    """
+    """What members ask for, by name (:data:`backend.methods.ensemble.Material`); empty where only the proxy is read."""
     out: dict[str, Any] = {}
     for reads, layers in enrolment.beside.items():
-        held = others.get(reads)
+        model = others.get(reads)
         if reads in GRAMS:
             out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
-        elif isinstance(held, Reader):
-            read = held.read(held.encode(traces, enrolment.view), layers)
+        elif isinstance(model, Reader):
+            read = model.read(model.encode(traces, enrolment.view), layers)
             out[reads] = {layer: read[layer, "full"] for layer in layers}
-        elif isinstance(held, SentenceEncoder):
+        elif isinstance(model, SentenceEncoder):
             what, clean = reads.partition(":")[2], [Trace(whole(t.prompt), whole(t.response)) for t in traces]
             tuned = what == TUNED
-            out[reads] = Texts(held, [t.response for t in clean]) if tuned else embed(held, what, clean)
+            out[reads] = Texts(model, [t.response for t in clean]) if tuned else embed(model, what, clean)
     return out
 
 
@@ -91,6 +72,6 @@ def some_of(material: Mapping[str, Any], rows: npt.NDArray[np.bool_]) -> dict[st
     """The same for some of the traces."""
     place = np.flatnonzero(rows)
     return {
-        name: {layer: part[place] for layer, part in held.items()} if isinstance(held, Mapping) else held[place]
-        for name, held in material.items()
+        name: {layer: part[place] for layer, part in one.items()} if isinstance(one, Mapping) else one[place]
+        for name, one in material.items()
     }

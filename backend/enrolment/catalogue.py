@@ -1,23 +1,31 @@
-"""The published enrolments, as a server offers them: read once, and again when a file changes."""
+"""Published enrolments, as a server offers them, labels that people mean, and shipped traces to try them on."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import re
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.enrolment.labels import did_you_mean
 from backend.errors import AtlasError, ServerError
 from backend.methods.registry import SEVERAL
 from backend.store.database import default_data_folder
 from backend.store.writers import RELEASE_ROSTERS
 
 if TYPE_CHECKING:
+    from backend.corpus.release import Records
     from backend.enrolment.enrolment import Enrolment
+
+LEFT_OUT = 10  # prompts of a sample where no enrolment says which ones it has not seen
+_SAME = ("name", "reader", "proxy", "view", "sources", "families", "sha256")
 
 
 class DamagedError(ServerError):
@@ -26,21 +34,7 @@ class DamagedError(ServerError):
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """A set of enrolled sources.
-
-    Attributes
-    ----------
-    name, reader, proxy, view : str
-    sources, families : tuple of str, length C
-    sha256 : str
-        Of the enrolment: names, probes, prior, attachments.
-    facts : mapping
-        How it was made; JSON.
-    accuracy : float or None
-        Of one whole response to a prompt that was held out; None where it was not validated.
-    live : bool
-        Whether it was made to answer while somebody waits; an ensemble reads more than that allows.
-    """
+    """A set of enrolled sources."""
 
     name: str
     reader: str
@@ -48,10 +42,10 @@ class Ecosystem:
     view: str
     sources: tuple[str, ...]
     families: tuple[str, ...]
-    sha256: str
-    facts: Mapping[str, Any]
-    accuracy: float | None = None
-    live: bool = True
+    sha256: str  # of the enrolment: names, probes, prior, attachments
+    facts: Mapping[str, Any]  # how it was made; JSON
+    accuracy: float | None = None  # of one whole response to a held-out prompt; None where it was not validated
+    live: bool = True  # whether it was made to answer while somebody waits; an ensemble reads more than that allows
 
     @property
     def roster(self) -> str | None:
@@ -76,13 +70,7 @@ class Ecosystem:
 
 
 class Ecosystems:
-    """The enrolments of a data folder.
-
-    Parameters
-    ----------
-    data : Path
-        Data folder; new files in its ``enrolments/`` are seen at the next look.
-    """
+    """The enrolments of a data folder; new files in its ``enrolments/`` are seen at the next look."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -105,20 +93,16 @@ class Ecosystems:
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
         """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
-        Raises
-        ------
-        AtlasError
-            If there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or if none is
-            named while one cannot be read: that one may be the preferred one, and another would answer in its place.
+        Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or
+        if none is named while one cannot be read, which may be the preferred one.
         """
         known = self._ranked()
-        held = [one.name for _, one in known]
-        if (damaged := self.damaged()) and name not in held and (name is None or name in damaged):
+        names = [one.name for _, one in known]
+        if (damaged := self.damaged()) and name not in names and (name is None or name in damaged):
             which = name or min(damaged)
-            instead = f", or name one of {', '.join(held)}" if held else ""
-            raise DamagedError(
-                f"The enrolment '{which}' is damaged ({damaged[which].problem})", f"{damaged[which].remedy}{instead}"
-            )
+            instead = f", or name one of {', '.join(names)}" if names else ""
+            problem = f"The enrolment '{which}' is damaged ({damaged[which].problem})"
+            raise DamagedError(problem, f"{damaged[which].remedy}{instead}")
         if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
         if name is not None:
@@ -127,10 +111,8 @@ class Ecosystems:
         fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
         if not fitting:
             meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
-            raise AtlasError(
-                f"No ecosystem knows the source '{str(claimed)[:80]}'",
-                f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source",
-            )
+            remedy = f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source"
+            raise AtlasError(f"No ecosystem knows the source '{str(claimed)[:80]}'", remedy)
         return fitting[0]
 
     def _ranked(self) -> list[tuple[Enrolment, Ecosystem]]:
@@ -169,17 +151,8 @@ class Ecosystems:
 def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
     """The ecosystem that a name means.
 
-    Parameters
-    ----------
-    name : str
-        Of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
-    known : sequence of Ecosystem
-        The preferred one first; it is taken where several readers were enrolled for the same ecosystem.
-
-    Raises
-    ------
-    AtlasError
-        If no name fits, or those of several ecosystems do.
+    name : of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
+    known : the preferred one first; it is taken where several readers were enrolled for the same ecosystem.
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
@@ -190,28 +163,19 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
     if len({one.roster or one.name for one in begun}) == 1:
         return begun[0]
     if begun:
-        raise AtlasError(
-            f"Several ecosystems have names that begin with '{name[:80]}'",
-            f"Choose from {', '.join(one.name for one in begun)}",
-        )
+        problem = f"Several ecosystems have names that begin with '{name[:80]}'"
+        raise AtlasError(problem, f"Choose from {', '.join(one.name for one in begun)}")
     short = {text for one in known for text in (one.name, one.roster) if text}
     roster = next((one for one in RELEASE_ROSTERS if typed == one or typed.startswith(f"{one}-")), None)
     make = f"Make it: python -m jobs enroll --roster {roster}, or choose from" if roster else "Choose from"
-    raise AtlasError(
-        f"There is no enrolment and no ecosystem '{name[:80]}'",
-        f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}",
-    )
+    problem = f"There is no enrolment and no ecosystem '{name[:80]}'"
+    raise AtlasError(problem, f"{did_you_mean(name[:80], sorted(short))}{make} {', '.join(one.name for one in known)}")
 
 
 def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
     """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
 
     A file of the data folder comes first, then any other file, then what :func:`named` finds.
-
-    Raises
-    ------
-    AtlasError
-        If there is none, the name fits several ecosystems, or the file is damaged.
     """
     from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
 
@@ -224,14 +188,8 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 
 
 def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
-    """A sentence that offers the newest ecosystem of one's own where another enrolment was taken by default.
-
-    Parameters
-    ----------
-    taken : Enrolment
-    claimed : str, optional
-        Nothing is offered that does not know it.
-    data_folder : Path, optional
+    """A sentence that offers the newest ecosystem of one's own that knows the claim, where another was taken by
+    default.
     """
     known = Ecosystems(data_folder or default_data_folder()).all()
     fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
@@ -246,15 +204,100 @@ def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None
 
 
 def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
-    return Ecosystem(
-        enrolment.name,
-        enrolment.reader,
-        enrolment.proxy,
-        enrolment.view,
-        enrolment.sources,
-        enrolment.families,
-        enrolment.sha256,
-        dict(enrolment.facts),
-        accuracy,
-        enrolment.block != SEVERAL,
-    )
+    same = {part: getattr(enrolment, part) for part in _SAME}
+    return Ecosystem(**same, facts=dict(enrolment.facts), accuracy=accuracy, live=enrolment.block != SEVERAL)
+
+
+SHOWN = 8
+OFFERED = 3  # labels in a question, in which eight would be too many to read
+GRAMS = (2, 3)  # letters in a row that are compared
+LEAST = 0.4  # smallest cosine of a match: of 165 names every one then finds its label among the first three
+WORDS: Mapping[str, str] = {  # words that people write for others: makers for their models, and what labels shorten
+    **dict.fromkeys(("openai", "chatgpt"), "gpt"),
+    **dict.fromkeys(("zai", "zhipu", "thudm"), "glm"),
+    **dict.fromkeys(("alibaba", "tongyi"), "qwen"),
+    **{"anthropic": "claude", "baidu": "ernie", "bytedance": "doubao", "liquidai": "lfm", "meta": "llama"},
+    **{"microsoft": "phi", "mistralai": "mistral", "moonshotai": "kimi", "tencent": "hunyuan", "xai": "grok"},
+    **{"ds": "deepseek", "inst": "instruct", "think": "thinking"},
+}
+
+
+def alike(typed: str, labels: Iterable[str]) -> list[str]:
+    """Labels that a person may have meant, the likeliest first, at most eight; for the words of an error.
+
+    Two and three letters or digits in a row are compared, and weigh the more the fewer labels have them: 'openai gpt
+    4o', 'GPT-4o' and 'gtp4o' all lead to 'gpt4o'. A label is never taken for another in silence, because a claim is
+    about one source.
+    """
+    spelled: dict[str, list[str]] = {}
+    for label in dict.fromkeys(labels):
+        spelled.setdefault(_spelling(label), []).append(label)
+    spelled.pop("", None)
+    counts = {spelling: _grams(spelling) for spelling in spelled}
+    having = Counter(gram for grams in counts.values() for gram in grams)
+    weights = {gram: math.log1p(len(counts) / labels_with) for gram, labels_with in having.items()}
+    needed = _spelling(typed)
+    query = _unit(_grams(needed), weights)
+    likeness = {
+        spelling: sum(share * query.get(gram, 0.0) for gram, share in _unit(grams, weights).items())
+        for spelling, grams in counts.items()
+    }
+    found = sorted((one for one in likeness if likeness[one] >= LEAST), key=lambda one: -likeness[one])
+    # Of a short name one wrong letter spoils most pairs.
+    found = found or get_close_matches(needed, spelled, n=SHOWN, cutoff=0.7)
+    return [label for one in found for label in spelled[one]][:SHOWN]
+
+
+def did_you_mean(typed: str, labels: Iterable[str]) -> str:
+    """The beginning of a remedy, such as 'Did you mean gpt4o? '; empty where no label is like it."""
+    near = alike(typed, labels)[:OFFERED]
+    return f"Did you mean {' or '.join(near)}? " if near else ""
+
+
+def _spelling(text: str) -> str:
+    """Letters and digits alone; a word stands once, as labels have it."""
+    parts = [WORDS.get(part, part) for part in re.findall(r"[^\W\d_]+|\d+", text.casefold())]
+    return "".join(part for i, part in enumerate(parts) if part.isdecimal() or part not in parts[:i])
+
+
+def _grams(spelling: str) -> Counter[str]:
+    marked = f"^{spelling}$"
+    return Counter(marked[i : i + n] for n in GRAMS for i in range(len(marked) - n + 1)) if spelling else Counter()
+
+
+def _unit(grams: Mapping[str, int], weights: Mapping[str, float]) -> dict[str, float]:
+    """Weighted counts of unit length; of grams without a weight nothing."""
+    weighted = {gram: count * weights[gram] for gram, count in grams.items() if gram in weights}
+    length = math.sqrt(sum(value * value for value in weighted.values()))
+    return {gram: value / length for gram, value in weighted.items()}
+
+
+def _samples() -> Records:
+    from backend.corpus.collection import sample_records  # brings the client of endpoints
+
+    return sample_records()
+
+
+def sample_labels() -> list[str]:
+    return sorted(_samples().sources)
+
+
+def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
+    """The enrolment that was made from the samples, where there is one."""
+    needed = set(sample_labels())
+    return next((one for one in enrolments if needed <= set(one.sources)), None)
+
+
+def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
+    """Label and JSONL (prompt, response) of one shipped model, by its number, on prompts that were not enrolled."""
+    records, labels = _samples(), sample_labels()
+    if not 0 <= number < len(labels):
+        raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")
+    at, count = records.sources.index(labels[number]), len(records.prompt_ids)
+    traces = records.traces[at * count : (at + 1) * count]
+    fresh = traces[-LEFT_OUT:]
+    if enrolment is not None:
+        folds = enrolment.folds_of([trace.prompt for trace in traces])
+        fresh = [trace for trace, fold in zip(traces, folds, strict=True) if fold is None] or fresh
+    lines = [json.dumps({"prompt": trace.prompt, "response": trace.response}) for trace in fresh]
+    return labels[number], ("\n".join(lines) + "\n").encode()

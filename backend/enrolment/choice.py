@@ -1,8 +1,7 @@
 """Choose a method for a corpus by inner prompt folds, for every outer fold on its own.
 
-For an outer fold, candidates are compared on two other folds, by models that saw neither of the two folds at stake; the
-weights of members come from one of these folds where the other is scored. The outer fold itself is never looked at.
-Sources weigh alike, however many traces each has.
+For an outer fold, candidates are compared on two other folds, by models that saw neither; the weights of members come
+from one of them where the other is scored. Sources weigh alike, however many traces each has.
 """
 
 from __future__ import annotations
@@ -32,29 +31,17 @@ from backend.protocol import CLEAN, FOLDS
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 T = TypeVar("T")
-AUTO = "auto"
-"""Stands for the choice where a method is named."""
-SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)
-"""Candidates for the share of the diagonal in the covariance of discriminants."""
-STEPS = 900
-"""Steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many."""
+AUTO = "auto"  # stands for the choice where a method is named
+SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants
+STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and why.
+    """What was chosen, and why; scores are of single traces on the inner folds of every outer fold."""
 
-    Attributes
-    ----------
-    methods : tuple of str, length FOLDS
-        With the highest mean log score on the inner folds; the simpler of equals.
-    tunings : tuple of Tuning, length FOLDS
-    accuracy, log_score : dict of method to ndarray of shape (FOLDS,)
-        Of single traces on the inner folds of every outer fold; the log score in nats.
-    """
-
-    methods: tuple[str, ...]
-    tunings: tuple[Tuning, ...]
+    methods: tuple[str, ...]  # length FOLDS; with the highest mean log score on the inner folds; the simpler of equals
+    tunings: tuple[Tuning, ...]  # length FOLDS
     accuracy: dict[str, Doubles]
     log_score: dict[str, Doubles]
 
@@ -124,15 +111,7 @@ def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:
 def inner_scores(
     members: Sequence[npt.NDArray[np.floating]], corpus: Corpus, cells: Ints, outer: int
 ) -> tuple[float, float]:
-    """Accuracy and mean log score of a weighted sum of members on the inner folds of an outer one.
-
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (SLOTS, n, C)
-    corpus : Corpus
-    cells : ndarray of shape (n,)
-    outer : int
-    """
+    """Accuracy and mean log score of a weighted sum of members (SLOTS, n, C) on the inner folds of an outer one."""
     parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in validation(outer)]
     labels, said = [], []
     for (slot, rows), (other, fitted) in (parts, parts[::-1]):

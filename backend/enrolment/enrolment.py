@@ -1,11 +1,8 @@
-"""An enrolment: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
+"""Enrolments: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
-Frozen sources, blocks, linear heads, prior and hashes in one small file without any text of the responses it was made
-from. A head is a probe at one block, a bank of discriminants over several blocks, alone or with n-grams of the response
-beside it, an ensemble of members that read different things, or a classifier of the n-grams alone. Where no head reads
-its states, the proxy only says where traces lie among the sources. Where there is one for every prompt fold, a trace
-whose prompt was enrolled is scored by the head that never saw that prompt, and any other trace by the mean of their
-log-posteriors.
+Without any text of the responses. Where there is a head for every prompt fold, a trace whose prompt was enrolled is
+scored by the head that never saw that prompt, and any other trace by the mean of their log-posteriors. Where no head
+reads its states, the proxy only says where traces lie among the sources.
 """
 
 from __future__ import annotations
@@ -39,43 +36,20 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 FORMATS = (1, 2)
 """1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
-WHOLE = "dc-ac"
-"""Block of a whole fingerprint."""
+WHOLE = "dc-ac"  # block of a whole fingerprint
 
 
 @dataclass(frozen=True)
 class Enrolment:
     """Known sources, ready to be compared with.
 
-    Attributes
-    ----------
-    name : str
-    reader : str
-        Reader id, ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an
-        encoder names the encoder.
-    proxy : str
-    view : {'ur', 'r'}
-    block : str
-        What the heads read of a block, a name of :data:`backend.methods.representations.FORMS`; 'text' where they read
-        no states, 'several' where members read different things.
-    sources, families : tuple of str, length C
-        In the order of the heads' columns.
-    heads : tuple of Head
-    log_prior : ndarray of shape (C,), float64
-        Log of the sources' shares in training; the score divides by it.
-    prompts : ndarray of shape (P,), uint64
-        First 8 bytes of the sha256 of every enrolled prompt, ascending.
-    folds : ndarray of shape (P,), int16
-        Fold of each of them.
-    facts : mapping
-        proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
-    attachments : mapping of str to ndarray
-        Numbers that other parts of an audit fitted on the same enrolment (calibration, unknown-source reference);
-        nothing here reads them.
-    landing : int or None
-        Block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
-    width : int or None
-        Dimension d of the proxy where no linear head tells it.
+    reader : ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an encoder
+        names the encoder.
+    block : what the heads read of a block, of :data:`backend.methods.representations.FORMS`; 'text' where they read no
+        states, 'several' where members read different things.
+    facts : proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
+    attachments : calibration, unknown-source reference and the like, fitted on the same enrolment; not read here.
+    landing : block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     """
 
     name: str
@@ -86,13 +60,13 @@ class Enrolment:
     sources: tuple[str, ...]
     families: tuple[str, ...]
     heads: tuple[Head, ...]
-    log_prior: Doubles
-    prompts: npt.NDArray[np.uint64]
-    folds: npt.NDArray[np.int16]
+    log_prior: Doubles  # (C,), float64; log of the sources' shares in training; the score divides by it
+    prompts: npt.NDArray[np.uint64]  # (P,), uint64; first 8 bytes of the sha256 of every enrolled prompt, ascending
+    folds: npt.NDArray[np.int16]  # (P,), int16; fold of each of them
     facts: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     landing: int | None = None
-    width: int | None = None
+    width: int | None = None  # dimension d of the proxy where no linear head tells it
 
     @property
     def layers(self) -> list[int]:
@@ -126,8 +100,8 @@ class Enrolment:
     @property
     def cells_by(self) -> str | None:
         """Proxy whose tokens say how long a text is where that is not the enrolment's own."""
-        told = self.facts.get("cells_by")
-        return told if isinstance(told, str) else None
+        proxy = self.facts.get("cells_by")
+        return proxy if isinstance(proxy, str) else None
 
     @property
     def beside(self) -> dict[str, tuple[int, ...]]:
@@ -169,9 +143,8 @@ class Enrolment:
         counts: Counts = None,
         beside: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What a head reads, (n, D), out of stored rows (n, V d) at every block, the counts of the texts, or both.
-
-        Half precision becomes single. An ensemble gets all of it, and what was read ``beside`` the proxy.
+        """What a head reads, (n, D): stored rows (n, V d) of every block, counts of the texts, or both; an ensemble all
+        of it.
         """
         if isinstance(head.probe, CodedNgrams):
             return counts
@@ -207,39 +180,27 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 
 def described(enrolment: Enrolment) -> dict[str, Any]:
     """What a file says in JSON; the facts are added there, and do not enter the hash."""
-    told: dict[str, Any] = {
-        "name": enrolment.name,
-        "reader": enrolment.reader,
-        "proxy": enrolment.proxy,
-        "view": enrolment.view,
-        "block": enrolment.block,
-        "sources": list(enrolment.sources),
-        "families": list(enrolment.families),
-    }
+    text: dict[str, Any] = {part: getattr(enrolment, part) for part in ("name", "reader", "proxy", "view", "block")}
+    text |= {"sources": list(enrolment.sources), "families": list(enrolment.families)}
     simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
     if simple and enrolment.landing is None:
         heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
-        return told | {"format": 1, "heads": heads}
-    entries: list[dict[str, Any]] = [
-        {"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold} for head in enrolment.heads
-    ]
-    for head, entry in zip(enrolment.heads, entries, strict=True):
+        return text | {"format": 1, "heads": heads}
+    entries: list[dict[str, Any]] = []
+    for head in enrolment.heads:
+        entries.append({"kind": kind_of(head), "layers": list(head.layers), "fold": head.fold})
         if isinstance(head.probe, CodedNgrams):
-            entry["counts"] = counted(head.probe.method)
+            entries[-1]["counts"] = counted(head.probe.method)
         if isinstance(head.probe, Ensemble):
-            entry["members"] = head.probe.described()
+            entries[-1]["members"] = head.probe.described()
     if enrolment.width is not None:
-        told["width"] = enrolment.width
-    return told | {"format": 2, "heads": entries, "landing": enrolment.landing}
+        text["width"] = enrolment.width
+    return text | {"format": 2, "heads": entries, "landing": enrolment.landing}
 
 
 def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     """Every number that scores traces, by name."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "log_prior": enrolment.log_prior,
-        "prompts": enrolment.prompts,
-        "folds": enrolment.folds,
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {n: getattr(enrolment, n) for n in ("log_prior", "prompts", "folds")}
     for i, head in enumerate(enrolment.heads):
         arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
         if isinstance(head.probe, Ensemble):

@@ -32,8 +32,7 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
-SIZE_LIMIT = 2_000_000
-"""Bytes of a published file; beyond, weights of probes are stored in half precision."""
+SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes are stored in half precision
 _REMEDY = "Make it again, or take another one from the data folder"
 _BANK_KINDS: Mapping[str, type[np.generic]] = {
     "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
@@ -50,13 +49,13 @@ _NGRAM_KINDS: Mapping[str, type[np.generic]] = {
 
 def rounded(enrolment: Enrolment) -> Enrolment:
     """The same enrolment with weights that half precision holds exactly, so that file and memory agree."""
-    heads = []
-    for head in enrolment.heads:
-        if isinstance(head.probe, LinearProbe):
-            weight = head.probe.weight.astype(np.float16).astype(np.float32)
-            head = replace(head, probe=replace(head.probe, weight=weight))
-        heads.append(head)
-    return replace(enrolment, heads=tuple(heads))
+
+    def single(head: Head) -> Head:
+        if not isinstance(head.probe, LinearProbe):
+            return head
+        return replace(head, probe=replace(head.probe, weight=head.probe.weight.astype(np.float16).astype(np.float32)))
+
+    return replace(enrolment, heads=tuple(map(single, enrolment.heads)))
 
 
 def as_stored(enrolment: Enrolment) -> Enrolment:
@@ -69,91 +68,58 @@ def _halved(enrolment: Enrolment) -> bool:
 
 
 def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
-    """Write an enrolment in one step.
-
-    Parameters
-    ----------
-    enrolment : Enrolment
-    path : Path
-        Ends in ``.npz``.
-
-    Returns
-    -------
-    Enrolment
-        As the file holds it: float32 weights of probes where that stays below 2 MB, else rounded to half precision.
-        Banks, n-grams and ensembles are stored as they are.
-
-    Raises
-    ------
-    AtlasError
-        If the folder cannot be written.
-    """
-    half, kept = _halved(enrolment), as_stored(enrolment)
-    arrays = arrays_of(kept) | {f"attached.{name}": array for name, array in kept.attachments.items()}
+    """Write an enrolment (``.npz``) in one step, and return it as the file holds it; see :func:`as_stored`."""
+    half, stored = _halved(enrolment), as_stored(enrolment)
+    arrays = arrays_of(stored) | {f"attached.{name}": array for name, array in stored.attachments.items()}
     if half:
-        probes = {f"head{i}.weight" for i, head in enumerate(kept.heads) if isinstance(head.probe, LinearProbe)}
+        probes = {f"head{i}.weight" for i, head in enumerate(stored.heads) if isinstance(head.probe, LinearProbe)}
         arrays = {name: array.astype(np.float16) if name in probes else array for name, array in arrays.items()}
-    text = json.dumps(described(kept) | {"facts": dict(kept.facts)}, sort_keys=True, ensure_ascii=True)
+    text = json.dumps(described(stored) | {"facts": dict(stored.facts)}, sort_keys=True, ensure_ascii=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f".{path.stem}.partial.npz")
         np.savez_compressed(scratch, description=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
         scratch.replace(path)
     except OSError as error:
-        raise AtlasError(
-            f"The enrolment cannot be written to {path} ({error.strerror})", "Choose a folder that you may write to"
-        ) from error
-    return kept
+        problem = f"The enrolment cannot be written to {path} ({error.strerror})"
+        raise AtlasError(problem, "Choose a folder that you may write to") from error
+    return stored
 
 
 def load_enrolment(path: Path) -> Enrolment:
     """Read an enrolment of any known format; nothing in it is executed or unpickled.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Enrolment
-
-    Raises
-    ------
-    AtlasError
-        If there is no such file, it has a format that this program does not know, or it is not a whole enrolment.
+    Raises AtlasError if there is no such file, its format is not known, or it is not a whole enrolment.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
-        told = json.loads(arrays.pop("description").tobytes().decode())
-        if told["format"] not in FORMATS:
-            raise AtlasError(
-                f"The enrolment {path.name} has format {str(told['format'])[:20]}, and this program knows "
-                f"{' and '.join(map(str, FORMATS))}",
-                "Update the program, or make the enrolment again",
-            )
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        text = json.loads(arrays.pop("description").tobytes().decode())
+        if text["format"] not in FORMATS:
+            known = f"and this program knows {' and '.join(map(str, FORMATS))}"
+            problem = f"The enrolment {path.name} has format {str(text['format'])[:20]}, {known}"
+            raise AtlasError(problem, "Update the program, or make the enrolment again")
         enrolment = Enrolment(
-            name=str(told["name"]),
-            reader=str(told["reader"]),
-            proxy=str(told["proxy"]),
-            view=next(view for view in VIEWS if view == told["view"]),
-            block=str(told["block"]),
-            sources=tuple(map(str, told["sources"])),
-            families=tuple(map(str, told["families"])),
-            heads=tuple(_head(arrays, i, entry) for i, entry in enumerate(told["heads"])),
+            str(text["name"]),
+            str(text["reader"]),
+            str(text["proxy"]),
+            view=next(view for view in VIEWS if view == text["view"]),
+            block=str(text["block"]),
+            sources=tuple(map(str, text["sources"])),
+            families=tuple(map(str, text["families"])),
+            heads=tuple(_head(arrays, i, entry) for i, entry in enumerate(text["heads"])),
             log_prior=arrays["log_prior"].astype(np.float64),
             prompts=arrays["prompts"].astype(np.uint64),
             folds=arrays["folds"].astype(np.int16),
-            facts=dict(told["facts"]),
+            facts=dict(text["facts"]),
             attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
-            landing=None if told.get("landing") is None else int(told["landing"]),
-            width=None if told.get("width") is None else int(told["width"]),
+            landing=None if text.get("landing") is None else int(text["landing"]),
+            width=None if text.get("width") is None else int(text["width"]),
         )
         _check(enrolment)
     except FileNotFoundError as error:
-        raise AtlasError(
-            f"There is no enrolment {path}", "Name one that exists: python -m jobs attribute --list"
-        ) from error
+        remedy = "Name one that exists: python -m jobs attribute --list"
+        raise AtlasError(f"There is no enrolment {path}", remedy) from error
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError, OverflowError,
         RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
@@ -169,28 +135,28 @@ def enrolments(data_folder: Path | None = None) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("[!.]*.npz"))}
 
 
-def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, told: Mapping[str, Any]) -> Head:
-    fold = None if told["fold"] is None else int(told["fold"])
-    layers = (int(told["layer"]),) if "layer" in told else tuple(int(layer) for layer in told["layers"])
-    if told.get("kind", "probe") == "probe":
-        single = (arrays[f"head{number}.{part}"].astype(np.float32) for part in PROBE_PARTS)
+def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, entry: Mapping[str, Any]) -> Head:
+    start, kind = f"head{number}.", entry.get("kind", "probe")
+    fold = None if entry["fold"] is None else int(entry["fold"])
+    layers = (int(entry["layer"]),) if "layer" in entry else tuple(int(layer) for layer in entry["layers"])
+    if kind == "probe":
+        single = (arrays[f"{start}{part}"].astype(np.float32) for part in PROBE_PARTS)
         return Head(LinearProbe(*single), layers, fold)
-    if told["kind"] == "bank":
-        return Head(DiscriminantBank(**_parts(arrays, f"head{number}.", _BANK_KINDS)), layers, fold)
-    if told["kind"] == "worded":
-        bank = DiscriminantBank(**_parts(arrays, f"head{number}.bank.", _BANK_KINDS))
-        words = CodedGrams(**_parts(arrays, f"head{number}.words.", _WORD_KINDS))
-        return Head(NgramBank(bank, words, **_parts(arrays, f"head{number}.", _SHARE_KINDS)), layers, fold)
-    if told["kind"] == "ensemble":
-        start = f"head{number}."
-        held = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-        return Head(Ensemble.of(told["members"], held), layers, fold)
-    if told["kind"] != "ngrams":
-        raise ValueError(f"a head is a {str(told['kind'])[:20]}")
-    known = [method for method in SETTINGS if counted(method) == told["counts"]]
+    if kind == "bank":
+        return Head(DiscriminantBank(**_parts(arrays, start, _BANK_KINDS)), layers, fold)
+    if kind == "worded":
+        bank = DiscriminantBank(**_parts(arrays, f"{start}bank.", _BANK_KINDS))
+        words = CodedGrams(**_parts(arrays, f"{start}words.", _WORD_KINDS))
+        return Head(NgramBank(bank, words, **_parts(arrays, start, _SHARE_KINDS)), layers, fold)
+    if kind == "ensemble":
+        own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        return Head(Ensemble.of(entry["members"], own), layers, fold)
+    if kind != "ngrams":
+        raise ValueError(f"a head is a {str(kind)[:20]}")
+    known = [method for method in SETTINGS if counted(method) == entry["counts"]]
     if not known or layers:
         raise ValueError("a head counts n-grams in a way that is not known")
-    return Head(CodedNgrams(**_parts(arrays, f"head{number}.", _NGRAM_KINDS), method=known[0]), layers, fold)
+    return Head(CodedNgrams(**_parts(arrays, start, _NGRAM_KINDS), method=known[0]), layers, fold)
 
 
 def _parts(
@@ -214,9 +180,12 @@ def _check(enrolment: Enrolment) -> None:
         raise ValueError("the prior or the prompts have the wrong shape")
     numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
     for head in enrolment.heads:
-        if isinstance(head.probe, CodedNgrams):
-            _check_ngrams(head.probe, c)
-            numbers += [head.probe.idf, head.probe.step, head.probe.bias]
+        if isinstance(model := head.probe, CodedNgrams):
+            f, found = len(model.columns), [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape]
+            if [*found, model.bias.shape] != [(f,), (f,), (2, f, c), (), (c,)]:
+                raise ValueError("a classifier of n-grams has the wrong shape")
+            _check_columns(model.columns, model.settings.buckets)
+            numbers += [model.idf, model.step, model.bias]
         elif isinstance(head.probe, Ensemble):
             _check_ensemble(enrolment, head, c)
             numbers += [array for array in head.probe.arrays().values() if array.dtype.kind == "f"]
@@ -287,14 +256,6 @@ def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
             raise ValueError("a member of a head reads in a way that is not known")
     if own != set(head.layers):
         raise ValueError("a head does not read the blocks that its members do")
-
-
-def _check_ngrams(model: CodedNgrams, c: int) -> None:
-    f, buckets = len(model.columns), model.settings.buckets
-    shapes = [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape, model.bias.shape]
-    if shapes != [(f,), (f,), (2, f, c), (), (c,)]:
-        raise ValueError("a classifier of n-grams has the wrong shape")
-    _check_columns(model.columns, buckets)
 
 
 def _check_columns(columns: npt.NDArray[np.integer], buckets: int) -> None:

@@ -1,4 +1,4 @@
-"""Make enrolments: of a roster out of its kept evaluation, of collected responses out of heads fitted on them."""
+"""Make enrolments: of a roster out of its evaluation, of collected responses out of heads fitted on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,48 +36,29 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated,
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
+from backend.methods import registry as methods
 from backend.methods.embedded import PAIR, reads_of
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import Head
 from backend.methods.ngram_kinds import GRAMS
 from backend.methods.probe import fit_probe
-from backend.methods.registry import (
-    EMBEDDED,
-    ENCODED,
-    ENCODER,
-    FUSED_LIVE,
-    LDA_LIVE,
-    LLMMAP,
-    ONE_BLOCK,
-    SEVERAL,
-    STACKED,
-    STATES,
-    TEXT,
-    WRITTEN,
-    block_of,
-    reader_id,
-)
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
+from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
-from backend.proxies.truncation import count_tokens
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)
-"""Methods that ask how long a text is, in tokens of the default proxy."""
-CHECKED = 400
-"""Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
-PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
-"""Proxy and input view by which traces are placed whose reader has an encoder of its own."""
-LOOKED_AT = 25
-"""Responses of a source whose lengths are looked at."""
+# Methods that need lengths in tokens of the default proxy.
+BY_LENGTH = (methods.LDA_LIVE, methods.FUSED_LIVE, *methods.STACKED, *methods.WRITTEN, methods.ENCODER)
+CHECKED = 400  # evenly drawn rows on which an ensemble is compared: embeddings are computed again
+PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with an encoder of their own
+LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One shipped response."""
 
     source: str
@@ -95,41 +76,21 @@ def enrolment_of(
     layer: int | None = None,
     limit: int | None = None,
     name: str | None = None,
-    method: str = LDA_LIVE,
+    method: str = methods.LDA_LIVE,
 ) -> Enrolment:
     """Enrolment of a roster of the release.
 
-    Parameters
-    ----------
-    release : Release
-    proxy : str
-        That of the reader; several are joined by '+', and an encoder stands in its place.
-    view : {'ur', 'r'}
-    roster : str
-    refit : bool
-        One probe fitted on all rows at the modal block instead of the five fold probes. It is a little better on
-        new prompts, and nothing held out is left to validate it.
-    layer : int, optional
-        Block of the refitted probe, or of a control that stands at one block; by default the modal one of the layer
-        selection.
-    limit : int, optional
-        Only the first prompts.
-    name : str, optional
-        By default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
-    method : str
-        One of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
-        whatever scores them: those of the first of several proxies, or of the default one where an encoder reads.
-
-    Returns
-    -------
-    Enrolment
-
-    Raises
-    ------
-    AtlasError
-        If fingerprints, layer scan or the kept evaluation are not on disk, or heads do not say what was evaluated.
+    proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
+    refit : one probe fitted on all rows at the modal block instead of the five fold probes: a little better on new
+        prompts, with nothing held out to validate it.
+    layer : block of the refitted probe, or of a control that stands at one block; by default the modal one.
+    name : by default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
+    method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
+        of the first of several proxies, or of the default one where an encoder reads.
+    Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from what was
+    evaluated.
     """
-    by, read = PLACED if method in ENCODED else (proxy.partition("+")[0], view)
+    by, read = PLACED if method in methods.ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
     identity = rows.store.identity()
     rerun_command = evaluation(READER_PAPER, by, read, roster, limit)
@@ -143,71 +104,62 @@ def enrolment_of(
     attachments = prompt_attachments(prompts, rows.prompt_folds)
     if refit:
         method = READER_PAPER
-        probe = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
-        heads: tuple[Head, ...] = (Head(probe, (selected[None],)),)
+        fitted = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
+        heads: tuple[Head, ...] = (Head(fitted, (selected[None],)),)
     else:
         folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
         rerun_command = evaluation(method, proxy, view, roster, limit)
-        held = load_conditions(folder, rerun_command)
-        if method in ONE_BLOCK:
+        scores = load_conditions(folder, rerun_command)
+        if method in methods.ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
-        heads = _heads(
-            method, rows, selected, folder, rerun_command, by, reads_of(proxy, PAIR if method == LLMMAP else view)
-        )
+        embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
+        heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
-        fingerprints = _fingerprints(rows, place, list(held))
-        fitted = fit_attachments(held, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
-        attachments |= fitted | _validation(folder, method)
+        fingerprints = _fingerprints(rows, place, list(scores))
+        attachments |= fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+        attachments |= _validation(folder, method)
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
-    beside = {
-        named(member.reads)
-        for head in heads[:1]
-        for member in (head.probe.members if isinstance(head.probe, Ensemble) else ())
-    } - {by, *GRAMS}
+    probe = heads[0].probe
+    further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}
+    facts: dict[str, Any] = {part: getattr(identity, part) for part in ("proxy_hash", "engine", "max_tokens")}
+    facts |= {"data_hash": release.manifest_hash, "records": len(rows.labels), "roster": roster}
+    facts |= {"benchmark": "agent500"} | _lengths(release, rows) | creation_facts()
+    if method in BY_LENGTH and by != DEFAULT_PROXY:
+        facts["cells_by"] = DEFAULT_PROXY
+    if further:
+        facts["hashes_beside"] = {one: proxy_hash(one) for one in sorted(further)}
     enrolment = Enrolment(
-        name=name or "-".join((roster, *(() if method == LDA_LIVE else (method,)), proxy, view)),
-        reader=reader_id(method, proxy, view),
+        name=name or "-".join((roster, *(() if method == methods.LDA_LIVE else (method,)), proxy, view)),
+        reader=methods.reader_id(method, proxy, view),
         proxy=by,
         view=read,
-        block=block_of(method),
+        block=methods.block_of(method),
         sources=tuple(rows.sources),
         families=tuple(rows.families),
         heads=heads,
         log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))),
         prompts=hashes,
         folds=folds,
-        facts={
-            "proxy_hash": identity.proxy_hash,
-            "data_hash": release.manifest_hash,
-            "engine": identity.engine,
-            "max_tokens": identity.max_tokens,
-            "records": len(rows.labels),
-            "roster": roster,
-            "benchmark": "agent500",
-            **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
-            **({"hashes_beside": {one: proxy_hash(one) for one in sorted(beside)}} if beside else {}),
-            **_lengths(release, rows),
-            **made(),
-        },
+        facts=facts,
         attachments=attachments,
         landing=None if method == READER_PAPER else selected[None],
-        width=None if method in STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
+        width=None if method in methods.STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
     )
-    if refit or method in (LDA_LIVE, FUSED_LIVE):  # a bank is kept in the form that was evaluated
+    if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is stored as it was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
-    if block_of(method) == TEXT:
-        said = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
-    elif block_of(method) == SEVERAL:
-        asked = models_beside(enrolment)
-        proxies = (by, *(reads for reads, encodes in asked.items() if not encodes))
+    if methods.block_of(method) == methods.TEXT:
+        of_heads = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
+    elif methods.block_of(method) == methods.SEVERAL:
+        needed = models_beside(enrolment)
+        proxies = (by, *(reads for reads, encodes in needed.items() if not encodes))
         known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
-        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in asked.items() if encodes}
-        said = of_members(enrolment, known, _traces(release, rows), others)
+        others = {reads: SentenceEncoder(named(reads)) for reads, encodes in needed.items() if encodes}
+        of_heads = of_members(enrolment, known, _traces(release, rows), others)
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
-        said = of_states(enrolment, rows)
-    furthest = checked(enrolment, rows, held[CLEAN], said, rerun_command, some)
+        of_heads = of_states(enrolment, rows)
+    furthest = checked(enrolment, rows, scores[CLEAN], of_heads, rerun_command, some)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
@@ -221,21 +173,18 @@ def _heads(
     by: str,
     embedded: str,
 ) -> tuple[Head, ...]:
-    """Heads of a method, a fold each: as they were kept, or fitted again where its evaluation keeps none."""
-    if method in EMBEDDED:
+    """Heads of a method, a fold each: saved by its evaluation, or fitted again where it saved none."""
+    if method in methods.EMBEDDED:
         return encoded_heads(folder, embedded, rerun_command)
-    if block_of(method) == SEVERAL:
+    if methods.block_of(method) == methods.SEVERAL:
         return stacked_heads(folder, by, rerun_command)
-    if method == LDA_LIVE:
-        banks, blocks = load_banks(folder, rerun_command)
+    if method in (methods.LDA_LIVE, methods.FUSED_LIVE):
+        banks, blocks = (load_banks if method == methods.LDA_LIVE else load_ngram_banks)(folder, rerun_command)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
-    if method == FUSED_LIVE:
-        worded, blocks = load_ngram_banks(folder, rerun_command)
-        return tuple(Head(worded[fold], blocks, fold) for fold in range(FOLDS))
     if method == READER_PAPER:
         probes = load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
-    if block_of(method) == TEXT:
+    if methods.block_of(method) == methods.TEXT:
         return text_heads(folder, rerun_command)
     return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
 
@@ -259,37 +208,11 @@ def enrolment_of_traces(
 ) -> Enrolment:
     """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
 
-    With fewer than five prompts there is one probe on everything, at one block; where a source lacks a prompt, nothing
-    is calibrated.
-
-    Parameters
-    ----------
-    traces : sequence of Trace, length n
-    labels : sequence of str, length n
-        Source of every trace.
-    reader : Reader
-        Of the proxy.
-    name, proxy, weights_hash : str
-    view : {'ur', 'r'}
-    layer : int
-    families : mapping of source to family, optional
-        A source without one is a family of its own.
-    data_hash : str, optional
-    blocks : tuple of int, optional
-        Those that discriminants read, where there are prompts for all folds; traces are placed at ``layer`` all the
-        same.
-    validated : bool
-        Measure what it is worth on its own prompts; an enrolment that is measured on others needs none of that.
-    method : str, optional
-        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given,
-        and the paper's probe else.
-    corpus : Corpus, optional
-        The traces as they were read before, in their order; labels and folds are set here.
-
-    Raises
-    ------
-    AtlasError
-        With fewer than two sources, or fewer than 10 traces of one.
+    With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
+    blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer``.
+    validated : measure it on its own prompts; an enrolment that is measured on others needs none of that.
+    method : of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given.
+    corpus : the traces as they were read before, in their order; labels and folds are set here.
     """
     counts = Counter(labels)
     sources = sorted(counts)
@@ -298,10 +221,11 @@ def enrolment_of_traces(
     few = min(sources, key=counts.__getitem__)
     if counts[few] < SMALLEST:
         raise AtlasError(f"'{few}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
+    known = tuple((families or {}).get(source, source) for source in sources)
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
     attachments: dict[str, npt.NDArray[Any]] = {}
-    method, facts = method or (LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
+    method, facts = method or (methods.LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
     prior = np.log(np.bincount(numbers) / len(numbers))
     if len(prompts) < FOLDS:
         of_prompt = np.zeros(len(prompts), dtype=np.intp)
@@ -324,53 +248,63 @@ def enrolment_of_traces(
         fits = Fits(corpus, proxy, blocks or (layer,), dict.fromkeys(range(FOLDS), layer))
         choice = choose(fits) if method == AUTO else None
         fitted = fit_chosen(fits, choice) if choice else heads_of(fits, method)
-        method, heads, held = fitted.method, fitted.heads, fitted.log_posteriors
+        method, heads, scores = fitted.method, fitted.heads, fitted.log_posteriors
         facts = {"choice": choice.facts} if choice else {}
         if method == READER_PAPER:
             prior = np.log(np.full(len(sources), 1 / len(sources)))
         order = np.lexsort((rows, numbers))
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
-            held = {c: part[order] for c, part in held.items()}
-            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in held}
-            known = [(families or {}).get(source, source) for source in sources]
-            attachments |= fit_attachments(held, of_prompt, placed, families=known)
+            scores = {c: part[order] for c, part in scores.items()}
+            placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in scores}
+            attachments |= fit_attachments(scores, of_prompt, placed, families=known)
             if validated:
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
-                checked = validation_rows(held, of_prompt, known, placed[CLEAN], refit, parts)
-                attachments |= validation_arrays(checked)
-    hashes, folds = prompt_table(prompts, [int(fold) for fold in of_prompt])
+                attachments |= validation_arrays(validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts))
+    facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
+    enrolment = assemble(
+        reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,
+        dict(zip(prompts, of_prompt.tolist(), strict=True)), facts, attachments,
+    )  # fmt: skip
+    return replace(enrolment, log_prior=prior) if method == READER_PAPER else enrolment
+
+
+def assemble(
+    reader: Reader,
+    method: str,
+    heads: tuple[Head, ...],
+    name: str,
+    proxy: tuple[str, str],
+    view: View,
+    layer: int,
+    sources: tuple[str, ...],
+    families: tuple[str, ...],
+    fold_of: Mapping[str, int],
+    facts: Mapping[str, Any],
+    attachments: Mapping[str, npt.NDArray[Any]],
+) -> Enrolment:
+    """Enrolment of what a reader read, with an even prior; ``proxy`` is its key and the hash of its weights."""
+    hashes, folds = prompt_table(list(fold_of), list(fold_of.values()))
+    facts = {
+        "proxy_hash": proxy[1],
+        "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
+        "max_tokens": reader.max_tokens,
+        **facts,
+        **creation_facts(),
+    }
     return Enrolment(
-        name=name,
-        proxy=proxy,
-        view=view,
-        sources=tuple(sources),
-        families=tuple((families or {}).get(source, source) for source in sources),
-        heads=heads,
-        log_prior=prior if method == READER_PAPER else np.full(len(sources), -np.log(len(sources))),
-        prompts=hashes,
-        folds=folds,
-        facts={
-            "proxy_hash": weights_hash,
-            "data_hash": data_hash,
-            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-            "max_tokens": reader.max_tokens,
-            "records": len(numbers),
-            "whole_tokens": whole_tokens(tokens, numbers),
-            **facts,
-            **made(),
-        },
-        attachments=attachments,
-        **reading_of(method, proxy, view, layer, reader.hidden_size),
-    )
+        name=name, proxy=proxy[0], view=view, sources=sources, families=families, heads=heads,
+        log_prior=np.full(len(sources), -np.log(len(sources))), prompts=hashes, folds=folds, facts=facts,
+        attachments=attachments, **reading_of(method, proxy[0], view, layer, reader.hidden_size),
+    )  # fmt: skip
 
 
 def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
     """What an enrolment says of how a method reads: reader, block, place and width."""
     return {
-        "reader": reader_id(method, proxy, view),
-        "block": block_of(method),
+        "reader": methods.reader_id(method, proxy, view),
+        "block": methods.block_of(method),
         "landing": None if method == READER_PAPER else layer,
-        "width": None if method in STATES else hidden_size,
+        "width": None if method in methods.STATES else hidden_size,
     }
 
 
@@ -379,14 +313,9 @@ def refit_of(
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
     """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
 
-    Parameters
-    ----------
-    method : str
-    arrays : sequence of ndarray of shape (C * P, 2 d)
-        Fingerprints of whole responses at the blocks that discriminants read.
-    folds : ndarray of shape (P,)
+    arrays : each (C * P, 2 d), whole responses at the blocks that discriminants read.
     """
-    if method == LDA_LIVE:
+    if method == methods.LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
 
@@ -397,26 +326,16 @@ def sample_enrolment(
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
     enrolled = set(split_prompts(records.prompt_ids)[0])
-    rows = [
-        Sample(source, prompt, records.traces[s * len(records.prompt_ids) + p])
-        for s, source in enumerate(records.sources)
-        for p, prompt in enumerate(records.prompt_ids)
-    ]
+    keys = [(source, prompt) for source in records.sources for prompt in records.prompt_ids]
+    rows = [Sample(*key, trace) for key, trace in zip(keys, records.traces, strict=True)]
     known = [row for row in rows if row.prompt_id in enrolled]
-    made = enrolment_of_traces(
-        [row.trace for row in known],
-        [row.source for row in known],
-        reader,
-        name=f"samples-{proxy}-ur",
-        proxy=proxy,
-        weights_hash=proxy_hash(proxy),
-        view="ur",
-        layer=layer,
-        families={source: source.partition("-")[0] for source in records.sources},
-        data_hash=hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest(),
-        blocks=blocks,
-    )
-    return made, [row for row in rows if row.prompt_id not in enrolled]
+    families = {source: source.partition("-")[0] for source in records.sources}
+    data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()
+    enrolment = enrolment_of_traces(
+        [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
+        weights_hash=proxy_hash(proxy), view="ur", layer=layer, families=families, data_hash=data_hash, blocks=blocks,
+    )  # fmt: skip
+    return enrolment, [row for row in rows if row.prompt_id not in enrolled]
 
 
 def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
@@ -433,24 +352,23 @@ def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[st
 
 
 def _traces(release: Release, rows: Slice) -> list[Trace]:
-    """Traces of a roster, row = source * P + prompt."""
     records = release.records("agent500")
     width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
     return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]
 
 
 def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation that the stage audit kept, as attachments; none where it has not run."""
+    """Rows of the validation that the stage audit saved, as attachments; none where it has not run."""
     if not (folder / VALIDATION).exists():
         command = f"python -m jobs evaluate --stage audit --method {method}"
         print(f"No validation is attached: run {command} first ({folder.name})")
         return {}
-    with np.load(folder / VALIDATION, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
+    with np.load(folder / VALIDATION, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:
-    """Selected block of every outer fold, and the modal one under None, from the kept scan of these fingerprints."""
+    """Selected block of every outer fold, and the modal one under None, from the scan of these fingerprints."""
     rows: list[dict[str, Any]] = []
     path = folder / "scan.jsonl"
     if path.exists():
@@ -463,13 +381,10 @@ def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | Non
                 rows += entry["scores"]
     if not rows:
         raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
-    scores = pd.DataFrame(rows).astype({"outer_fold": int, "inner_fold": int, "layer": int})
-    scores = scores.drop_duplicates(["outer_fold", "inner_fold", "layer"], keep="last")
-    chosen = select_layers(scores)
-    return {
-        None if pd.isna(fold) else int(fold): int(layer)
-        for fold, layer in zip(chosen["outer_fold"], chosen["layer"], strict=True)
-    }
+    keys = ["outer_fold", "inner_fold", "layer"]
+    chosen = select_layers(pd.DataFrame(rows).astype(dict.fromkeys(keys, int)).drop_duplicates(keys, keep="last"))
+    pairs = zip(chosen["outer_fold"], chosen["layer"], strict=True)
+    return {None if pd.isna(fold) else int(fold): int(layer) for fold, layer in pairs}
 
 
 def _lengths(release: Release, rows: Slice) -> dict[str, float]:
@@ -482,10 +397,7 @@ def _lengths(release: Release, rows: Slice) -> dict[str, float]:
     return {"whole_tokens": whole_tokens(count_tokens(truncation_tokenizer(), traces), np.repeat(sources, few))}
 
 
-def made() -> dict[str, Any]:
+def creation_facts() -> dict[str, Any]:
     """Facts of every enrolment that is made now."""
-    return {
-        "seed": SPLIT_SEED,
-        "code_version": code_version(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"seed": SPLIT_SEED, "code_version": code_version(), "created": now}

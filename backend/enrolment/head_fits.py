@@ -1,7 +1,7 @@
 """Heads of a method, a prompt fold each, fitted to any corpus (paper, Stage 1).
 
-Nothing that serves a fold has seen a trace of it: blocks, weights, n-grams and the shares of members come from the
-other folds alone. The out-of-fold log-posteriors are those of the heads as they are served.
+Blocks, weights, n-grams and shares of members come from the other folds alone. The out-of-fold log-posteriors are those
+of the heads as they are served.
 """
 
 from __future__ import annotations
@@ -49,18 +49,10 @@ PROBE, KIND = "probe", "word"
 
 @dataclass(frozen=True)
 class Tuning:
-    """What inner folds may choose of a fit; as rosters are fitted by default.
+    """What inner folds may choose of a fit; as rosters are fitted by default."""
 
-    Attributes
-    ----------
-    shrinkage : float
-        Of the discriminants.
-    epochs : int
-        Passes of the n-grams over their rows.
-    """
-
-    shrinkage: float = SHRINKAGE
-    epochs: int = SETTINGS.epochs
+    shrinkage: float = SHRINKAGE  # of the discriminants
+    epochs: int = SETTINGS.epochs  # passes of the n-grams over their rows
 
 
 AS_ROSTERS = (Tuning(),) * FOLDS
@@ -68,34 +60,17 @@ AS_ROSTERS = (Tuning(),) * FOLDS
 
 @dataclass(frozen=True)
 class FittedHeads:
-    """Heads and what they say of traces that they have not seen.
-
-    Attributes
-    ----------
-    method : str
-    heads : tuple of Head
-        One a fold.
-    log_posteriors : dict of condition to ndarray of shape (n, C), float32
-        Out-of-fold, as the heads are served.
-    """
+    """Heads and what they say of traces that they have not seen."""
 
     method: str
-    heads: tuple[Head, ...]
-    log_posteriors: dict[str, Floats]
+    heads: tuple[Head, ...]  # one a fold
+    log_posteriors: dict[str, Floats]  # dict of condition to (n, C), float32; out-of-fold, as the heads are served
 
 
 class Fits:
     """Fitted models of a corpus; each is fitted when it is first needed.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    proxy : str
-        Key of the one whose states are read.
-    blocks : sequence of int
-        Those that discriminants read.
-    layer_of_fold : mapping of int to int
-        Block of the probe of every outer fold.
+    blocks : those that discriminants read; ``layer_of_fold`` is that of the probe of every outer fold.
     """
 
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
@@ -265,21 +240,7 @@ class Fits:
 
 
 def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
-    """A method's heads.
-
-    Parameters
-    ----------
-    fits : Fits
-        Whose models may be fitted already.
-    method : str
-        One of :data:`METHODS`.
-    tunings : sequence of Tuning, length FOLDS
-
-    Raises
-    ------
-    ValueError
-        If the method is another one.
-    """
+    """Heads of one of :data:`METHODS`; ValueError for another."""
     if method == READER_PAPER:
         return fits.paper()
     if method in (WORDS, LINEAR):

@@ -1,14 +1,15 @@
-"""What an enrolment says of groups of prompts that its heads have not seen, one group at a time (paper, Stage 2).
+"""Answers of an enrolment about held-out groups, one group at a time (paper, Stage 2).
 
-The evaluation table holds accuracies over thousands of groups. To hold an answer about twenty traces against it, what
-the evaluation says of these very traces has to be known; so it is kept, a source, its score and its lead a group, in a
-small file of the data folder. The groups are those of the protocol and are drawn again from the release.
+Source, score and lead of every group are saved in ``held-out/`` of the data folder, without text, so that an answer
+about the same traces can be compared with the evaluation's. The groups are drawn again from the release.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,63 +19,42 @@ from backend.corpus.release import Records
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.evidence import accumulate
+from backend.output_files import write
 from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
+from backend.store.database import default_data_folder
 from backend.traces import Trace
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 BUDGET = 20
-DRAW = 7
-"""Seed of the draw of cases."""
-OTHER_ENGINE = 0.5
-"""Nats by which a score of twenty traces may lie beside the kept one: another processor, or blocks that are not
-compiled, round the states of a proxy differently (by 0.04 at most in ten cases); the same engine gives it again."""
+DRAW = 7  # seed of the draw of cases
+OTHER_ENGINE = 0.5  # nats of rounding of a score on another processor (0.04 at most in ten cases)
 MAKE = "Run: python -m jobs cases"
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups of the protocol, fold by fold.
+    """Groups of the protocol, fold by fold. truth, fold : (G,)."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (G, K)
-        Row = source * P + prompt.
-    truth, fold : ndarray of shape (G,)
-    """
-
-    rows: Ints
+    rows: Ints  # (G, K); row = source * P + prompt
     truth: Ints
     fold: Ints
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What an enrolment says of every group of a budget and a grouping seed.
-
-    Attributes
-    ----------
-    enrolment, sha256 : str
-        Name and hash of the enrolment.
-    k, seed : int
-    truth, source : ndarray of shape (G,)
-        Numbers, in the order of the enrolment, of the source whose traces these are and of that with the largest score.
-    score, lead : ndarray of shape (G,), float64
-        That score, and by how much it is above the next one; nats, not calibrated.
-    facts : mapping
-        How it was made; JSON.
-    """
+    """What an enrolment says of every group (G,) of a budget and a grouping seed."""
 
     enrolment: str
     sha256: str
     k: int
     seed: int
-    truth: Ints
-    source: Ints
-    score: Doubles
-    lead: Doubles
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    truth: Ints  # numbers of sources, in the order of the enrolment
+    source: Ints  # that with the largest score
+    score: Doubles  # nats, not calibrated
+    lead: Doubles  # by how much it is above the next one
+    facts: Mapping[str, Any] = field(default_factory=dict)  # how it was made; JSON
 
     @property
     def right(self) -> int:
@@ -84,22 +64,11 @@ class Answers:
 
 @dataclass(frozen=True)
 class Case:
-    """A group with its traces, and what is kept of it.
+    """A group with its traces; score and lead as in :class:`Answers`."""
 
-    Attributes
-    ----------
-    source : str
-        Whom the traces are from.
-    traces : tuple of Trace, length K
-    answer : str
-        Source that the evaluation attributes them to.
-    score, lead : float
-        As in :class:`Answers`.
-    """
-
-    source: str
-    traces: tuple[Trace, ...]
-    answer: str
+    source: str  # whom the traces are from
+    traces: tuple[Trace, ...]  # length K
+    answer: str  # source that the evaluation attributes them to
     score: float
     lead: float
 
@@ -126,13 +95,7 @@ def answered(log_posteriors: Floating, groups: Grouping) -> tuple[Ints, Doubles,
 
 
 def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
-    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far.
-
-    Raises
-    ------
-    AtlasError
-        If there are fewer groups.
-    """
+    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far."""
     if not 1 <= count <= len(groups.truth):
         raise AtlasError(f"{count:,} cases are asked for, of {len(groups.truth):,}", "Ask for fewer, and for one")
     place = np.random.default_rng(seed).permutation(len(groups.truth))
@@ -147,23 +110,9 @@ def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
 
 
 def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
-    """Some groups with their traces.
+    """Some groups with their traces, out of the records that were enrolled (Agent500).
 
-    Parameters
-    ----------
-    answers : Answers
-    enrolment : Enrolment
-        The one that they are of.
-    records : Records
-        Those that were enrolled, Agent500 of the release.
-    count : int
-    seed : int
-        Of the draw.
-
-    Raises
-    ------
-    AtlasError
-        If the answers are of another enrolment, or the heads have seen these records in other folds.
+    Raises AtlasError if the answers are of another enrolment, or the heads have seen these records in other folds.
     """
     folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources
     groups = grouping(len(sources), folds, answers.k, answers.seed)
@@ -171,20 +120,14 @@ def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, 
         raise AtlasError(f"What is kept of held-out groups is not of the enrolment '{enrolment.name}'", MAKE)
     enrolled = enrolment.folds_of([trace.prompt for trace in records.traces[: len(folds)]])
     if tuple(records.sources[: len(sources)]) != sources or enrolled != folds.tolist():
-        raise AtlasError(
-            f"The enrolment '{enrolment.name}' was not made of these records",
-            "Give the release that it was made of (ATLAS_RELEASE)",
-        )
-    return [
-        Case(
-            sources[groups.truth[number]],
-            tuple(records.traces[row] for row in groups.rows[number]),
-            sources[answers.source[number]],
-            float(answers.score[number]),
-            float(answers.lead[number]),
-        )
-        for number in drawn(groups, count, seed)
-    ]
+        problem = f"The enrolment '{enrolment.name}' was not made of these records"
+        raise AtlasError(problem, "Give the release that it was made of (ATLAS_RELEASE)")
+    found = []
+    for n in drawn(groups, count, seed):
+        traces = tuple(records.traces[row] for row in groups.rows[n])
+        score, lead = float(answers.score[n]), float(answers.lead[n])
+        found.append(Case(sources[groups.truth[n]], traces, sources[answers.source[n]], score, lead))
+    return found
 
 
 def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -196,3 +139,38 @@ def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
 def scores_of(report: Mapping[str, Any]) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """All scores of a report, to the last digit: log-posteriors of the traces, and what they come to, a source each."""
     return report["log_posteriors"], report["results"]["candidates"]
+
+
+DIGITS = 3  # decimals of a score in nats
+
+
+def answers_file(name: str, data_folder: Path | None = None) -> Path:
+    """Where the answers of an enrolment lie."""
+    return (data_folder or default_data_folder()) / "held-out" / f"{name}.json"
+
+
+def save_answers(answers: Answers, path: Path) -> None:
+    """Write answers in one step, scores to a thousandth of a nat. Raises AtlasError if the folder cannot be written."""
+    content = {name: getattr(answers, name) for name in ("enrolment", "sha256", "k", "seed")}
+    content["facts"] = dict(answers.facts)
+    content |= {name: getattr(answers, name).tolist() for name in ("truth", "source")}
+    content |= {name: getattr(answers, name).round(DIGITS).tolist() for name in ("score", "lead")}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in content.items())
+    write(path, f"{{{lines}}}\n")
+
+
+def load_answers(name: str, data_folder: Path | None = None) -> Answers:
+    """The saved answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
+    path = answers_file(name, data_folder)
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        truth, source = (np.array(content[name], dtype=np.intp) for name in ("truth", "source"))
+        score, lead = (np.array(content[name], dtype=np.float64) for name in ("score", "lead"))
+        enrolment, sha256 = str(content["enrolment"]), str(content["sha256"])
+        k, seed, facts = int(content["k"]), int(content["seed"]), dict(content["facts"])
+        return Answers(enrolment, sha256, k, seed, truth, source, score, lead, facts)
+    except FileNotFoundError as error:
+        problem = f"Nothing is kept of what '{name}' says of held-out groups"
+        raise AtlasError(problem, f"{MAKE} --enrolment {name}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AtlasError(f"{path} is damaged ({type(error).__name__})", f"{MAKE} --enrolment {name}") from error

@@ -1,9 +1,7 @@
 """An ecosystem of one's own: labelled traces to an enrolment file and to the rows of a roster.
 
-The same steps as for the release: fingerprints of every block in the cache (an interrupted run continues), nested
-selection of the block, heads a fold, attribution at every budget, validation of the audit, and a map. The method is
-named, or chosen by inner folds (:mod:`backend.enrolment.choice`). Where sources have different numbers of traces, those
-of the smaller ones are repeated in training, so that no source is favoured.
+The same steps as for the release. Where sources have different numbers of traces, those of the smaller ones are
+repeated in training, so that no source is favoured.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import duckdb
@@ -24,9 +23,9 @@ from backend.corpus.labelled import Labelled
 from backend.corpus.release import BENCHMARKS
 from backend.corpus.stored import describe_proxy
 from backend.enrolment.choice import AUTO, Choice, choose, fit_chosen
-from backend.enrolment.enrolment import Enrolment, prompt_table
-from backend.enrolment.fit import made, reading_of, refit_of
-from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.fit import assemble, refit_of
+from backend.enrolment.head_fits import METHODS, Fits, heads_of
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
@@ -53,107 +52,52 @@ from backend.traces import View
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
-NAMES: Mapping[str, str] = {
+NAMES: Mapping[str, str] = {  # of readers
     READER_PAPER: "READER",
     **LIVE_NAMES,
     WORDS: "Word n-grams, every length",
     LINEAR: "Fused, of linear members",
 }
-"""Names of readers."""
 
 
 @dataclass(frozen=True)
 class EnrolOptions:
-    """How an ecosystem is enrolled.
+    """How an ecosystem is enrolled."""
 
-    Attributes
-    ----------
-    name : str
-        Becomes the roster and the domain; any text.
-    proxy, weights_hash : str
-    view : {'ur', 'r'}
-    layer : int or None
-        None selects it, fold by fold.
-    access : str
-        'local' or 'api', for sources that no other roster describes.
-    method : str
-        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'.
-    """
-
-    name: str
+    name: str  # becomes the roster and the domain; any text
     proxy: str
     weights_hash: str
     view: View
-    layer: int | None = None
-    access: str = "api"
-    method: str = READER_PAPER
+    layer: int | None = None  # none selects it, fold by fold
+    access: str = "api"  # 'local' or 'api', for sources that no other roster describes
+    method: str = READER_PAPER  # one of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'
 
     @property
     def stem(self) -> str:
-        """Name of the enrolment and of its file."""
         return f"{slug(self.name)}-{slug(self.proxy)}-{self.view}"
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything that labelled traces gave.
-
-    Attributes
-    ----------
-    scores, chosen : DataFrame
-        Layer selection; ``scores`` is empty where a block was asked for.
-    log_posteriors : dict of condition to ndarray of shape (C * P, C)
-        On the balanced grid, by the enrolled heads.
-    paper : dict of condition to ndarray of shape (C * P, C)
-        The same by the paper's probe.
-    folds : ndarray of shape (P,)
-    fingerprints : ndarray of shape (C * P, 2 d)
-        At the modal block.
-    validation : DataFrame
-    enrolment : Enrolment
-    """
+    """Everything that labelled traces gave; ``scores`` of the layer selection is empty where a block was given."""
 
     scores: pd.DataFrame
     chosen: pd.DataFrame
-    log_posteriors: dict[str, Floats]
-    paper: dict[str, Floats]
-    folds: Ints
-    fingerprints: Floats
+    log_posteriors: dict[str, Floats]  # dict of condition to (C * P, C); on the balanced grid, by the enrolled heads
+    paper: dict[str, Floats]  # dict of condition to (C * P, C); the same by the paper's probe
+    folds: Ints  # (P,)
+    fingerprints: Floats  # (C * P, 2 d); at the modal block
     validation: pd.DataFrame
     enrolment: Enrolment
     choice: Choice | None = None
 
     @property
     def modal(self) -> int:
-        """The modal block."""
         return int(self.chosen.loc[self.chosen["outer_fold"].isna(), "layer"].iloc[0])
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What a map asks of the rows behind it."""
-
-    sources: list[str]
-    families: list[str]
-    prompt_ids: list[str]
-    prompt_folds: Ints
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a map asks of the data behind it."""
-
-    manifest_hash: str
-
-
 def check_name(name: str) -> None:
-    """Refuse a name that cannot be a roster's.
-
-    Raises
-    ------
-    AtlasError
-        If it is empty, too long, or that of a built-in roster or benchmark.
-    """
+    """Refuse a name that is empty, too long, or that of a built-in roster or benchmark."""
     if not name.strip() or len(name) > LONGEST_NAME:
         raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
     if name.strip().casefold() in {*RELEASE_ROSTERS, *BENCHMARKS}:
@@ -169,13 +113,7 @@ def slug(name: str) -> str:
 
 
 def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
-    """Fingerprints, probes, evaluation and validation; the store is not touched.
-
-    Raises
-    ------
-    AtlasError
-        If the block does not exist, or the cache cannot be written.
-    """
+    """Fingerprints, probes, evaluation and validation; the store is not touched."""
     if options.layer is not None and not 1 <= options.layer <= reader.depth:
         raise AtlasError(f"{options.proxy} has no block {options.layer}", f"Its blocks are 1 to {reader.depth}")
     candidates = [options.layer] if options.layer is not None else list(range(1, reader.depth + 1))
@@ -217,7 +155,12 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
     facts |= {"choice": choice.facts} if choice else {}
-    enrolment = _enrolment(found, reader, options, heads, modal, attachments, facts)
+    facts |= {"data_hash": found.sha256, "records": len(found.traces), "roster": options.name}
+    fold_of = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
+    enrolment = assemble(
+        reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
+        found.sources, found.families, fold_of, facts | {"benchmark": options.name}, attachments,
+    )  # fmt: skip
     of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
     return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
 
@@ -230,25 +173,19 @@ def write(
     details = {"name": options.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
     with recorded(
-        connection,
-        stage="enroll",
-        command=command_line(),
-        data_hash=found.sha256,
-        proxy_hash=options.weights_hash,
-        seed=SPLIT_SEED,
-        details=details,
-        took_s=took_s,
-    ) as build:
+        connection, stage="enroll", command=command_line(), data_hash=found.sha256, proxy_hash=options.weights_hash,
+        seed=SPLIT_SEED, details=details, took_s=took_s,
+    ) as build:  # fmt: skip
         write_sources(connection, *_roster(connection, found, options), build, rosters={options.name: len(sources)})
         families = queries.sources(connection, options.name)["family"].tolist()
         describe_proxy(connection, options.proxy)
         title = f"READER · {options.proxy} · {options.view}"
         paper = write_reader(connection, method=READER_PAPER, name=title, proxy=options.proxy, view=options.view)
         readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
-        for reader, said in readers.items():
-            for condition, held in said.items():
+        for reader, by_condition in readers.items():
+            for condition, scores in by_condition.items():
                 key = {"reader": reader, "roster": options.name, "benchmark": options.name, "condition": condition}
-                write_attribution(connection, key, attribution_frames(held, sources, families, fitted.folds), build)
+                write_attribution(connection, key, attribution_frames(scores, sources, families, fitted.folds), build)
         of_paper = {"reader": paper, "roster": options.name}
         replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
         replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
@@ -257,13 +194,15 @@ def write(
     if len(sources) < MIN_SOURCES:
         print(f"A map needs {MIN_SOURCES} sources; {options.name} has {len(sources)} and gets none.")
         return
-    rows = Rows(sources, families, [str(i) for i in range(len(fitted.folds))], fitted.folds)
+    # Of rows and data a map needs these names alone.
+    prompt_ids = [str(i) for i in range(len(fitted.folds))]
+    rows = SimpleNamespace(sources=sources, families=families, prompt_ids=prompt_ids, prompt_folds=fitted.folds)
     origin = "asked" if options.layer is not None else reader_id(READER_PAPER, options.proxy, options.view)
     chart = Chart(
         READER_PAPER, options.proxy, options.view, options.name, cast(Any, options.name), fitted.modal, origin,
         cast(Any, rows), lambda: fitted.fingerprints, 2, options.weights_hash,
     )  # fmt: skip
-    make(connection, cast(Any, Data(found.sha256)), chart)
+    make(connection, cast(Any, SimpleNamespace(manifest_hash=found.sha256)), chart)
 
 
 def enrol(
@@ -315,18 +254,9 @@ def _fingerprints(
     shards = missing_shards(store, list_shards(len(found.traces)), layers, readout)
     with ReadingBar(sum(len(s.rows) for s in shards), sum(work[s.name] for s in shards), "traces") as bar:
         extract(
-            reader,
-            store,
-            found.traces,
-            shards,
-            view=options.view,
-            layers=layers,
-            readout=readout,
-            records=records,
-            proxy_hash=options.weights_hash,
-            work=work,
-            progress=bar.step,
-        )
+            reader, store, found.traces, shards, view=options.view, layers=layers, readout=readout, records=records,
+            proxy_hash=options.weights_hash, work=work, progress=bar.step,
+        )  # fmt: skip
     return store
 
 
@@ -372,58 +302,23 @@ def _validation(
     return pd.concat(frames, ignore_index=True)
 
 
-def _enrolment(
-    found: Labelled,
-    reader: Reader,
-    options: EnrolOptions,
-    fitted: FittedHeads,
-    modal: int,
-    attachments: dict[str, npt.NDArray[Any]],
-    facts: Mapping[str, Any],
-) -> Enrolment:
-    asked_prompts = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
-    hashes, folds = prompt_table(list(asked_prompts), list(asked_prompts.values()))
-    return Enrolment(
-        name=options.stem,
-        proxy=options.proxy,
-        view=options.view,
-        sources=found.sources,
-        families=found.families,
-        heads=fitted.heads,
-        log_prior=np.full(len(found.sources), -np.log(len(found.sources))),
-        prompts=hashes,
-        folds=folds,
-        facts={
-            "proxy_hash": options.weights_hash,
-            "data_hash": found.sha256,
-            "engine": f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-            "max_tokens": reader.max_tokens,
-            "records": len(found.traces),
-            "roster": options.name,
-            "benchmark": options.name,
-            **facts,
-            **made(),
-        },
-        attachments=attachments,
-        **reading_of(fitted.method, options.proxy, options.view, modal, reader.hidden_size),
-    )
-
-
 def _roster(
     connection: duckdb.DuckDBPyConnection, found: Labelled, options: EnrolOptions
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
     others = [roster for roster in queries.rosters(connection)["roster"] if roster != options.name]
-    held = {row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")}
+    present = {
+        row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")
+    }
     counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
     rows = []
     for source, family in zip(found.sources, found.families, strict=True):
-        known = held.get(source)
+        known = present.get(source)
         row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": options.access}
         if known is not None:
             print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")
-            row |= {"repo_id": known["name"], "family": known["subfamily"], "plot_family": known["family"]}
-            row |= {"source": known["access"]}
+            names = {"repo_id": "name", "family": "subfamily", "plot_family": "family", "source": "access"}
+            row |= {column: known[name] for column, name in names.items()}
             counts[source] = int(known["responses"])
         rows.append(row)
     return pd.DataFrame(rows), counts

@@ -1,8 +1,7 @@
-"""Fit what an enrolment brings along, on out-of-fold evidence of its own prompts; no trace in question is seen here.
+"""Calibration and reference statistics of an enrolment, on out-of-fold evidence of its own prompts.
 
-Calibration, unknown-source reference and domain are fitted for whole responses and for every cut of them that was
-scored; the sequential stop for whole responses. The validation (:mod:`backend.inference.validation`) measures these
-same fits, each on prompts that it has not seen.
+For whole responses and every cut of them that was scored; the sequential stop for whole responses. The validation
+(:mod:`backend.inference.validation`) measures these same fits on prompts that they have not seen.
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ from backend.protocol import CLEAN, SPLIT_SEED, budget_groups, grid_rows
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
-UNKNOWN_DRAWS = 200
-"""Resampled groups a source and budget: p values down to 1/201, and a file of 165 sources below 8 MB."""
+UNKNOWN_DRAWS = 200  # a source and budget: p values down to 1/201, and 165 sources below 8 MB
 DOMAIN_DRAWS = 499
-MOST_REALISED, QUANTILES = 4_000, 500
-"""Groups whose p value is looked at, and what is kept of them."""
+MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is looked at, and what is kept of them
 
 
 def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
@@ -54,39 +51,26 @@ def fit_attachments(
     *,
     families: Sequence[str] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Attachments of an enrolment.
+    """Attachments of an enrolment: ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``.
 
-    Parameters
-    ----------
-    log_posteriors : mapping of condition to ndarray of shape (C * P, C)
-        Out-of-fold, row = source * P + prompt; 'clean' and the cuts that were scored ('t64').
-    prompt_folds : ndarray of shape (P,)
-        Folds 0, 1, ..; each needs at least two prompts.
-    fingerprints : mapping of condition to ndarray of shape (C * P, 2 d), optional
-        At the block where the enrolment places traces; for the domain, and the sources' signatures.
-    domain : str
-        What the prompts are called.
-    families : sequence of str, length C, optional
-        Of the sources, for the bounds of a family's likelihood ratio.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Parts ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``; those of a cut end in ``-CUT``.
+    log_posteriors : by condition (C * P, C), out-of-fold, row = source * P + prompt; parts of a cut end in ``-CUT``.
+    prompt_folds : (P,) folds 0, 1, ..; each needs at least two prompts.
+    fingerprints : by condition (C * P, 2 d), at the block where traces are placed; for domain and signatures.
+    families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
-    for condition, held in log_posteriors.items():
+    for condition, scores in log_posteriors.items():
         tail = "" if condition == CLEAN else f"-{condition}"
-        classes, budgets = held.shape[1], budgets_of(prompt_folds)
+        classes, budgets = scores.shape[1], budgets_of(prompt_folds)
         labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
-        calibration = calibration_of(held, prompt_folds, families)
-        unknown = fit_unknown(held, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
+        calibration = calibration_of(scores, prompt_folds, families)
+        unknown = fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
             out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
         out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
-            out |= {f"stop.{name}": array for name, array in stop_rules(held, prompt_folds, calibration).items()}
+            out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibration).items()}
     for condition, rows in (fingerprints or {}).items():
         tail = "" if condition == CLEAN else f"-{condition}"
         labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))
@@ -104,23 +88,9 @@ def measured_attachments(
 ) -> dict[str, npt.NDArray[Any]]:
     """Bounds of ratios, and realised p values, of statistics that were fitted without them.
 
-    For an enrolment whose evaluation is not at hand any more: its statistics stay, and held-out prompts say within
-    which ratios they hold, and how often enrolled traces are called unknown.
-
-    Parameters
-    ----------
-    attachments : mapping of str to ndarray
-        With the parts ``calibration`` and ``unknown`` of whole responses.
-    log_posteriors : ndarray of shape (C * P, C)
-        By heads that have not seen the prompt's fold, row = source * P + prompt.
-    prompt_folds : ndarray of shape (P,)
-    families : sequence of str, length C
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``. A budget that does not fit into
-        a fold has the bounds of the largest that does, and takes its groups from all folds for the p values.
+    For an enrolment whose evaluation is not at hand any more; arguments as of :func:`fit_attachments`. A budget that
+    does not fit into a fold has the bounds of the largest that does, and groups from all folds for the p values.
+    Returns ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``.
     """
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
     for name, array in attachments.items():

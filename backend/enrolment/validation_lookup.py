@@ -1,10 +1,8 @@
-"""What the validation says about just such a case: the same number of traces, the same length of response.
+"""Validation of an enrolment for the same number of traces and the same length of response.
 
-An enrolment carries the rows of its validation along, so that a report needs no database. Responses that were cut are
-another condition than whole ones: the proxy saw less of each, and log-posteriors shift. Where many responses end at one
-length, they were cut there, and their condition is the shortest validated cut that nearly all of them fit into; short
-answers of different lengths are whole ones, and so are those that end where enrolled whole responses end as well. A few
-lengths that lie close together by chance are no limit: four responses have to end there.
+Responses that were cut are another condition than whole ones: the proxy saw less of each, and log-posteriors shift.
+Where many responses end at one length, they were cut there, unless enrolled whole responses end there as well; their
+condition is the shortest validated cut that nearly all of them fit into.
 """
 
 from __future__ import annotations
@@ -22,26 +20,17 @@ from backend.inference.validation import NUMBERS, SPACE, TEXTS
 from backend.inference.verdict import Passing
 from backend.protocol import CLEAN
 
-ROOM = 1.25
-"""How far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike."""
-PILE, NEAR = 0.4, 0.85
-"""Responses are cut where this share of them has at least so much of the 95 % quantile of their lengths, .."""
-FEWEST, WITHIN = 4, 0.075
-""".. and this many lie within so much of it: of five whole responses two are neighbours far too often."""
-ENDS = 0.95
-"""Share of the length of whole responses from which on a limit is that of the enrolled responses themselves."""
-SUMMARY = {
-    "accuracy": "accuracy_after",
-    "ece": "ece_after",
-    "ece_before": "ece_before",
-    "ece_floor": "ece_floor",
-    "cllr": "cllr_claim_after",
-    "cllr_before": "cllr_claim_before",
-}
-"""Names in a report and metrics of the part calibration."""
+ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
+PILE, NEAR = 0.4, 0.85  # this share of cut responses has so much of the 95 % quantile of their lengths, ..
+FEWEST, WITHIN = 4, 0.075  # .. and so many lie within so much of it: of five whole responses two often do
+ENDS = 0.95  # share of the length of whole responses from which on a limit is that of the enrolled responses themselves
+SUMMARY = {  # names in a report, and metrics of the part calibration
+    "accuracy": "accuracy_after", "ece": "ece_after", "ece_before": "ece_before", "ece_floor": "ece_floor",
+    "cllr": "cllr_claim_after", "cllr_before": "cllr_claim_before",
+}  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
-VERDICTS = {
+VERDICTS = {  # the verdict's rule in a share of held-out groups (backend.inference.validation)
     "verdict_true_claim_supported": "supports the true source as the claim",
     "verdict_true_claim_refuted": "refutes the true source as the claim",
     "verdict_nearest_claim_supported": "supports the nearest other source as the claim",
@@ -55,25 +44,22 @@ VERDICTS = {
     "verdict_family_right": "names the true family alone without a claim",
     "verdict_family_wrong": "names a wrong family alone without a claim",
 }
-"""What the verdict's rule does in a share of held-out groups (:mod:`backend.inference.validation`)."""
 TRAFFIC = {
     "same": "held-out prompts of the enrolled kind",
     "math100": "mathematical problems, which were not enrolled",
     "agent500": "engineering tasks, which were not enrolled",
     "category": "a category of prompts that was left out",
 }
-TRANSFER = {
+TRANSFER = {  # the rule in a share of groups of other traffic (backend.attribution.transfer)
     "false_unknown": "were UNKNOWN although the source is enrolled",
     "flagged": "found the prompts to be another kind of traffic",
     "wrong": "supported a wrong source or refuted the true one",
 }
-"""Kinds of traffic, and what the rule does in a share of its groups (:mod:`backend.attribution.transfer`)."""
-UNDECIDED = {
+UNDECIDED = {  # error rates of the stop, their threshold, and what never happens where it is infinite
     "stop_error": ("name", "names a source"),
     "claim_false_support": ("support", "supports a claim"),
     "claim_false_against": ("against", "refutes a claim"),
 }
-"""Error rates of the stop, the threshold that each is about, and what the rule never does where it is infinite."""
 
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:
@@ -83,15 +69,15 @@ def validation_of(enrolment: Enrolment) -> pd.DataFrame:
 
 def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
-    held = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
-    return {name: np.asarray(held[name], dtype=kind) for name, kind in kinds.items()}
+    attached = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
+    return {name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()}
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
     """Accuracy of single whole responses to prompts that were held out; None where it was not validated."""
-    held = validation_of(enrolment)
-    asked = held["part"].eq("calibration") & held["condition"].eq(CLEAN) & held["k"].eq(1)
-    value = held["value"][asked & held["metric"].eq("accuracy_after")]
+    validation = validation_of(enrolment)
+    whole = validation["part"].eq("calibration") & validation["condition"].eq(CLEAN) & validation["k"].eq(1)
+    value = validation["value"][whole & validation["metric"].eq("accuracy_after")]
     return float(value.iloc[0]) if len(value) else None
 
 
@@ -102,21 +88,9 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 
 
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
-    """The condition of traces by their length.
+    """The condition of traces by their length: 'clean', or the cut that they fit into.
 
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens.
-    conditions : collection of str
-    whole : float, optional
-        Where the whole responses of an enrolled source end (:func:`whole_tokens`): a limit of that length is what was
-        enrolled, and no cut of it.
-
-    Returns
-    -------
-    str
-        'clean', or the cut that they fit into.
+    whole : where whole responses of an enrolled source end (:func:`whole_tokens`): a limit there is no cut.
     """
     if not len(tokens):
         return CLEAN
@@ -129,15 +103,7 @@ def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], w
 
 
 def whole_tokens(tokens: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> float:
-    """Where whole responses end: of the 95 % quantiles of each source's lengths the 5 % quantile.
-
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens of enrolled whole responses.
-    labels : ndarray of shape (n,)
-        Their sources.
-    """
+    """Where whole responses end: of the 95 % quantiles of each source's lengths (n,) the 5 % quantile."""
     return float(np.quantile([np.quantile(tokens[labels == one], 0.95) for one in np.unique(labels)], 0.05))
 
 
@@ -148,46 +114,36 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 
 
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
-    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report.
+    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report, or None.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    tokens : ndarray of shape (n,)
-        Response tokens of the traces.
-    traces : int
-        K.
-
-    Returns
-    -------
-    dict or None
-        JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
-        :data:`SUMMARY`; ``rows``: condition, part, metric, scenario, statistic, rule, level, space, k, value, std, n,
-        sentence. Parts that were not measured in the condition are those of whole responses, and their ``condition``
-        says so. An error rate of the stop that no session could have shown is a row ``undecided`` without a value. None
-        where no validation is attached.
+    tokens : (n,) response tokens of the traces.
+    Returns JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
+    :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole responses, as their
+    ``condition`` says. An error rate of the stop that no session could have shown is a row ``undecided`` without a
+    value.
     """
-    held = _columns(enrolment)
-    if not len(held["part"]):
+    columns = _columns(enrolment)
+    if not len(columns["part"]):
         return None
-    condition = condition_in(enrolment, tokens, {CLEAN, *held["condition"]})
+    condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
-        of_part = held["part"] == part
+        of_part = columns["part"] == part
         if part in SERVED:
-            of_part &= held["rule" if part == "stop" else "statistic"] == SERVED[part]
+            of_part &= columns["rule" if part == "stop" else "statistic"] == SERVED[part]
         if part == "drift":
-            of_part &= held["space"] == SPACE
-        here = of_part & (held["condition"] == condition)
+            of_part &= columns["space"] == SPACE
+        here = of_part & (columns["condition"] == condition)
         if not here.any():
-            here = of_part & (held["condition"] == CLEAN)
+            here = of_part & (columns["condition"] == CLEAN)
         if here.any():
-            budgets = np.unique(held["k"][here])
+            budgets = np.unique(columns["k"][here])
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
-            rows += [_told({name: held[name][i] for name in held}) for i in np.flatnonzero(here & (held["k"] == near))]
+            places = np.flatnonzero(here & (columns["k"] == near))
+            rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
     rules = _stop_rules(enrolment)
-    rows = [_of_the_stopped(row, rows, rules) for row in rows]
-    rows += _never(rows, rules)
+    rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
+    rows += _missing_error_rates(rows, rules)
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
     at = summary.get("accuracy_after") or next(iter(summary.values()), None)
     return {
@@ -217,11 +173,11 @@ def _limit(condition: str) -> int:
     return int(digits) if digits.isdecimal() else 10**9
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     texts = {name: row[name] or None for name in TEXTS}
     numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
-    told = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
-    return told | {"sentence": sentence(told)}
+    out = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
+    return out | {"sentence": sentence(out)}
 
 
 def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
@@ -229,12 +185,12 @@ def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
     return {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
 
 
-def _of_the_stopped(
+def _fix_stop_error_rate(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
 ) -> dict[str, Any]:
-    """A row as it is, unless it is an error rate of the stop that says less than it seems.
+    """A row, with a stop's error rate corrected where it says less than it seems.
 
-    Where nothing stops there is no error rate. A validation of before took it for 0 in every fold where nothing stops,
+    Where nothing stops there is no error rate. An earlier validation took it for 0 in every fold where nothing stops,
     and averaged: its mean over the share that stops is a bound of the rate among all that do.
     """
     if row["part"] != "stop" or row["metric"] not in UNDECIDED:
@@ -252,32 +208,29 @@ def _of_the_stopped(
         return row
     most = min(row["value"] / share, 1.0)
     stated = f"a stated error rate of {100 * row['level']:g} %"
-    said = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
-    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": said}
+    text = f"Of the sessions that stop at {stated}, at most {100 * most:.1f} % name a wrong source."
+    return {**row, "value": most, "std": None, "n": round(sessions * share), "sentence": text}
 
 
-def _never(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
-    """What stands for error rates that a validation has no rows of, because nothing was decided anywhere."""
+def _missing_error_rates(rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]) -> list[dict[str, Any]]:
+    """Rows for error rates that a validation has none of, because nothing was decided anywhere."""
     out: list[dict[str, Any]] = []
     for level, rule in rules.items():
         here = [row for row in rows if row["part"] == "stop" and row["level"] == level]
-        told = {row.get("of", row["metric"]) for row in here}
-        for metric in UNDECIDED:
-            if here and metric not in told:
-                out.append(_undecided({**here[0], "metric": metric}, rule))
+        present = {row.get("of", row["metric"]) for row in here}
+        missing = [metric for metric in UNDECIDED if here and metric not in present]
+        out += [_undecided({**here[0], "metric": metric}, rule) for metric in missing]
     return out
 
 
 def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
     """In place of an error rate: why there is none."""
     threshold, does = UNDECIDED[row["metric"]]
-    stated = f"a stated error rate of {100 * row['level']:g} %"
-    never = rule is not None and np.isinf(getattr(rule, threshold))
-    why = (
-        f"the rule never {does}: no threshold was seen to keep that rate." if never else "no held-out session stopped."
-    )
-    said = {"metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": f"At {stated} {why}"}
-    return {**row, **said}
+    why = "no held-out session stopped."
+    if rule is not None and np.isinf(getattr(rule, threshold)):
+        why = f"the rule never {does}: no threshold was seen to keep that rate."
+    text = f"At a stated error rate of {100 * row['level']:g} % {why}"
+    return {**row, "metric": "undecided", "of": row["metric"], "value": None, "std": None, "sentence": text}
 
 
 def sentence(row: Mapping[str, Any]) -> str | None:
@@ -306,12 +259,12 @@ def sentence(row: Mapping[str, Any]) -> str | None:
         return f"Of {row['n']:,} answers on {traces} to {TRAFFIC[row['scenario']]}, {share} {TRANSFER[row['metric']]}."
     if row["part"] == "stop" and level is not None:
         stated = f"at a stated error rate of {100 * level:g} %"
-        said = {
+        texts = {
             "stop_error": f"Of the sessions that stop {stated}, {share} name a wrong source.",
             "claim_false_support": f"{stated.capitalize()}, the nearest other source passes as the claim in {share}.",
             "claim_false_against": f"{stated.capitalize()}, {share} of the true claims are refuted.",
         }
-        return said.get(row["metric"])
+        return texts.get(row["metric"])
     if key == ("drift", "alarms"):
         pairs = {"same": "the same source", "sibling": "two siblings", "family": "two families"}
         pair = pairs.get(row["scenario"] or "")
@@ -320,30 +273,19 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 
 
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
-    """How often the drift test speaks on real pairs of windows.
+    """How often the drift test speaks on real pairs of windows, as JSON; None where no validation is attached.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-    window : int
-        Traces of the smaller window; the nearest validated number (in its logarithm) is taken.
-    paired : bool
-        Both windows answered the same prompts.
-
-    Returns
-    -------
-    dict or None
-        JSON: window, level, and the share of pairs that are called different: same (false alarms; None for paired
-        windows, of which the data hold none), sibling, family. None where no validation is attached, and for a window
-        below the smallest validated one: nobody has seen what so few traces show.
+    window : traces of the smaller window; the nearest validated number in log, None below the smallest one.
+    Returns window, level, and the share of pairs that are called different: same (false alarms; None for paired
+    windows, of which the data hold none), sibling, family.
     """
-    held = validation_of(enrolment)
+    rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")
-    held = held[(held["part"] == "drift") & (held["space"] == SPACE) & (held["statistic"] == name)]
-    sizes = np.sort(held["k"].unique())
+    rows = rows[(rows["part"] == "drift") & (rows["space"] == SPACE) & (rows["statistic"] == name)]
+    sizes = np.sort(rows["k"].unique())
     if not len(sizes) or window < sizes[0]:
         return None
     near = sizes[np.abs(np.log(sizes / window)).argmin()]
-    shares = held[held["k"] == near].set_index("scenario")["value"]
+    shares = rows[rows["k"] == near].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
-    return {"window": int(near), "level": float(held["level"].iloc[0]), **found}
+    return {"window": int(near), "level": float(rows["level"].iloc[0]), **found}

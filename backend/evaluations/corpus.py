@@ -13,8 +13,8 @@ from backend.intake.traces import whole
 from backend.methods.quantised_ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN
+from backend.proxies.encoding import cut_responses
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.truncation import cut_responses
 from backend.traces import Trace, View
 
 Floating = npt.NDArray[np.floating]

@@ -1,6 +1,6 @@
-"""Intake of an audit: any file of traces to a list of them, with a preview that names every bad place.
+"""Intake: any file of traces to a list of them, with a preview that names every bad place.
 
-:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both and keeps them.
+:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both.
 """
 
 from __future__ import annotations
@@ -10,48 +10,37 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
-from backend.intake.chat_logs import ChatError, Found
-from backend.intake.columns import as_remark, as_text, is_role, look_up, recognise
-from backend.intake.deadline import Clock
+from backend.intake.chat_logs import ChatError, Found, Turn
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
-from backend.intake.log_formats import Form, form_of
+from backend.intake.log_formats import LogFormat, format_of
 from backend.intake.parquet import parquet_fields
 from backend.intake.traces import (
     COMMAND_LINE,
+    Clock,
     Columns,
     Intake,
     Layout,
     Limits,
     Problem,
     Received,
+    as_remark,
+    as_text,
     is_remark,
+    is_role,
+    look_up,
     notes_on_remarks,
+    recognise,
     short,
     trace_hash,
 )
 
-__all__ = [
-    "COMMAND_LINE",
-    "Columns",
-    "Intake",
-    "Layout",
-    "Limits",
-    "Problem",
-    "Received",
-    "inspect",
-    "notes_about",
-    "receive",
-    "trace_hash",
-    "walk",
-]
+__all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Problem", "Received", "inspect", "notes_about",
+           "receive", "trace_hash", "walk"]  # fmt: skip
 
-_LOOK = 200
-"""Records whose columns come first: one that only later records have does not take a role from them."""
-_SHOWN = 500
-"""Columns that are listed; of as many further ones only those that have the name of a role."""
-_NAME = 1_000
-"""Characters of a column's name; what has a longer one is no column."""
+_LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
+_SHOWN = 500  # columns that are listed; of as many further ones only those that have the name of a role
+_NAME = 1_000  # characters of a column's name; what has a longer one is no column
 
 
 def inspect(
@@ -60,50 +49,20 @@ def inspect(
     columns: Columns | None = None,
     limits: Limits | None = None,
     encoding: str | None = None,
+    clock: Clock | None = None,
 ) -> Layout:
     """Find out what a file is and which column is the response.
 
-    Parameters
-    ----------
-    stream : binary file
-        Seekable; it stays open.
-    name : str
-        Name of the file, without a path.
-    columns : Columns, optional
-        What a person mapped; the rest is recognised.
-    limits : Limits, optional
-    encoding : str, optional
-        That a person named; by default it is recognised.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    AtlasError
-        If it is empty, too large, of no known kind or not in that encoding, or a mapped column does not exist.
+    stream : seekable; it stays open.
+    columns, encoding : what a person named; the rest is recognised.
+    Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
-    return _inspect(stream, name, columns, limits, encoding, Clock(name, limits))
-
-
-def _inspect(
-    stream: BinaryIO, name: str, columns: Columns | None, limits: Limits, encoding: str | None, clock: Clock
-) -> Layout:
+    clock = clock or Clock(name, limits)
     arrived = arrive(stream, limits, clock, encoding)
     kind, delimiter = kind_of(stream, arrived, name, limits, clock)
-    layout = Layout(
-        name=short(name, 200),
-        kind=kind,
-        unit=UNITS[kind],
-        encoding=arrived.encoding,
-        codec=arrived.codec,
-        size=arrived.size,
-        sha256=arrived.sha256,
-        packed=arrived.packed,
-        delimiter=delimiter,
-    )
+    of_file = {part: getattr(arrived, part) for part in ("encoding", "codec", "size", "sha256", "packed")}
+    layout = Layout(short(name, 200), kind, UNITS[kind], **of_file, delimiter=delimiter)
     fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits, clock)
     mapped = columns is not None and columns.response is not None
     return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
@@ -112,10 +71,7 @@ def _inspect(
 def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
     """Stream the traces of a file, in its order; nothing but one record is in memory.
 
-    Raises
-    ------
-    AtlasError
-        If there are more traces or more bad places than the limits allow, or the file breaks off.
+    Raises AtlasError if there are more traces or more bad places than the limits allow, or the file breaks off.
     """
     limits = limits or Limits()
     clock = Clock(layout.name, limits)
@@ -136,11 +92,9 @@ def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Ite
             else:
                 clock.traces += 1
                 if clock.traces > limits.traces:
-                    raise AtlasError(
-                        f"{layout.name} holds more than {limits.traces:,} traces (the last is in {layout.unit} "
-                        f"{found.place:,})",
-                        "Take a sample of them, or cut it",
-                    )
+                    last = f"(the last is in {layout.unit} {found.place:,})"
+                    problem = f"{layout.name} holds more than {limits.traces:,} traces {last}"
+                    raise AtlasError(problem, "Take a sample of them, or cut it")
                 clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
             yield found
             del found
@@ -154,25 +108,13 @@ def receive(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Intake:
-    """Read a file: its traces, every bad place, duplicates and notes.
+    """Read a file: its traces, every bad place, duplicates and notes; see :func:`inspect`.
 
-    Parameters
-    ----------
-    stream, name, columns, limits, encoding
-        See :func:`inspect`.
-
-    Returns
-    -------
-    Intake
-
-    Raises
-    ------
-    AtlasError
-        As :func:`inspect` and :func:`walk`, and if no trace is in it at all.
+    Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     limits = limits or Limits()
     clock = Clock(name, limits)
-    layout = _inspect(stream, name, columns, limits, encoding, clock)
+    layout = inspect(stream, name, columns, limits, encoding, clock)
     traces: list[Received] = []
     problems: list[Problem] = []
     characters = 0
@@ -183,15 +125,13 @@ def receive(
         traces.append(found)
         characters += len(found.prompt) + len(found.response)
         if characters > limits.text:
-            raise AtlasError(
-                f"The traces of {layout.name} hold more than {limits.text:,} characters",
-                "Run it by command line: python -m jobs attribute FILE, or give fewer traces",
-            )
+            problem = f"The traces of {layout.name} hold more than {limits.text:,} characters"
+            raise AtlasError(problem, "Run it by command line: python -m jobs attribute FILE, or give fewer traces")
     if not traces:
         raise _nothing(layout, problems)
     first: dict[tuple[str | None, str], int] = {}
-    keys = ((trace.label, trace.sha256) for trace in traces)
-    duplicates = {i: at for i, key in enumerate(keys) if (at := first.setdefault(key, i)) != i}
+    places = (first.setdefault((trace.label, trace.sha256), i) for i, trace in enumerate(traces))
+    duplicates = {i: at for i, at in enumerate(places) if at != i}
     return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
 
 
@@ -210,10 +150,8 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
     other = [trace for trace in traces if trace.requested and trace.label and trace.requested != trace.label]
     if other:
         were = "1 trace was" if len(other) == 1 else f"{len(other):,} traces were"
-        notes.append(
-            f"{were} answered by another model than was requested "
-            f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)."
-        )
+        first = f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)"
+        notes.append(f"{were} answered by another model than was requested {first}.")
     names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
     notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
     remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
@@ -225,14 +163,8 @@ def notes_about(
 ) -> list[str]:
     """Sentences about traces as such.
 
-    Parameters
-    ----------
-    lengths : sequence of (int, int)
-        Characters of every prompt and response.
-    names : sequence of (str, int)
-        The file's own id of a trace and its turn, of those that have one.
-    labels : collection of str
-        Sources that the file names.
+    lengths : characters of every prompt and response.
+    names : the file's own id of a trace and its turn, of those that have one.
     """
     notes = []
     if empty := sum(not response for _, response in lengths):
@@ -282,77 +214,54 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
 def _traces(
     place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
 ) -> Iterator[Received | Problem]:
-    form = None if mapped else form_of(record)
-    if form is not None:
-        for turn, said in enumerate(_found(form, record)):
-            if isinstance(said, ChatError):
-                yield Problem(place, said.column, said.reason)
-                continue
-            time = said.time if columns.time is None else look_up(record, columns.time)
-            if columns.label is None or (columns.label and form.labelled):
-                label = said.label
-            else:
-                label = look_up(record, columns.label)
-            received = _received(place, turn, said.prompt, said.response, time, label, record, columns, limits)
-            if isinstance(received, Received) and (said.name is not None or said.requested is not None):
-                name = received.name if said.name is None or columns.name == "" else as_remark(said.name)
-                received = replace(received, name=name, requested=as_remark(said.requested))
-            yield received
-        return
-    if columns.response is None:
-        yield Problem(place, None, "no column holds a response")
-        return
-    texts: dict[str, str] = {}
-    for role, column in (("prompt", columns.prompt), ("response", columns.response)):
-        try:
-            value = None if column is None else as_text(look_up(record, column))
-        except (TypeError, ValueError) as error:
-            yield Problem(place, column, short(str(error), 120))
-            return
-        if value is None and role == "response":
-            yield Problem(place, column, "there is no response")
-            return
-        texts[role] = value or ""
-    time, label = (None if c is None else look_up(record, c) for c in (columns.time, columns.label))
-    yield _received(place, 0, texts["prompt"], texts["response"], time, label, record, columns, limits)
+    log_format = None if mapped else format_of(record)
+    labelled = log_format is not None and log_format.labelled
+    for number, turn in enumerate(_turns(log_format, record, columns)):
+        if isinstance(turn, ChatError):
+            yield Problem(place, turn.column, turn.reason)
+            continue
+        time = turn.time if columns.time is None else look_up(record, columns.time)
+        own = columns.label is None or (columns.label and labelled)
+        label = turn.label if own else look_up(record, columns.label or "")
+        name = look_up(record, columns.name or "") if turn.name is None or columns.name == "" else turn.name
+        long = [role for role in ("prompt", "response") if len(getattr(turn, role)) > limits.characters]
+        if long:
+            yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
+            continue
+        time, label, name, requested = map(as_remark, (time, label, name, turn.requested))
+        sha256 = trace_hash(turn.prompt, turn.response)
+        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, requested)
 
 
-def _found(form: Form, record: Mapping[str, Any]) -> Iterator[Found]:
+def _turns(log_format: LogFormat | None, record: Mapping[str, Any], columns: Columns) -> Iterator[Found]:
+    """Answers of a record, by its format or by columns."""
     try:
-        yield from form.turns(record)
+        yield from log_format.turns(record) if log_format else [_by_column(record, columns)]
     except ChatError as error:
         yield error
 
 
-def _received(
-    place: int,
-    turn: int,
-    prompt: str,
-    response: str,
-    time: Any,
-    label: Any,
-    record: Mapping[str, Any],
-    columns: Columns,
-    limits: Limits,
-) -> Received | Problem:
-    for role, text in (("prompt", prompt), ("response", response)):
-        if len(text) > limits.characters:
-            return Problem(place, role, f"the {role} is longer than {limits.characters:,} characters")
-    name = None if columns.name is None else as_remark(look_up(record, columns.name))
-    return Received(
-        place, turn, prompt, response, as_remark(time), as_remark(label), name, trace_hash(prompt, response)
-    )
+def _by_column(record: Mapping[str, Any], columns: Columns) -> Turn:
+    if columns.response is None:
+        raise ChatError(None, "no column holds a response")
+    texts = []
+    for column in (columns.prompt, columns.response):
+        try:
+            texts.append(None if column is None else as_text(look_up(record, column)))
+        except (TypeError, ValueError) as error:
+            raise ChatError(column, short(str(error), 120)) from error
+    prompt, response = texts
+    if response is None:
+        raise ChatError(columns.response, "there is no response")
+    return Turn(prompt or "", response)
 
 
 def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
     in_a_form = bool(problems) and problems[0].column is not None
     if layout.fields and layout.columns.response is None and not in_a_form:
-        return AtlasError(
-            f"No column of {layout.name} looks like a response (its columns are "
-            f"{', '.join(short(field) for field in layout.fields[:20])})",
-            "Say which one it is: --response-column NAME, or choose it on the page",
-        )
+        columns = ", ".join(short(field) for field in layout.fields[:20])
+        problem = f"No column of {layout.name} looks like a response (its columns are {columns})"
+        return AtlasError(problem, "Say which one it is: --response-column NAME, or choose it on the page")
     first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
-    return AtlasError(
-        f"There is no trace in {layout.name}{first}", "Give JSONL, CSV, Parquet, a chat log, or plain text"
-    )
+    problem = f"There is no trace in {layout.name}{first}"
+    return AtlasError(problem, "Give JSONL, CSV, Parquet, a chat log, or plain text")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backend.intake.chat_logs import ASKED, TIME, ChatError, Found, Turn, conversation, first_of
-from backend.intake.columns import as_text
+from backend.intake.chat_logs import ASKED, TIME, ChatError, Found, Turn, conversation, first_of, text_at
 from backend.intake.json_text import parse_json
 
 _SIDES = (("_a", "_b"), ("_1", "_2"))
@@ -17,18 +16,11 @@ KEYS = _SIDED | {*_PROMPT, *TIME, *(model + side for sides in _SIDES for side in
 
 
 def is_pair(record: Mapping[str, Any]) -> bool:
-    """Whether a record holds the answers of two models."""
     return _form(record) is not None
 
 
 def turns_of_pair(record: Mapping[str, Any]) -> list[Found]:
-    """Answers of both sides; a side that has none is an error of its own.
-
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_pair` holds.
-    """
+    """Answers of both sides; a side that has none is an error of its own. record : for which :func:`is_pair` holds."""
     form = _form(record)
     if form is None:
         return []
@@ -46,7 +38,7 @@ def turns_of_pair(record: Mapping[str, Any]) -> list[Found]:
             if name == _TALK:
                 found += conversation(answer, time, label, name + side)
             else:
-                found += [Turn(*said, time, label) for said in _answers(record, name + side)]
+                found += [Turn(*turn, time, label) for turn in _answers(record, name + side)]
         except ChatError as error:
             found.append(error)
     return found
@@ -73,9 +65,9 @@ def _answers(record: Mapping[str, Any], column: str) -> list[tuple[str, str]]:
     prompt, answer = (None if key is None else record[key]), record[column]
     prompts, answers = _list(prompt), _list(answer)
     if prompts is not None and answers is not None and len(prompts) == len(answers) and answers:
-        said = [(_text(p, key or ""), a) for p, a in zip(prompts, answers, strict=True) if a is not None]
-        return [(p, _text(a, column)) for p, a in said]
-    return [(_text(prompt, key or ""), _text(answer, column))]
+        turns = [(text_at(p, key or "") or "", a) for p, a in zip(prompts, answers, strict=True) if a is not None]
+        return [(p, text_at(a, column) or "") for p, a in turns]
+    return [(text_at(prompt, key or "") or "", text_at(answer, column) or "")]
 
 
 def _list(value: Any) -> list[Any] | None:
@@ -87,10 +79,3 @@ def _list(value: Any) -> list[Any] | None:
             return None
     texts = isinstance(value, list) and all(part is None or isinstance(part, str) for part in value)
     return value if texts else None
-
-
-def _text(value: Any, column: str) -> str:
-    try:
-        return as_text(value) or ""
-    except TypeError as error:
-        raise ChatError(column, str(error)) from error

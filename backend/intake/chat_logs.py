@@ -1,9 +1,9 @@
-"""Chat-completions logs: what was asked and what came back, out of requests, responses and message lists.
+"""Chat-completions logs: prompts and responses out of requests, responses and message lists.
 
-Every answer of the assistant is one trace; its prompt is the user's message before it. What a request repeats of a
-conversation is no answer to it: where a record has a place for the response, or an error, only what is there counts.
-System messages are left out, because the proxy of the paper sees prompt and response only. A response that is itself
-JSON stays as it is: only where request and response are both whole bodies, written as text, are they taken for objects.
+Every answer of the assistant is one trace; its prompt is the user's message before it. Where a record has a place for
+the response, or an error, only what is there counts. System messages are left out, because the proxy of the paper sees
+prompt and response only. A response that is itself JSON stays as it is, unless request and response are both whole
+bodies, written as text.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.intake.columns import as_text
 from backend.intake.json_text import parse_json
+from backend.intake.traces import as_text
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")
 ASKED = ("prompt", "input", "question")
 TIME = ("timestamp", "created_at", "created", "time")
 _LABEL = ("model", "source")
-_TALKS = ("messages", "conversations", "conversation")
-"""Where a list of messages is; ShareGPT writes ``conversations``, with ``from`` and ``value`` in each."""
+_TALKS = ("messages", "conversations", "conversation")  # lists of messages; in ShareGPT's each has from and value
 _USER = frozenset({"user", "human"})
 _ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
-KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})
-"""Columns of a record that can make it a chat log, or say something of it."""
+KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})  # a chat log may need
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +42,12 @@ class Turn:
 class ChatError(Exception):
     """Why a record that looks like a chat log gave no trace: which part, and what is wrong with it."""
 
-    def __init__(self, column: str, reason: str) -> None:
+    def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
         self.column, self.reason = column, reason
 
 
-Found = Turn | ChatError
-"""An answer, or why a part of a record gave none."""
+Found = Turn | ChatError  # an answer, or why a part of a record gave none
 
 
 def is_chat(record: Mapping[str, Any]) -> bool:
@@ -58,8 +55,10 @@ def is_chat(record: Mapping[str, Any]) -> bool:
     record = _unwrapped(record)
     if isinstance(record.get("messages"), list) or isinstance(record.get("choices"), list):
         return True
-    if any(_is_talk(record.get(key)) for key in _TALKS) and not any(key in record for key in _RESPONSE):
-        return True
+    if not any(key in record for key in _RESPONSE):
+        talks = (record.get(key) for key in _TALKS)
+        if any(isinstance(talk, list) and any(isinstance(message, dict) for message in talk) for talk in talks):
+            return True
     if any(isinstance(record.get(key), dict) for key in _RESPONSE):
         return True
     return any(
@@ -69,22 +68,9 @@ def is_chat(record: Mapping[str, Any]) -> bool:
 
 
 def turns(record: Mapping[str, Any]) -> list[Turn]:
-    """Answers of a chat log.
+    """Answers of a chat log, at least one.
 
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_chat` holds.
-
-    Returns
-    -------
-    list of Turn
-        At least one.
-
-    Raises
-    ------
-    ChatError
-        If there is no answer in it, the request failed, or an answer is no text.
+    Raises ChatError if there is no answer in it, the request failed, or an answer is no text.
     """
     record = _unwrapped(record)
     request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
@@ -103,10 +89,6 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     if not answers:
         raise ChatError("response", "there is no answer in the response")
     return [Turn(prompt, answer, time, label) for answer in answers]
-
-
-def _is_talk(messages: Any) -> bool:
-    return isinstance(messages, list) and any(isinstance(message, dict) for message in messages)
 
 
 def _reply(record: Mapping[str, Any]) -> Any:
@@ -133,10 +115,7 @@ def _failed(record: Mapping[str, Any]) -> bool:
 def conversation(messages: Any, time: Any, label: Any, column: str = "messages") -> list[Turn]:
     """Answers of the assistant in a list of messages, each with the user's message before it.
 
-    Raises
-    ------
-    ChatError
-        If it is no list, a message is none, or there is no answer.
+    Raises ChatError if it is no list, a message is none, or there is no answer.
     """
     if not isinstance(messages, list):
         raise ChatError(column, "there is neither an answer nor a list of messages")
@@ -166,8 +145,8 @@ def last_asked(request: Mapping[str, Any]) -> str:
     """The last message of the user in a request, or its prompt; empty where there is none."""
     messages = request.get("messages", request.get("input"))
     if isinstance(messages, list):
-        asked = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
-        return (_text(asked[-1][1], f"messages[{asked[-1][0]}]") or "") if asked else ""
+        sent = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
+        return (_text(sent[-1][1], f"messages[{sent[-1][0]}]") or "") if sent else ""
     for key in ASKED:
         if isinstance(request.get(key), str):
             return as_text(request[key]) or ""
@@ -185,16 +164,13 @@ def _answers(reply: Any) -> list[str]:
         texts = [_choice(number, choice) for number, choice in enumerate(reply["choices"])]
         return [text for text in texts if text is not None]
     if isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
-        items = [
-            item for item in reply["output"] if isinstance(item, dict) and item.get("type", "message") == "message"
-        ]
-        return [text for item in items if (text := _text(item, "response.output")) is not None]
+        items = (item for item in reply["output"] if isinstance(item, dict))
+        texts = [_text(item, "response.output") for item in items if item.get("type", "message") == "message"]
+        return [text for text in texts if text is not None]
     if "content" in reply:
-        text = _text(reply, "response")
-        return [] if text is None else [text]
+        return [text for text in [_text(reply, "response")] if text is not None]
     if isinstance(message := reply.get("message"), dict):
-        text = _text(message, "response.message")
-        return [] if text is None else [text]
+        return [text for text in [_text(message, "response.message")] if text is not None]
     for key in ("text", "output_text", "response", "generated_text"):
         if isinstance(reply.get(key), str):
             return [as_text(reply[key]) or ""]
@@ -207,34 +183,34 @@ def _choice(number: int, choice: Any) -> str | None:
         raise ChatError(where, "a choice is no object")
     if isinstance(choice.get("message"), dict):
         return _text(choice["message"], f"{where}.message")
-    try:
-        return as_text(choice.get("text"))
-    except TypeError as error:
-        raise ChatError(f"{where}.text", str(error)) from error
+    return text_at(choice.get("text"), f"{where}.text")
 
 
 def _text(message: Mapping[str, Any], where: str) -> str | None:
     content = message.get("content", message.get("value"))
-    if isinstance(content, list) and not content:
-        return ""
+    return "" if content == [] else text_at(content, f"{where}.content")
+
+
+def text_at(value: Any, column: str) -> str | None:
+    """A value as text, None for nothing; ChatError where it is no text."""
     try:
-        return as_text(content)
+        return as_text(value)
     except TypeError as error:
-        raise ChatError(f"{where}.content", str(error)) from error
+        raise ChatError(column, str(error)) from error
 
 
 def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record with its request and response as objects, where both are bodies written as text and neither is more.
+    """The record with request and response as objects, where both are bodies written as text and neither is more.
 
-    A prompt in plain words beside them says that the response is one as well, whatever it looks like.
+    A prompt in plain words says that the response is one as well, whatever it looks like.
     """
     if any(isinstance(record.get(key), str) for key in ("prompt", "question")):
         return record
-    asked = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
-    if not asked or None in asked.values():
+    requests = {key: _body(record[key], "messages") for key in _REQUEST if isinstance(record.get(key), str)}
+    if not requests or None in requests.values():
         return record
-    answered = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
-    return {**record, **asked, **answered} if answered and None not in answered.values() else record
+    responses = {key: _body(record[key], "choices") for key in _RESPONSE if isinstance(record.get(key), str)}
+    return {**record, **requests, **responses} if responses and None not in responses.values() else record
 
 
 def _body(value: Any, part: str) -> dict[str, Any] | None:

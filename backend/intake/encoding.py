@@ -1,7 +1,6 @@
 """From bytes to text: gzip, encodings, and what is refused at the door.
 
-The whole file is walked through once, a piece at a time, so its hash, its size and its encoding are known before the
-first trace is read, however large it is.
+The file is walked through once, a piece at a time: hash, size and encoding are known before the first trace is read.
 """
 
 from __future__ import annotations
@@ -11,14 +10,16 @@ import contextlib
 import gzip
 import hashlib
 import io
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
-from backend.intake.traces import Limits, short
+from backend.intake.traces import Clock, Limits, short
 
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -55,18 +56,7 @@ class Arrived:
 
 
 def codec_of(encoding: str) -> str:
-    """Python's name of a character encoding.
-
-    Parameters
-    ----------
-    encoding : str
-        As a person names it.
-
-    Raises
-    ------
-    AtlasError
-        If there is none of that name.
-    """
+    """Python's name of a character encoding. Raises AtlasError if there is none of that name."""
     try:
         codec = codecs.lookup(encoding).name
         io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses what turns no bytes into text, such as hex
@@ -87,25 +77,10 @@ def encoding_given(words: str) -> str | None:
 
 
 def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
-    """Walk through a file once.
+    """Walk through a seekable file once; ``encoding`` stands in place of the one that would be recognised.
 
-    Parameters
-    ----------
-    stream : binary file
-        Must be seekable.
-    limits : Limits
-    clock : Clock
-    encoding : str, optional
-        In place of the one that would be recognised; of Parquet, which says what it is, none is needed.
-
-    Returns
-    -------
-    Arrived
-
-    Raises
-    ------
-    AtlasError
-        If it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown or another one.
+    Raises AtlasError if it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown
+    or another one.
     """
     codec = None if encoding is None else codec_of(encoding)
     digest, size = hashlib.sha256(), 0
@@ -182,19 +157,16 @@ def text_of(
 
 def too_large(limits: Limits) -> AtlasError:
     """The refusal of a file that is small only as long as it is packed."""
-    return AtlasError(
-        f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked",
-        "Run it by command line: python -m jobs attribute FILE, or cut it into parts",
-    )
+    problem = f"The file is larger than {_megabytes(limits.unpacked)} when it is unpacked"
+    return AtlasError(problem, "Run it by command line: python -m jobs attribute FILE, or cut it into parts")
 
 
 def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[str, str]:
     try:
         _decode(inner, codec, limits, clock)
     except UnicodeError as error:
-        raise AtlasError(
-            f"The file cannot be read as {codec}{_where(error)}", "Name another encoding, or none to have it recognised"
-        ) from error
+        problem = f"The file cannot be read as {codec}{_where(error)}"
+        raise AtlasError(problem, "Name another encoding, or none to have it recognised") from error
     return codec, f"{codec}{_GIVEN}"
 
 
@@ -205,9 +177,9 @@ def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> t
             return codec, words
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
-        codec = "utf-16-le" if odd > even else "utf-16-be"
-        _check(inner, codec, "UTF-16 (no byte order mark, found by its zero bytes)", limits, clock)
-        return codec, "UTF-16 (no byte order mark, found by its zero bytes)"
+        codec, words = f"utf-16-{'le' if odd > even else 'be'}", "UTF-16 (no byte order mark, found by its zero bytes)"
+        _check(inner, codec, words, limits, clock)
+        return codec, words
     if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
         raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
     try:
@@ -258,3 +230,18 @@ def _decode(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> None:
 
 def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.0f} MB" if count < 10e9 else f"{count / 1e9:,.0f} GB"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file that can be read again from its start; a pipe is copied to a nameless temporary file meanwhile."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stream: BinaryIO = stack.enter_context(path.open("rb"))
+            if not stream.seekable():
+                copy = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(stream, copy)
+                stream = copy
+        except OSError as error:
+            raise AtlasError(f"{path} cannot be read ({error.strerror})", "Check the path") from error
+        yield stream

@@ -1,4 +1,4 @@
-"""From a file to records: JSONL, a JSON document, CSV, Parquet, and text that somebody pasted.
+"""From a file to records: JSONL, a JSON document, CSV, Parquet, and pasted text.
 
 Every generator yields a record with its place, or a :class:`Problem` where a place gives none, and goes on.
 """
@@ -12,17 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
 from backend.intake.encoding import Arrived, text_of
 from backend.intake.json_text import TooManyValuesError, parse_json
-from backend.intake.lines import Line, filled_lines, table_lines
 from backend.intake.parquet import Record, read_parquet
-from backend.intake.tables import MOST_COLUMNS, read_table, separator
-from backend.intake.traces import Layout, Limits, Problem, short
+from backend.intake.tables import MOST_COLUMNS, Line, filled_lines, read_table, separator, table_lines
+from backend.intake.traces import Clock, Layout, Limits, Problem, short
 
 DELIMITERS = ",;\t|"
-VOTERS = 20
-"""Lines that decide together whether a file is one JSON object a line."""
+VOTERS = 20  # lines that decide together whether a file is one JSON object a line
 UNITS = {"jsonl": "line", "json": "record", "csv": "line", "parquet": "row", "text": "block"}
 _DASHES = r"-{3,}+[^\S\n]*+(?:\n|\Z)"
 _BREAK = re.compile(rf"^[^\S\n]*+{_DASHES}(?:\s*+{_DASHES})*+", re.MULTILINE)
@@ -32,33 +29,23 @@ _SPOKEN = re.compile(
 )
 _DOCUMENT = re.compile(r'\s*(?:\{\s*(?:["}]|\Z)|\[[\[\s]*(?:\{\s*(?:["}]|\Z)|["\]]|-?[\d.]+\s*,|\Z))')
 """The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``."""
-_START, _HEADER = 4_096, 1_000_000
-"""Characters of a line that decide about a document, and about a table."""
+_START, _HEADER = 4_096, 1_000_000  # characters of a line that decide about a document, and about a table
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
-_LISTS = frozenset({"data", "traces", "records", "rows", "items", "logs", "request_states"})
-"""Keys of a document under which its records may be."""
-_ASKS = frozenset({"prompt", "question", "user"})
+_LISTS = {"data", "traces", "records", "rows", "items", "logs", "request_states"}  # where a document has its records
+_ASKS = {"prompt", "question", "user"}
 
 
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
-    """Find out what a file is: from its name where that says JSONL, else from its first lines.
-
-    Returns
-    -------
-    kind : str
-        jsonl, json, csv, parquet or text.
-    delimiter : str
-        Of CSV.
-    """
+    """Kind of a file (jsonl, json, csv, parquet or text) and delimiter of CSV, from its name or its first lines."""
     if not arrived.codec:
         return "parquet", ""
     with text_of(stream, arrived.packed, arrived.codec, "", clock) as text:
         starts: list[str] = []
         votes: list[bool] = []
         first = ""
-        # Only beginnings and votes are kept: a line may be long.
+        # Only beginnings and votes are saved: a line may be long.
         for _, line in filled_lines(text, _line_limit(limits), limits, clock):
             if line is not None:
                 first = first if votes else line[:_HEADER].lstrip("\ufeff")
@@ -70,14 +57,13 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
     ending = name.lower().removesuffix(".gz").rpartition(".")[2]
     document = _DOCUMENT.match("\n".join(starts[:2])) is not None
     # Somebody may call an array .jsonl, or a damaged line come first; an object in the first line is a record.
-    if votes[:1] == [True] or 2 * sum(votes) > len(votes):
-        return "jsonl", ""
-    if ending in ("jsonl", "ndjson") and (any(votes) or not document):
+    several = votes[:1] == [True] or 2 * sum(votes) > len(votes)
+    if several or (ending in ("jsonl", "ndjson") and (any(votes) or not document)):
         return "jsonl", ""
     if document or (ending == "json" and first.lstrip()[:1] in ("[", "{")):
         return "json", ""
-    if (told := separator(first)) is not None:
-        return "csv", told
+    if (named := separator(first)) is not None:
+        return "csv", named
     delimiter = "\t" if ending == "tsv" else max(DELIMITERS, key=first.count)
     cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter, MOST_COLUMNS)[:MOST_COLUMNS]]
     known = {"response", "completion", "output", "answer", "prompt", "question", "generated_text", "model_output"}
@@ -87,13 +73,7 @@ def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock
 
 
 def records(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a file, in order.
-
-    Raises
-    ------
-    AtlasError
-        If the file as a whole cannot be read, or takes too long.
-    """
+    """Records of a file, in order. Raises AtlasError if the file as a whole cannot be read, or takes too long."""
     if layout.kind == "parquet":
         yield from read_parquet(stream, layout, limits, clock)
         return
@@ -102,7 +82,7 @@ def records(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> I
         if layout.kind == "jsonl":
             yield from _jsonl(filled_lines(text, _line_limit(limits), limits, clock), limits)
         elif layout.kind == "csv":
-            most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands beside them
+            most = 5 * limits.characters  # prompt and response, with every quote doubled, and what stands next to them
             yield from read_table(table_lines(text, most, limits, clock), layout.delimiter, most)
         elif layout.kind == "json":
             yield from _document(text, limits, clock)
@@ -120,12 +100,13 @@ def _jsonl(lines: Iterator[Line], limits: Limits) -> Iterator[Record | Problem]:
         except TooManyValuesError as error:
             yield Problem(number, None, str(error))
         except ValueError as error:
-            yield Problem(number, _column(error), f"no JSON ({_why(error)})")
+            column = f"character {error.colno}" if isinstance(error, json.JSONDecodeError) else None
+            yield Problem(number, column, f"no JSON ({_why(error)})")
         except RecursionError:
             yield Problem(number, None, "no JSON (nested too deeply)")
         else:
             del line  # it may be as large as the record
-            yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+            yield _record(number, record)
             del record
 
 
@@ -133,21 +114,18 @@ def _document(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[
     try:
         document = parse_json(_whole(text, "JSON document", limits).lstrip("\ufeff"), limits.values)
     except TooManyValuesError as error:
-        raise AtlasError(
-            "The JSON document holds too many values to be read as a whole", "Write one JSON object a line (JSONL)"
-        ) from error
+        remedy = "Write one JSON object a line (JSONL)"
+        raise AtlasError("The JSON document holds too many values to be read as a whole", remedy) from error
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}, " if isinstance(error, json.JSONDecodeError) else ""
-        raise AtlasError(
-            f"The file starts like a JSON document and is none ({where}{_why(error)})",
-            "Export it again, or write one JSON object a line (JSONL)",
-        ) from error
+        problem = f"The file starts like a JSON document and is none ({where}{_why(error)})"
+        raise AtlasError(problem, "Export it again, or write one JSON object a line (JSONL)") from error
     if isinstance(document, dict):
-        inner = [v for k, v in document.items() if k in _LISTS]
-        document = inner[0] if inner and isinstance(inner[0], list) else [document]
+        inner = next((value for key, value in document.items() if key in _LISTS), None)
+        document = inner if isinstance(inner, list) else [document]
     for number, record in enumerate(document, start=1):
         clock.check(number, "record")
-        yield (number, record) if isinstance(record, dict) else _no_object(number, record)
+        yield _record(number, record)
 
 
 def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
@@ -186,15 +164,13 @@ def _spoken(block: str) -> dict[str, Any]:
 def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:
     whole = text.read(limits.document + 1)
     if len(whole) > limits.document:
-        raise AtlasError(
-            f"A {what} of more than {limits.document:,} characters is not read as a whole",
-            "Write one JSON object a line (JSONL) instead",
-        )
+        problem = f"A {what} of more than {limits.document:,} characters is not read as a whole"
+        raise AtlasError(problem, "Write one JSON object a line (JSONL) instead")
     return whole
 
 
 def _line_limit(limits: Limits) -> int:
-    """Of JSONL: prompt and response, two escapes of six letters for every character, and what stands beside them."""
+    """Of JSONL: prompt and response, two escapes of six letters for every character, and what stands next to them."""
     return 25 * limits.characters
 
 
@@ -209,14 +185,12 @@ def _is_object(line: str, limits: Limits) -> bool:
         return False
 
 
-def _no_object(number: int, record: Any) -> Problem:
-    """A report names problems even where it keeps no text, so this says the kind and not the value."""
-    words = next(words for kind, words in _KINDS.items() if isinstance(record, kind))
+def _record(number: int, value: Any) -> Record | Problem:
+    """A report names problems even where it keeps no text, so this says the kind of what is no record."""
+    if isinstance(value, dict):
+        return number, value
+    words = next(words for kind, words in _KINDS.items() if isinstance(value, kind))
     return Problem(number, None, f"no JSON object but {words}")
-
-
-def _column(error: ValueError) -> str | None:
-    return f"character {error.colno}" if isinstance(error, json.JSONDecodeError) else None
 
 
 def _why(error: BaseException) -> str:

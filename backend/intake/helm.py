@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backend.intake.chat_logs import ChatError, Found, Turn, last_asked
-from backend.intake.columns import as_text
+from backend.intake.chat_logs import ChatError, Found, Turn, last_asked, text_at
 
 
 def is_helm(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a request state of HELM, or holds a list of them."""
     if isinstance(record.get("request_states"), list):
         return True
     result = record.get("result")
@@ -20,13 +18,7 @@ def is_helm(record: Mapping[str, Any]) -> bool:
 
 
 def turns_of_helm(record: Mapping[str, Any]) -> Iterator[Found]:
-    """Completions, each with the prompt that the model was given.
-
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_helm` holds.
-    """
+    """Completions, each with the prompt that the model was given. record : for which :func:`is_helm` holds."""
     states = record.get("request_states", [record])
     if not states:
         raise ChatError("request_states", "there is no request state; export the scenario again")
@@ -52,20 +44,12 @@ def _completions(state: Any, where: str) -> list[Turn]:
     given = request.get("prompt") or last_asked(request)
     if not given and isinstance(source := instance.get("input"), dict):
         given = source.get("text")
-    prompt = _text(given, f"{where}request.prompt") or ""
+    prompt = text_at(given, f"{where}request.prompt") or ""
     found = []
     for number, completion in enumerate(completions):
         column = f"{where}result.completions[{number}].text"
-        text = _text(completion.get("text") if isinstance(completion, dict) else None, column)
+        text = text_at(completion.get("text") if isinstance(completion, dict) else None, column)
         if text is None:
             raise ChatError(column, "a completion has no text; run it again, or leave it out")
-        time = result.get("request_datetime")
-        found.append(Turn(prompt, text, time, request.get("model"), instance.get("id")))
+        found.append(Turn(prompt, text, result.get("request_datetime"), request.get("model"), instance.get("id")))
     return found
-
-
-def _text(value: Any, column: str) -> str | None:
-    try:
-        return as_text(value)
-    except TypeError as error:
-        raise ChatError(column, str(error)) from error

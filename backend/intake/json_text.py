@@ -13,11 +13,9 @@ import numpy.typing as npt
 from backend.intake.traces import Limits
 
 MOST_VALUES = Limits().values
-_WEIGHTS = {"{": 130, "[": 110, ":": 150, ",": 70}
-"""Bytes that Python takes for what follows a character, about: ``[[],[],…`` becomes thirty times its length."""
+_WEIGHTS = {"{": 130, "[": 110, ":": 150, ",": 70}  # bytes that Python takes for what follows, about
 BLOCK = 2**20
-LARGE, BREAK = 20_000_000, 0.05
-"""Estimate from which a parser holds the interpreter for long, and seconds that others then get it."""
+LARGE, BREAK = 20_000_000, 0.05  # estimate from which parsing holds the interpreter for long, and seconds for others
 
 
 class TooManyValuesError(ValueError):
@@ -27,20 +25,10 @@ class TooManyValuesError(ValueError):
 def parse_json(text: str, most: int = MOST_VALUES) -> Any:
     """Parse a JSON text.
 
-    Parameters
-    ----------
-    text : str
-    most : int, optional
-        Bytes that its values may take, by estimate; texts count by their number only.
-
-    Raises
-    ------
-    TooManyValuesError
-        If they would take more.
-    ValueError, RecursionError
-        If it is no JSON, or nested too deeply.
+    most : bytes that its values may take, by estimate; texts count by their number only.
+    Raises TooManyValuesError; ValueError or RecursionError if it is no JSON, or nested too deeply.
     """
-    estimate = _at_most(text)
+    estimate = sum(weight * text.count(character) for character, weight in _WEIGHTS.items())  # at most
     if estimate > most and _estimate(text) > most:
         raise TooManyValuesError("it holds too many values; leave out what is no part of a trace")
     if estimate > LARGE:  # others get the interpreter before and after
@@ -54,8 +42,7 @@ def parse_json(text: str, most: int = MOST_VALUES) -> Any:
 def outside_strings(blocks: Iterable[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
     """Bytes of a JSON text that are in none of its strings, a block at a time.
 
-    Found without parsing: other threads go on, and no memory is taken. Of a text that is no JSON they are right up to
-    the place where it stops being JSON.
+    Found without parsing: other threads go on, and no memory is taken. Right up to the place where it stops being JSON.
     """
     inside, rest = False, b""
     for fresh in blocks:
@@ -68,10 +55,6 @@ def outside_strings(blocks: Iterable[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
             within = np.logical_xor.accumulate(codes == ord('"')) ^ inside
             inside = bool(within[-1])
             yield codes[~within]
-
-
-def _at_most(text: str) -> int:
-    return sum(weight * text.count(character) for character, weight in _WEIGHTS.items())
 
 
 def _estimate(text: str) -> int:

@@ -1,4 +1,7 @@
-"""Forms of a record that hold their traces in a place of their own, and not in two columns."""
+"""Log formats: records that hold their traces in places of their own, and not in two columns.
+
+A format is a module with ``fits`` and ``turns``, and a line of :data:`FORMATS`.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +16,33 @@ from backend.intake.chat_logs import Found
 
 
 @dataclass(frozen=True)
-class Form:
-    """A form of a record.
+class LogFormat:
+    """A format of records; a ``ChatError`` that ``turns`` raises stands for all of the record."""
 
-    Attributes
-    ----------
-    fits : callable
-        Whether a record has it.
-    turns : callable
-        Its answers, at least one or an error; a ``ChatError`` that is raised stands for all of the record.
-    keys : frozenset of str
-        Columns of a table that it may need; empty where nobody writes it as one.
-    labelled : bool
-        Whether an answer says itself whom it is from; a column cannot know it for several.
-    """
-
-    fits: Callable[[Mapping[str, Any]], bool]
-    turns: Callable[[Mapping[str, Any]], Iterable[Found]]
-    keys: frozenset[str]
-    labelled: bool = True
+    fits: Callable[[Mapping[str, Any]], bool]  # whether a record has it
+    turns: Callable[[Mapping[str, Any]], Iterable[Found]]  # its answers, at least one or an error
+    keys: frozenset[str] = frozenset()  # columns of a table that it may need; empty where nobody writes it as one
+    labelled: bool = True  # whether an answer says itself whom it is from; a column cannot know it for several
 
 
-FORMS = (
-    Form(pairs.is_pair, pairs.turns_of_pair, pairs.KEYS),
-    Form(helm.is_helm, helm.turns_of_helm, frozenset()),
-    Form(spans.is_spans, spans.turns_of_spans, frozenset()),
-    Form(chat.is_chat, chat.turns, chat.KEYS, labelled=False),
-)
-KEYS = frozenset(key for form in FORMS for key in form.keys)
-"""Columns of a record that can give it a form, or say something of its traces."""
+FORMATS = [  # the first that fits a record reads it
+    LogFormat(pairs.is_pair, pairs.turns_of_pair, pairs.KEYS),
+    LogFormat(helm.is_helm, helm.turns_of_helm),
+    LogFormat(spans.is_spans, spans.turns_of_spans),
+    LogFormat(chat.is_chat, chat.turns, chat.KEYS, labelled=False),
+]
 
 
-def form_of(record: Mapping[str, Any]) -> Form | None:
-    """The form of a record; None where its columns are all there is."""
-    return next((form for form in FORMS if form.fits(record)), None)
+def register(log_format: LogFormat) -> None:
+    """Add a format from outside; it is tried before those that are known."""
+    FORMATS.insert(0, log_format)
+
+
+def format_of(record: Mapping[str, Any]) -> LogFormat | None:
+    """The format of a record; None where its columns are all there is."""
+    return next((log_format for log_format in FORMATS if log_format.fits(record)), None)
+
+
+def format_keys() -> frozenset[str]:
+    """Columns of a record that can give it a format, or say something of its traces."""
+    return frozenset().union(*(log_format.keys for log_format in FORMATS))

@@ -1,13 +1,16 @@
 """Parquet: the columns that are needed, a few rows at a time, and never more in memory than the limits allow.
 
-A few hundred bytes can say a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
-times, a list hold any number of nothings. So sizes are added up before a page is unpacked, texts in lists are kept as
-numbers of their dictionary, and a row is weighed before it is turned into Python.
+A few hundred bytes can mean a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
+times. So sizes are added up before a page is unpacked, and a row is weighed before it is turned into Python. Sizes come
+from the headers of the pages, because nothing holds the footer to the truth; both are read here, because pyarrow ends
+the process at damaged statistics.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -15,23 +18,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import AtlasError
-from backend.intake.deadline import Clock
 from backend.intake.encoding import PIECE, too_large
-from backend.intake.log_formats import KEYS
-from backend.intake.parquet_pages import chunks_of, footer_length, pages_of
+from backend.intake.log_formats import format_keys
 from backend.intake.tables import check_names
-from backend.intake.traces import Layout, Limits, Problem, short
+from backend.intake.traces import Clock, Layout, Limits, Problem, short
 
-ROWS = 256
-"""Rows that are decoded at a time, where their pages are small."""
-BATCH = 32_000_000
-"""Bytes of a batch that is turned into Python at once; a larger one goes row by row."""
-_PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100
-"""Bytes that a page, a column of a row group, a value and a Python object count for, whatever is in them."""
-SPREAD = 4
-"""Times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many."""
-FOOTER = 25
-"""Part of what a file may unpack to that its footer may take; a reader holds the footer in many times its bytes."""
+ROWS = 256  # rows that are decoded at a time, where their pages are small
+BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
+_PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100  # bytes that each counts for, whatever is in it
+SPREAD = 4  # times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many
+FOOTER = 25  # part of what a file may unpack to that its footer may take, which is held in many times its bytes
 _ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 Record = tuple[int, dict[str, Any]]
 
@@ -39,10 +35,7 @@ Record = tuple[int, dict[str, Any]]
 def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
     """Columns of a Parquet file.
 
-    Raises
-    ------
-    AtlasError
-        If it is damaged, its footer is too long, or it has too many columns or two of one name.
+    Raises AtlasError if it is damaged, its footer is too long, or it has too many columns or two of one name.
     """
     try:
         if footer_length(stream) > limits.unpacked // FOOTER:
@@ -55,19 +48,16 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
 
 
 def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a Parquet file: of every row the columns that the layout maps, and those of a chat log.
+    """Records of a Parquet file: of every row the columns that the layout maps, and those of a log format.
 
-    Raises
-    ------
-    AtlasError
-        If it is damaged, or larger than the limits when it is unpacked.
+    Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
     """
     number = unpacked = decoded = 0
-    most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands beside them
+    most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands next to them
     needed = _needed(layout)
     try:
         file = _opened(stream)
-        leaves = [i for i in range(len(file.schema)) if _belongs(file.schema.column(i).path, needed)]
+        leaves = [i for i in range(len(file.schema)) if _within(file.schema.column(i).path, needed)]
         listed = [file.schema.column(i) for i in leaves if file.schema.column(i).max_repetition_level]
         file = _opened(stream, file.metadata, [leaf.path for leaf in listed if leaf.physical_type == "BYTE_ARRAY"])
         for group, chunks in enumerate(chunks_of(stream)):
@@ -79,7 +69,7 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
                     largest = max(largest, page)
                     if unpacked > limits.unpacked:
                         raise too_large(limits)
-            if largest > limits.unpacked // 2:  # it is in memory twice, packed and as rows beside it
+            if largest > limits.unpacked // 2:  # it is in memory twice, packed and as rows
                 raise AtlasError("A page of the Parquet file is too large", "Write it with smaller pages")
             # Of what stands once in a page every row of a batch may hold a copy.
             rows = min(ROWS, max(1, BATCH // largest))
@@ -109,11 +99,12 @@ def _needed(layout: Layout) -> list[str]:
     mapped = {
         column if column in layout.fields else column.split(".", 1)[0] for column in layout.columns.named().values()
     }
-    return [field for field in layout.fields if field in mapped or (field in KEYS and not layout.mapped)]
+    keys = frozenset() if layout.mapped else format_keys()
+    return [field for field in layout.fields if field in mapped or field in keys]
 
 
-def _belongs(path: str, columns: Sequence[str]) -> bool:
-    return any(path == column or path.startswith(f"{column}.") for column in columns)
+def _within(path: str, columns: Sequence[str]) -> bool:
+    return f"{path}.".startswith(tuple(f"{column}." for column in columns))
 
 
 def _sizes(stream: BinaryIO, column: Any, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -152,3 +143,139 @@ def _damaged(error: BaseException, after: int = 0) -> AtlasError:
     reason = short((str(error) or type(error).__name__).splitlines()[0], 120)
     where = f" after row {after:,}" if after else ""
     return AtlasError(f"The Parquet file cannot be read{where} ({reason})", "Write it again, or export JSONL or CSV")
+
+
+Fields = dict[tuple[int, int], Any]  # a struct by type and number: a field of another type is another field
+_I32, _I64, _LIST, _STRUCT = 5, 6, 9, 12
+_ROW_GROUPS, _COLUMNS, _META = (_LIST, 4), (_LIST, 1), (_STRUCT, 3)
+_PACKED, _DATA_PAGE, _DICTIONARY_PAGE = (_I64, 7), (_I64, 9), (_I64, 11)
+_DELTA_BYTE_ARRAY = 7
+_ENCODINGS = {5: 2, 7: 2, 8: 4}  # headers of data, dictionary and data of version 2: where their encoding stands
+_WINDOWS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: bytes when it is unpacked, values, and whether one may repeat the beginning of the one before it."""
+
+    unpacked: int
+    values: int
+    repeats: bool
+
+
+def footer_length(stream: BinaryIO) -> int:
+    """Bytes of the footer, as the end of the file states them."""
+    stream.seek(-8, io.SEEK_END)
+    return int.from_bytes(stream.read(4), "little")
+
+
+def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
+    """First byte and end of the pages of every leaf column, a list for every row group; ValueError if damaged."""
+    length = footer_length(stream)
+    stream.seek(-8 - length, io.SEEK_END)
+    try:
+        footer, _ = _struct(stream.read(length), 0)
+        groups = [[column[_META] for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
+        return [[_extent(column) for column in group] for group in groups]
+    except (LookupError, TypeError) as error:
+        raise ValueError("the footer is damaged") from error
+
+
+def pages_of(stream: BinaryIO, start: int, end: int) -> Iterator[Page]:
+    """Pages between two bytes of a file; the stream is moved. ValueError where there is no header of a page."""
+    while start < end:
+        header, length = _header(stream, start)
+        unpacked, packed = header[_I32, 2], header[_I32, 3]
+        # All of them count: which one holds is for the reader to say.
+        kinds = [(header.get((_STRUCT, kind), {}), encoding) for kind, encoding in _ENCODINGS.items()]
+        values = max(part.get((_I32, 1), 0) for part, _ in kinds)
+        if min(unpacked, packed) < 0:
+            raise ValueError(f"the page at byte {start:,} has a negative size")
+        yield Page(unpacked, values, any(part.get((_I32, at)) == _DELTA_BYTE_ARRAY for part, at in kinds))
+        start += length + packed
+
+
+def _extent(column: Fields) -> tuple[int, int]:
+    start, first = column[_DATA_PAGE], column.get(_DICTIONARY_PAGE, 0)
+    start = first if 0 < first < start else start
+    return start, start + column[_PACKED]
+
+
+def _header(stream: BinaryIO, start: int) -> tuple[Fields, int]:
+    """Header of a page and its length in bytes."""
+    for window in _WINDOWS:
+        stream.seek(start)
+        raw = stream.read(window)
+        try:
+            header, length = _struct(raw, 0)
+            if {(_I32, 2), (_I32, 3)} <= header.keys():
+                return header, length
+            break
+        except IndexError:
+            if len(raw) < window:
+                break
+    raise ValueError(f"there is no page at byte {start:,}")
+
+
+def _struct(raw: bytes, at: int) -> tuple[Fields, int]:
+    """A struct in Thrift's compact form, and where it ends."""
+    found: Fields = {}
+    number = 0
+    while raw[at]:
+        step, kind = raw[at] >> 4, raw[at] & 15
+        at += 1
+        if step:
+            number += step
+        else:
+            number, at = _integer(raw, at)
+        if (kind, number) in found:
+            raise ValueError("a field is there twice")
+        if kind in (1, 2):  # true and false
+            continue
+        found[kind, number], at = _value(raw, at, kind)
+    return found, at + 1
+
+
+def _value(raw: bytes, at: int, kind: int) -> tuple[Any, int]:
+    """A value of a struct or a list, and where it ends; None for bytes and texts."""
+    if kind == _STRUCT:
+        return _struct(raw, at)
+    if kind in (4, _I32, _I64):
+        return _integer(raw, at, 64 if kind == _I64 else 32)
+    if kind == 8:
+        length, at = _varint(raw, at)
+        return None, at + length
+    if kind in (1, 2, 3, 7):  # true, false and byte, double
+        after = at + (8 if kind == 7 else 1)
+        if after > len(raw):
+            raise IndexError("the header is cut")
+        return None, after
+    if kind != _LIST:
+        raise ValueError("a field has an unknown type")
+    length, inner = raw[at] >> 4, raw[at] & 15
+    at += 1
+    if length == 15:
+        length, at = _varint(raw, at)
+    values = []
+    for _ in range(length):
+        value, at = _value(raw, at, inner)
+        values.append(value)
+    return values, at
+
+
+def _integer(raw: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    value, at = _varint(raw, at)
+    value &= (1 << bits) - 1
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (raw[at] & 127) << shift
+        at += 1
+        if raw[at - 1] < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")

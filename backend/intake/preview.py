@@ -1,8 +1,4 @@
-"""What a file of traces is, before anything runs: the same for the page, the command line and REST.
-
-Columns with what they were taken for, every bad place with its reason, repeated traces, notes, and the first traces.
-Nothing of a proxy is asked for.
-"""
+"""What a file of traces is, before anything runs: the same for the page, the command line and REST."""
 
 from __future__ import annotations
 
@@ -10,64 +6,38 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from backend.intake import Columns, Limits, receive
-from backend.intake.traces import short
+from backend.intake.traces import Received, short
 
-ROWS = 20
-"""Traces that a preview shows."""
-SHOWN = 400
-"""Characters of a text that a preview shows."""
-NAMED = 50
-"""Sources that a preview lists."""
+ROWS = 20  # traces that a preview shows
+SHOWN = 400  # characters of a text that a preview shows
+NAMED = 50  # sources that a preview lists
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a file is, and every place of it that gives no trace.
+    """What a file is, and every place of it that gives no trace; see :class:`backend.intake.Layout`."""
 
-    Attributes
-    ----------
-    name : str
-        As the file was called; never a path.
-    kind, unit, encoding, sha256 : str
-        See :class:`backend.intake.Layout`.
-    packed : bool
-    size : int
-        Bytes.
-    fields : tuple of str
-        Columns of the file.
-    columns : Columns
-        Which of them means what, as recognised or mapped.
-    mapped : bool
-        Whether a person named the response column.
-    traces : int
-    problems : tuple of dict
-        place, column, reason of every bad place.
-    duplicates : tuple of dict
-        place of a trace that repeats an earlier one, and first, the place of that one.
-    notes : tuple of str
-        Sentences a person should read before anything runs.
-    rows : tuple of dict
-        The first traces: place, prompt and response (cut), time, label, name.
-    labels : tuple of str
-        Sources that the file itself names, the first 50.
-    """
-
-    name: str
+    name: str  # as the file was called; never a path
     kind: str
     unit: str
     encoding: str
     sha256: str
     packed: bool
-    size: int
-    fields: tuple[str, ...]
-    columns: Columns
-    mapped: bool
+    size: int  # bytes
+    fields: tuple[str, ...]  # columns of the file
+    columns: Columns  # which of them means what, as recognised or mapped
+    mapped: bool  # whether a person named the response column
     traces: int
-    problems: tuple[dict[str, Any], ...]
+    problems: tuple[dict[str, Any], ...]  # place, column, reason of every bad place
     duplicates: tuple[dict[str, int], ...]
-    notes: tuple[str, ...]
-    rows: tuple[dict[str, Any], ...]
-    labels: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences a person should read before anything runs
+    rows: tuple[dict[str, Any], ...]  # the first traces: place, prompt and response (cut), time, label, name
+    labels: tuple[str, ...]  # sources that the file itself names, the first 50
+
+
+def _row(trace: Received) -> dict[str, Any]:
+    texts = {"prompt": short(trace.prompt, SHOWN), "response": short(trace.response, SHOWN)}
+    return {"place": trace.place, **texts, "time": trace.time, "label": trace.label, "name": trace.name}
 
 
 def preview(
@@ -77,49 +47,16 @@ def preview(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Preview:
-    """Read a file whole and say what is in it.
-
-    Parameters
-    ----------
-    stream, name, columns, limits, encoding
-        See :func:`backend.intake.inspect`.
-
-    Returns
-    -------
-    Preview
-
-    Raises
-    ------
-    AtlasError
-        As :func:`backend.intake.receive`.
-    """
+    """Read a file whole and say what is in it; see :func:`backend.intake.receive`."""
     intake = receive(stream, name, columns, limits, encoding)
     layout, traces = intake.layout, intake.traces
+    of_file = ("name", "kind", "unit", "encoding", "sha256", "packed", "size", "fields", "columns", "mapped")
     return Preview(
-        name=layout.name,
-        kind=layout.kind,
-        unit=layout.unit,
-        encoding=layout.encoding,
-        sha256=layout.sha256,
-        packed=layout.packed,
-        size=layout.size,
-        fields=layout.fields,
-        columns=layout.columns,
-        mapped=layout.mapped,
+        **{part: getattr(layout, part) for part in of_file},
         traces=len(traces),
         problems=tuple(asdict(problem) for problem in intake.problems),
         duplicates=tuple({"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()),
         notes=intake.notes,
-        rows=tuple(
-            {
-                "place": trace.place,
-                "prompt": short(trace.prompt, SHOWN),
-                "response": short(trace.response, SHOWN),
-                "time": trace.time,
-                "label": trace.label,
-                "name": trace.name,
-            }
-            for trace in traces[:ROWS]
-        ),
+        rows=tuple(map(_row, traces[:ROWS])),
         labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:NAMED],
     )

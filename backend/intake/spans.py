@@ -1,7 +1,6 @@
-"""Spans of OpenTelemetry in OTLP/JSON, with the messages that the conventions of generative AI name.
+"""Spans of OpenTelemetry in OTLP/JSON (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 
-A span that says nothing of a model is passed over. The label is the model that answered; where another one was
-requested, that is remembered as well. https://opentelemetry.io/docs/specs/semconv/gen-ai/
+A span without a model is passed over. The label is the model that answered; one that was requested is noted as well.
 """
 
 from __future__ import annotations
@@ -10,26 +9,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.intake.chat_logs import ChatError, Found, Turn
-from backend.intake.columns import as_text
 from backend.intake.json_text import parse_json
+from backend.intake.traces import as_text
 
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _REQUESTED, _RETURNED = "gen_ai.request.model", "gen_ai.response.model"
 
 
 def is_spans(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a span, or an export of spans."""
     return isinstance(record.get("resourceSpans"), list) or ("spanId" in record and "attributes" in record)
 
 
 def turns_of_spans(record: Mapping[str, Any]) -> Iterator[Found]:
-    """Answers in the spans of a record; a span whose messages cannot be read is an error of its own.
-
-    Parameters
-    ----------
-    record : mapping
-        For which :func:`is_spans` holds.
-    """
+    """Answers in the spans of a record; a span whose messages cannot be read is an error of its own."""
     silent = True
     for span in _spans(record):
         try:
@@ -56,22 +48,22 @@ def _spans(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _answers(span: Mapping[str, Any]) -> list[Turn]:
-    said: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for event in _objects(span.get("events")):
-        said.update(_attributes(event.get("attributes")))
-    said.update(_attributes(span.get("attributes")))
-    if not any(key.startswith("gen_ai.") for key in said):
+        attributes.update(_attributes(event.get("attributes")))
+    attributes.update(_attributes(span.get("attributes")))
+    if not any(key.startswith("gen_ai.") for key in attributes):
         return []
-    if _OUTPUT not in said:
-        if said.get("gen_ai.operation.name") not in (None, "chat", "text_completion", "generate_content"):
+    if _OUTPUT not in attributes:
+        if attributes.get("gen_ai.operation.name") not in (None, "chat", "text_completion", "generate_content"):
             return []  # a tool that ran, an agent that called others, texts that were embedded
         raise ChatError(_OUTPUT, "the span has no messages; switch on the capture of message content")
     prompt = ""
-    for message in _messages(said, _INPUT):
+    for message in _messages(attributes, _INPUT):
         if message.get("role") in ("user", "human"):
             prompt = _text(message, _INPUT) or ""
-    answers = [_text(message, _OUTPUT) for message in _messages(said, _OUTPUT)]
-    requested, returned = said.get(_REQUESTED), said.get(_RETURNED)
+    answers = [_text(message, _OUTPUT) for message in _messages(attributes, _OUTPUT)]
+    requested, returned = attributes.get(_REQUESTED), attributes.get(_RETURNED)
     found = [
         Turn(prompt, answer, span.get("startTimeUnixNano"), returned or requested, span.get("spanId"), requested)
         for answer in answers
@@ -82,8 +74,8 @@ def _answers(span: Mapping[str, Any]) -> list[Turn]:
     return found
 
 
-def _messages(said: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    messages = said.get(key, [])
+def _messages(attributes: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    messages = attributes.get(key, [])
     if isinstance(messages, str):
         try:
             messages = parse_json(messages)

@@ -1,31 +1,107 @@
-"""CSV, a row at a time; where a row is broken, every lost line is named and no piece of a text becomes a trace.
+"""Lines of a text, and CSV, a row at a time; where a row is broken, every lost line is named.
 
-A broken row does not say where it ends. Quotes come in pairs: after an even number of them, the last one at the end of
-a cell, the next line begins a row. Any other line may be text within a cell, so only several rows in succession that
-fit the header end the loss there.
+A broken row does not say where it ends. After an even number of quotes, the last one at the end of a cell, the next
+line begins a row. Any other line may be text within a cell, so only several rows in succession that fit the header end
+the loss there.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backend.errors import AtlasError
-from backend.intake.lines import Line
-from backend.intake.traces import COMMAND_LINE, Problem, short
+from backend.intake.traces import COMMAND_LINE, Clock, Limits, Problem, short
 
-RUN = 10
-"""Rows in succession that fit the header, after which they are rows and not lines of a text."""
+Line = tuple[int, str | None]  # number from 1, and text; None where it is too long
+PIECE = 1 << 16
+_END = re.compile(r"\r\n?|\n")
+_SPACE, _ENDS = re.compile(r"\s*+"), re.compile(r"[\r\n]*+")
+
+
+def filled_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
+    """Lines that are not blank, without their ends; of a line only ``most`` characters are ever in memory.
+
+    Raises AtlasError if there are more lines than the limits allow, or reading takes too long.
+    """
+    for number, line in _lines(text, most, limits, clock, _SPACE):
+        if line is None or not line.isspace():
+            yield number, line
+        del line  # it may be large, and whoever has it now decides how long it stays
+
+
+def table_lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock) -> Iterator[Line]:
+    """Lines with their ends, as :func:`filled_lines`; empty ones in succession come under the number of the first."""
+    return _lines(text, most, limits, clock, _ENDS)
+
+
+def _lines(text: io.TextIOWrapper, most: int, limits: Limits, clock: Clock, blank: re.Pattern[str]) -> Iterator[Line]:
+    number, filled, size = 1, 0, 0
+    parts: list[str] = []
+    for piece in _pieces(text):
+        clock.check(number, "line", len(piece))
+        at, returns = 0, "\r" in piece
+        while at < len(piece):
+            if filled > limits.lines:
+                raise AtlasError(
+                    f"The file has more than {limits.lines:,} lines that are not blank (the last is line {number:,})",
+                    "Cut it into parts",
+                )
+            if not parts and piece[at].isspace() and (stop := _end_of_blanks(piece, at, blank)) > at:
+                if blank is _ENDS:
+                    yield number, piece[at:stop]
+                number += sum(piece.count(end, at, stop) for end in "\r\n") - piece.count("\r\n", at, stop)
+                at = stop
+                continue
+            stop, after = _end_of_line(piece, at, returns)
+            size += stop - at
+            parts.append(piece[at : after if blank is _ENDS else stop])
+            if size > most:
+                parts = [""]
+            at = after
+            if after > stop:
+                line = "".join(parts) if size <= most else None
+                number, filled, size, parts = number + 1, filled + 1, 0, []
+                yield number - 1, line
+                del line
+    if parts:
+        yield number, "".join(parts) if size <= most else None
+
+
+def _end_of_blanks(piece: str, at: int, blank: re.Pattern[str]) -> int:
+    """Where the line begins that is not blank."""
+    found = blank.match(piece, at)
+    end = at if found is None else found.end()
+    return at if end == at else max(at, piece.rfind("\n", at, end) + 1, piece.rfind("\r", at, end) + 1)
+
+
+def _end_of_line(piece: str, at: int, returns: bool) -> tuple[int, int]:
+    """Where a line ends without its end and with it; the same where the piece ends before."""
+    if returns:
+        found = _END.search(piece, at)
+        return found.span() if found else (len(piece), len(piece))
+    stop = piece.find("\n", at)
+    return (len(piece), len(piece)) if stop < 0 else (stop, stop + 1)
+
+
+def _pieces(text: io.TextIOWrapper) -> Iterator[str]:
+    """The text in pieces, none of which ends between a carriage return and a line feed."""
+    rest = ""
+    while (fresh := text.read(PIECE)) or rest:
+        piece = rest + fresh
+        rest = "\r" if fresh and piece.endswith("\r") else ""
+        yield piece[: len(piece) - len(rest)]
+
+
+RUN = 10  # rows in succession that fit the header, after which they are rows and not lines of a text
 MOST_COLUMNS = 2_000
-MOST_LOST = 100_000
-"""Lost lines after which a file is refused: it is something else then."""
-MOST_LINES = 100_000
-"""Lines of one row."""
-MOST_CELLS = 10_000
-"""Cells of a row that are told apart."""
+MOST_LOST = 100_000  # lost lines after which a file is refused: it is something else then
+MOST_LINES = 100_000  # lines of one row
+MOST_CELLS = 10_000  # cells of a row that are told apart
 _QUOTED = re.compile(r'"[^"]*+"?')
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
@@ -38,43 +114,24 @@ def separator(line: str) -> str | None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse columns that nobody can tell apart.
-
-    Raises
-    ------
-    AtlasError
-        If two have one name, or there are more than :data:`MOST_COLUMNS`.
-    """
+    """Raise AtlasError if two columns have one name, or there are more than :data:`MOST_COLUMNS`."""
     if len(names) > MOST_COLUMNS:
-        raise AtlasError(
-            f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}", "Leave out those that hold no traces"
-        )
+        problem = f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}"
+        raise AtlasError(problem, "Leave out those that hold no traces")
     for name, times in Counter(names).items():
         if times > 1:
             raise AtlasError(f"Two columns are named '{short(name)}'", "Give every column its own name")
 
 
 def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tuple[int, dict[str, str]] | Problem]:
-    """Records of a CSV file, each with the line that it begins in.
+    """Records of a CSV file, each with the line that it begins in; a row has at most ``limit`` characters.
 
-    Parameters
-    ----------
-    lines : iterator of (int, str or None)
-        See :func:`backend.intake.lines.table_lines`.
-    delimiter : str
-        One character.
-    limit : int
-        Characters of a row.
-
-    Raises
-    ------
-    AtlasError
-        If the header cannot be read, two columns have one name, there are too many, or too many lines are lost.
+    Raises AtlasError if the header cannot be read, or too many lines are lost.
     """
     reader = _Reader(lines, delimiter, limit)
     width, names = _header(reader)
     loss: _Loss | None = None
-    kept: list[_Row] = []
+    fitting: list[_Row] = []
     lost = 0
     while (row := reader.row()) is not None:
         misfit = row.wrong or _misfit(row, width, names)
@@ -84,27 +141,25 @@ def read_table(lines: Iterator[Line], delimiter: str, limit: int) -> Iterator[tu
             if row.cells:
                 yield Problem(row.first, None, misfit)
         elif loss is not None and not misfit and reader.is_clean(row):
-            kept.append(row)
+            fitting.append(row)
             # Or as much text as one row may hold: so much is in memory at a time.
-            if loss.is_over or len(kept) == RUN or sum(good.size for good in kept) > limit:
+            if loss.is_over or len(fitting) == RUN or sum(good.size for good in fitting) > limit:
                 yield loss.problem()
-                yield from ((good.first, dict(zip(names, good.cells, strict=False))) for good in kept)
-                loss, kept = None, []
+                yield from ((good.first, dict(zip(names, good.cells, strict=False))) for good in fitting)
+                loss, fitting = None, []
         else:
             loss = loss or _Loss(row.first, misfit, delimiter)
             first, *rest = row.lines
-            gone = [*(line for good in kept for line in good.lines), first]
+            gone = [*(line for good in fitting for line in good.lines), first]
             loss.add(gone)
             reader.read_again(rest)
-            kept = []
+            fitting = []
             lost += len(gone)
             if lost > MOST_LOST:
-                raise AtlasError(
-                    f"More than {MOST_LOST:,} lines of the table are lost (from line {loss.first:,}: {loss.why})",
-                    "Write it again, with every quote within a cell doubled",
-                )
+                problem = f"More than {MOST_LOST:,} lines of the table are lost (from line {loss.first:,}: {loss.why})"
+                raise AtlasError(problem, "Write it again, with every quote within a cell doubled")
     if loss is not None:
-        loss.add([line for good in kept for line in good.lines])
+        loss.add([line for good in fitting for line in good.lines])
         yield loss.problem()
 
 
@@ -171,7 +226,6 @@ class _Reader:
         self._clean = re.compile(rf"{cell}(?:{re.escape(delimiter)}{cell})*+[\r\n]*")
 
     def row(self) -> _Row | None:
-        """The next row, or None at the end."""
         taken = self._take()
         if taken is None:
             return None
@@ -198,7 +252,6 @@ class _Reader:
         return _Row(lines, cells, wrong)
 
     def read_again(self, lines: Sequence[Line]) -> None:
-        """Put lines back."""
         self._again.extendleft(reversed(lines))
 
     def is_clean(self, row: _Row) -> bool:
@@ -225,18 +278,16 @@ class _Reader:
 def _header(reader: _Reader) -> tuple[int, list[str]]:
     """Cells of a row, and their names without the empty ones at the end."""
     row = _filled(reader)
-    if row is not None and _is_separator(row):
+    if row is not None and len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None:
         row = _filled(reader)
     if row is None:
         return 0, []
     if row.wrong:
-        raise AtlasError(
-            f"The header cannot be read (line {row.first:,}: {row.wrong})", "Check the quotes in the names of columns"
-        )
+        problem = f"The header cannot be read (line {row.first:,}: {row.wrong})"
+        raise AtlasError(problem, "Check the quotes in the names of columns")
     if len(row.cells) > MOST_CELLS:
-        raise AtlasError(
-            f"The header (line {row.first:,}) has more than {MOST_CELLS:,} cells", "Check what separates its columns"
-        )
+        problem = f"The header (line {row.first:,}) has more than {MOST_CELLS:,} cells"
+        raise AtlasError(problem, "Check what separates its columns")
     names = [cell.strip().lstrip("\ufeff") for cell in row.cells]
     width = len(names)
     while names and not names[-1]:
@@ -251,10 +302,6 @@ def _filled(reader: _Reader) -> _Row | None:
     while row is not None and not (row.cells or row.wrong):
         row = reader.row()
     return row
-
-
-def _is_separator(row: _Row) -> bool:
-    return len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None
 
 
 def _misfit(row: _Row, width: int, names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What an intake is made of: received traces, bad places, limits (paper, Dynamic Provenance Setting).
+"""What an intake is made of: received traces, columns and their roles, bad places, limits, the clock.
 
 Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
 """
@@ -7,60 +7,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.traces import Trace
+from backend.errors import AtlasError
+from backend.traces import Trace, whole_text
 
-REMARK = 64
-"""Characters of a time, label or name up to which it is one, and no text of a trace."""
+REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
+whole = whole_text
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Classes of characters that move a cursor, turn the direction of reading, or end a line."""
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the direction of reading, or end a line
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an intake ends.
+    """Where an intake ends."""
 
-    Attributes
-    ----------
-    bytes : int
-        Of the file as it arrives.
-    unpacked : int
-        Of a gzip file when it is unpacked, and of the columns of a Parquet file that are read.
-    document : int
-        Of a file that has to be read as a whole (a JSON document, pasted text).
-    traces : int
-    characters : int
-        Of one prompt or one response.
-    text : int
-        Characters of all traces that are kept at a time.
-    problems : int
-        Bad places after which a file is refused: it is something else then.
-    lines : int
-        That are not blank.
-    values : int
-        Bytes that the values of one JSON text may take, by estimate.
-    seconds : float
-        Computing time of one reading of the file.
-    """
-
-    bytes: int = 25_000_000
-    unpacked: int = 100_000_000
-    document: int = 25_000_000
+    bytes: int = 25_000_000  # of the file as it arrives
+    unpacked: int = 100_000_000  # of a gzip file when it is unpacked, and of the columns of Parquet that are read
+    document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
     traces: int = 100_000
-    characters: int = 1_000_000
-    text: int = 50_000_000
-    problems: int = 10_000
-    lines: int = 5_000_000
-    values: int = 100_000_000
-    seconds: float = 5.0
+    characters: int = 1_000_000  # of one prompt or one response
+    text: int = 50_000_000  # characters of all traces that are kept at a time
+    problems: int = 10_000  # bad places after which a file is refused: it is something else then
+    lines: int = 5_000_000  # that are not blank
+    values: int = 100_000_000  # bytes that the values of one JSON text may take, by estimate
+    seconds: float = 5.0  # computing time of one reading of the file
 
 
-COMMAND_LINE = Limits(
+COMMAND_LINE = Limits(  # for files on the machine, which are walked through line by line
     bytes=200_000_000_000,
     unpacked=1_000_000_000_000,
     document=250_000_000,
@@ -70,23 +49,17 @@ COMMAND_LINE = Limits(
     values=2_500_000_000,
     seconds=3_600.0,
 )
-"""Limits for files that lie on the machine and are walked through line by line."""
 
 
 @dataclass(frozen=True)
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).
 
-    Attributes
-    ----------
-    response : str or None
-        None where traces come from a chat log or pasted text.
-    prompt, time, label, name : str or None
-        The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
-        person wants no column for it; None where none was recognised.
+    The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
+    person wants no column; None where none was recognised.
     """
 
-    response: str | None = None
+    response: str | None = None  # none where traces come from a chat log or pasted text
     prompt: str | None = None
     time: str | None = None
     label: str | None = None
@@ -95,36 +68,21 @@ class Columns:
     def named(self) -> dict[str, str]:
         """Roles that have a column; a response has to have one."""
         roles = {role: getattr(self, role) for role in ("response", "prompt", "time", "label", "name")}
-        return {role: held for role, held in roles.items() if held or (held is not None and role == "response")}
+        return {role: column for role, column in roles.items() if column or (column is not None and role == "response")}
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One trace as it came in.
+    """One trace as it came in; ``requested`` is the model that was requested, where the file also says that."""
 
-    Attributes
-    ----------
-    place : int
-        Line, row or record, from 1.
-    turn : int
-        Number within the place, from 0 (a chat log can hold several answers in one line).
-    prompt, response : str
-    time, label, name : str or None
-        As written in the file.
-    sha256 : str
-        See :func:`trace_hash`.
-    requested : str or None
-        The model that was requested, where the file says so of an answer and of the label as well.
-    """
-
-    place: int
-    turn: int
+    place: int  # line, row or record, from 1
+    turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
     prompt: str
     response: str
     time: str | None
     label: str | None
     name: str | None
-    sha256: str
+    sha256: str  # see :func:`trace_hash`
     requested: str | None = None
 
     @property
@@ -135,102 +93,45 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place that gave no trace.
+    """A place that gave no trace."""
 
-    Attributes
-    ----------
-    place : int
-        Line, row or record, from 1.
-    column : str or None
-    reason : str
-    """
-
-    place: int
+    place: int  # line, row or record, from 1
     column: str | None
     reason: str
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file is, found out before its traces are read.
+    """What a file is, found out before its traces are read."""
 
-    Attributes
-    ----------
-    name : str
-        As it was uploaded; never a path.
-    kind : str
-        jsonl, json, csv, parquet, text.
-    unit : str
-        What places count: line, row, record, block.
-    encoding : str
-        With a remark where it was a guess; empty for Parquet.
-    codec : str
-        Python's name of it.
-    size : int
-        Bytes as received.
-    sha256 : str
-        Of those bytes.
-    packed : bool
-        Whether it is a gzip file.
-    delimiter : str
-        Of CSV.
-    fields : tuple of str
-        Columns of the file; empty where there are none.
-    columns : Columns
-        As recognised or given.
-    mapped : bool
-        Whether a person named the response column; records that look like a chat log are then read by column too.
-    """
-
-    name: str
-    kind: str
-    unit: str
-    encoding: str
-    codec: str
-    size: int
-    sha256: str
-    packed: bool = False
-    delimiter: str = ","
-    fields: tuple[str, ...] = ()
-    columns: Columns = field(default_factory=Columns)
-    mapped: bool = False
+    name: str  # as it was uploaded; never a path
+    kind: str  # jsonl, json, csv, parquet, text
+    unit: str  # what places count: line, row, record, block
+    encoding: str  # with a remark where it was a guess; empty for Parquet
+    codec: str  # Python's name of it
+    size: int  # bytes as received
+    sha256: str  # of those bytes
+    packed: bool = False  # whether it is a gzip file
+    delimiter: str = ","  # of CSV
+    fields: tuple[str, ...] = ()  # columns of the file; empty where there are none
+    columns: Columns = field(default_factory=Columns)  # as recognised or given
+    mapped: bool = False  # whether a person named the response column; no record is then read as a chat log
 
 
 @dataclass(frozen=True)
 class Intake:
-    """A file that was read: the preview names what is good, what is bad, and why.
-
-    Attributes
-    ----------
-    layout : Layout
-    traces : tuple of Received
-    problems : tuple of Problem
-        Every bad place.
-    duplicates : mapping of int to int
-        Index of a trace to the index of the first one with the same label, prompt and response.
-    notes : tuple of str
-        Sentences a person should read before anything runs.
-    """
+    """A file that was read: the preview names what is good, what is bad, and why."""
 
     layout: Layout
     traces: tuple[Received, ...]
-    problems: tuple[Problem, ...]
-    duplicates: Mapping[int, int]
-    notes: tuple[str, ...]
+    problems: tuple[Problem, ...]  # every bad place
+    duplicates: Mapping[int, int]  # index of a trace to that of the first with the same label, prompt and response
+    notes: tuple[str, ...]  # sentences a person should read before anything runs
 
 
 def trace_hash(prompt: str, response: str) -> str:
     """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
     return hashlib.sha256(_COMPACT.encode([prompt, response]).encode("ascii")).hexdigest()
-
-
-def whole(text: str) -> str:
-    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def is_remark(text: str) -> bool:
@@ -239,13 +140,7 @@ def is_remark(text: str) -> bool:
 
 
 def notes_on_remarks(remarks: Mapping[str, Iterable[str | None]]) -> list[str]:
-    """Sentences about times, labels and names that a report leaves out.
-
-    Parameters
-    ----------
-    remarks : mapping of str to iterable of str or None
-        What a role is called, and what it says of every trace.
-    """
+    """Sentences about times, labels and names (values by role) that a report leaves out."""
     notes = []
     for role, values in remarks.items():
         if many := sum(value is not None and not is_remark(value) for value in values):
@@ -268,3 +163,142 @@ def short(value: Any, characters: int = 40) -> str:
     """A value in an error, cut."""
     text = whole(value if isinstance(value, str) else repr(value))
     return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+_STEP = 1 << 17  # characters between two looks at the clock
+_STEP_EACH = 1 << 9  # those that a call counts for whatever it read
+
+
+class Clock:
+    """Processor time that reading a file takes, and the place it has reached.
+
+    Time between :meth:`pause` and :meth:`resume` belongs to whoever takes the traces and does not count.
+    """
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.traces = 0
+        self._name, self._limit = short(name, 200), limits.seconds
+        self._spent, self._since, self._work = 0.0, time.thread_time(), 0
+
+    def check(self, place: int, unit: str, size: int = 0) -> None:
+        """Raise AtlasError where the time is spent; ``size`` is what was read since the last call."""
+        self._work += size + _STEP_EACH
+        if self._work < _STEP:
+            return
+        self._work = 0
+        if self._spent + time.thread_time() - self._since > self._limit:
+            after = f", after {self.traces:,} trace{'s' if self.traces != 1 else ''}" if self.traces else ""
+            raise AtlasError(
+                f"Reading {self._name} takes more than {self._limit:,g} s of computing time "
+                f"(it stopped at {unit} {place:,}{after}, and nothing of the file is used)",
+                "Cut the file into parts, or run it by command line: python -m jobs attribute FILE",
+            )
+
+    def pause(self) -> None:
+        self._spent += time.thread_time() - self._since
+
+    def resume(self) -> None:
+        """Go on counting; it may be another thread that does."""
+        self._since = time.thread_time()
+
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "response": (
+        "response", "completion", "output", "answer", "generation", "generated_text", "model_output", "response_text",
+        "output_text", "completion_text", "assistant", "reply", "prediction", "content", "text",
+    ),
+    "prompt": (
+        "prompt", "question", "instruction", "query", "input", "user", "prompt_text", "input_text", "request",
+    ),
+    "time": ("timestamp", "time", "created_at", "created", "date", "datetime", "requested_at", "ts"),
+    "label": (
+        "source", "label", "model", "model_name", "model_id", "engine", "generator", "generator_model", "generated_by",
+        "author_model", "source_model", "response_model", "answered_by", "llm", "llm_name",
+    ),
+    "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
+}  # fmt: skip
+_ROLES = frozenset(name for names in _NAMES.values() for name in names)
+_NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
+
+
+def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:
+    """Map columns to roles; what a person gives wins, also where it is no column at all.
+
+    late : columns that only later records have: for roles that no other column fits.
+    Raises AtlasError if a given column does not exist; without a response where none was recognised.
+    """
+    found, everything = given or Columns(), [*fields, *late]
+    if _NONE not in everything:
+        unwanted = [role for role, column in found.named().items() if column == _NONE and role != "response"]
+        found = replace(found, **dict.fromkeys(unwanted, ""))
+    for role, column in found.named().items():
+        if not column or not {column, column.split(".", 1)[0]} & set(everything):
+            remedy = f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}"
+            raise AtlasError(f"There is no column '{short(column)}' for the {role}", remedy)
+    taken = set(found.named().values())
+    for part in (fields, late):
+        by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}
+        for role, names in _NAMES.items():
+            fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
+            if fitting and getattr(found, role) is None:
+                found = replace(found, **{role: fitting[0]})
+                taken.add(fitting[0])
+    return found
+
+
+def is_role(field: str) -> bool:
+    return _plain(field) in _ROLES
+
+
+def look_up(record: Mapping[str, Any], path: str) -> Any:
+    """Value of a column, or of a dotted path into nested objects and lists; None where there is nothing."""
+    if not path:  # a person wants no column, whatever a record has under the empty name
+        return None
+    if path in record:
+        return record[path]
+    value: Any = record
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and len(part) < 7:
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def as_text(value: Any) -> str | None:
+    """A cell as text: numbers as written, parts of a message joined, None for nothing (null, NaN); else TypeError."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, list) and value and all(_is_part(part) for part in value):
+        return whole("".join(part if isinstance(part, str) else part.get("text", "") for part in value))
+    words = {dict: "an object", list: "a list", bytes: "bytes"}
+    kind = next((words[kind] for kind in words if isinstance(value, kind)), f"a value of type {type(value).__name__}")
+    raise TypeError(f"holds {kind}, not text")
+
+
+def as_remark(value: Any) -> str | None:
+    """A time, label or id as short text; whatever it is, it is never a reason to refuse a trace."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    try:
+        return short(value if isinstance(value, str) else json.dumps(value, default=str), 200)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _is_part(part: Any) -> bool:
+    if isinstance(part, dict):
+        part = part.get("text", None if part.get("type", "text") == "text" else "")
+    return isinstance(part, str)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")

@@ -25,7 +25,7 @@ from backend.errors import AtlasError
 from backend.methods.sentence_encoder import Recipe, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
-from backend.proxies.truncation import whole_text
+from backend.traces import whole_text
 
 Floats = npt.NDArray[np.float32]
 DEBERTA = "microsoft/deberta-v3-large"

@@ -20,7 +20,7 @@ import torch
 from backend.errors import AtlasError
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
-from backend.proxies.truncation import whole_text
+from backend.traces import whole_text
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]

@@ -1,9 +1,9 @@
-"""A fused forward pass for decoders, the fast path of the embedded proxies; Llama-shaped ones are computed here.
+"""Fused forward passes of decoders, the fast path of the embedded proxies; Llama-shaped ones are computed here.
 
-The same arithmetic as ``transformers``' block with four differences that only change speed: query, key and value
-(and gate and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, the
-keys and values of a shared prompt prefix are computed once and broadcast, and ``torch.compile`` fuses what lies
-between the products. Right padding needs no mask, because a causal state never sees what follows it.
+The arithmetic of ``transformers``' block with four differences that only change speed: query, key and value (and gate
+and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, keys and values of
+a shared prefix are computed once, and ``torch.compile`` fuses what lies between the products. Right padding needs no
+mask, because a causal state never sees what follows it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-KeyValue = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)."""
+KeyValue = tuple[torch.Tensor, torch.Tensor]  # keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)
 Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue]]
 """One block: (B, T, d) float32 states and the prefix's keys and values to states and the new keys and values."""
 
@@ -28,21 +27,12 @@ Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue
 class FusedDecoder(abc.ABC):
     """Blocks of a decoder, ready to be walked one at a time.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A base model that :meth:`supports` accepts. Its weights are copied, the model may be dropped afterwards.
-    dtype : torch.dtype
-        Type of matrix products; the residual stream is always float32.
-    device : torch.device
-    compile_blocks : bool
-        Fuse with ``torch.compile`` where a C++ compiler is at hand.
-    precise : int
-        Leading blocks whose products stay in float32.
+    model : one that :meth:`supports` accepts; its weights are copied.
+    dtype : of matrix products; the residual stream is always float32.
+    precise : leading blocks whose products stay in float32.
     """
 
-    batch_tokens: ClassVar[int] = 2_560
-    """Padded tokens of a batch whose activations stay in a CPU's cache."""
+    batch_tokens: ClassVar[int] = 2_560  # padded tokens of a batch whose activations stay in a CPU's cache
 
     def __init__(
         self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
@@ -78,25 +68,10 @@ class FusedDecoder(abc.ABC):
     def walk(
         self, ids: torch.Tensor, last: int, prefix: list[KeyValue] | None = None, *, keep: list[KeyValue] | None = None
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield the states after every block up to ``last``.
+        """Yield number and states (B, T, d), float32, of every block up to ``last`` (the deepest normed).
 
-        Parameters
-        ----------
-        ids : Tensor of shape (B, T), int64
-            Right-padded tokens that follow the prefix.
-        last : int
-            Last block wanted (1 .. depth); nothing behind it is computed.
-        prefix : list of (keys, values) a block, optional
-            Shared prefix, each of shape (1, P, n_kv_heads, head_dim).
-        keep : list, optional
-            Receives the keys and values of these tokens, a pair a block.
-
-        Yields
-        ------
-        block : int
-            1 .. last.
-        states : Tensor of shape (B, T, d), float32
-            After the final norm for the last block of the model, as ``hidden_states[-1]`` of transformers.
+        ids : (B, T), int64, right-padded tokens that follow the prefix.
+        prefix : keys and values a block, each (1, P, n_kv_heads, head_dim); ``keep`` receives those of these tokens.
         """
         before = prefix[0][0].shape[1] if prefix else 0
         states = self.embed(ids)
@@ -116,7 +91,6 @@ class FusedDecoder(abc.ABC):
         return angle.cos()[:, None], angle.sin()[:, None]
 
     def whole(self, module: Any) -> torch.Tensor:
-        """The weight of a module in float32."""
         return module.weight.detach().to(self.device, torch.float32)  # type: ignore[no-any-return]
 
     def joined(self, dtype: torch.dtype, *modules: Any) -> torch.Tensor:
@@ -169,7 +143,6 @@ class LlamaDecoder(FusedDecoder):
 
     @staticmethod
     def supports(config: Any) -> bool:
-        """Whether a model configuration is one that this pass computes exactly."""
         rope = getattr(config, "rope_parameters", None) or {}
         return (
             config.model_type == "llama"
@@ -191,15 +164,12 @@ class LlamaDecoder(FusedDecoder):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """States in front of the first block, (B, T, d) float32."""
         return self.embedding[ids]
 
     def finish(self, states: torch.Tensor) -> torch.Tensor:
-        """The final norm."""
         return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
-        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
         cos, sin = self.rotation(self.theta, before, width)
         mask = torch.full((width, before + width), -torch.inf, device=self.device).triu(before + 1)
 
@@ -235,7 +205,7 @@ def _step(
     head_dim: int,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One block: (B, T, d) float32 in and out, with the new keys and values beside it."""
+    """One block: (B, T, d) float32 in and out, with the new keys and values."""
     batch, width, _ = x.shape
     share, dtype = heads // kv_heads, w_qkv.dtype
     qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)

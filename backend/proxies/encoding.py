@@ -1,19 +1,22 @@
-"""From a trace to proxy tokens and the span of its response (paper, Dynamic Provenance Setting).
+"""Traces as proxy tokens, the span of the response, and responses cut after some tokens (paper, Stage 1).
 
-No special tokens, right truncation. The response span starts at the first token whose text reaches past the
-prefix, so a token that straddles the boundary belongs to the response. Where the span is empty (a prompt that
-fills the whole window, an empty response) the last kept token stands in for it. Special tokens that an encoder wants
-at the end are no part of the response. Lone surrogates, which no tokenizer accepts, become U+FFFD.
+The response span starts at the first token whose text reaches past the prefix, so a token that straddles the boundary
+belongs to the response. Where the span is empty (a prompt that fills the whole window, an empty response) the last
+token stands in for it. Special tokens that an encoder adds at the end are no part of the response. Lone surrogates,
+which no tokenizer accepts, become U+FFFD.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
-from backend.traces import Trace, View, view_text
+import numpy as np
+import numpy.typing as npt
+
+from backend.traces import Trace, View, view_text, whole_text
 
 MAX_TOKENS = 1024
 Span = Literal["offsets", "prefix-count"]
@@ -21,24 +24,12 @@ Span = Literal["offsets", "prefix-count"]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One trace in proxy tokens.
+    """One trace in proxy tokens."""
 
-    Attributes
-    ----------
-    ids : list of int
-        Kept tokens, at least one.
-    start : int
-        First response token; the response is ``ids[start:stop]`` and never empty.
-    prompt : int
-        Traces with equal prompts carry the same number.
-    tail : int
-        Special tokens behind the response (an encoder's end mark).
-    """
-
-    ids: list[int]
-    start: int
-    prompt: int
-    tail: int = 0
+    ids: list[int]  # tokens, at least one
+    start: int  # first response token; the response is ``ids[start:stop]`` and never empty
+    prompt: int  # traces with equal prompts carry the same number
+    tail: int = 0  # special tokens behind the response (an encoder's end mark)
 
     @property
     def stop(self) -> int:
@@ -47,7 +38,6 @@ class Encoded:
 
     @property
     def response_tokens(self) -> int:
-        """Number of response tokens ``T``."""
         return self.stop - self.start
 
     def cut(self, limit: int | None) -> Encoded:
@@ -67,36 +57,18 @@ def encode(
     span: Span = "offsets",
     special_tokens: bool = False,
 ) -> list[Encoded]:
-    """Tokenise traces and find their response spans.
+    """Tokenise traces, cut on the right at ``max_tokens``, and find their response spans.
 
-    Parameters
-    ----------
-    tokenizer : fast Hugging Face tokenizer
-    traces : sequence of Trace, length n
-    view : {'ur', 'r'}
-    max_tokens : int
-        Right truncation of the whole text.
-    span : {'offsets', 'prefix-count'}
-        How the first response token is found. 'prefix-count' counts the tokens of the separately tokenised
-        prefix, as the paper's release does; it can be off by one where a token straddles the boundary.
-    special_tokens : bool
-        Let the tokenizer add its own (a bidirectional sentence encoder expects them).
-
-    Returns
-    -------
-    list of Encoded, length n
+    span : 'prefix-count' counts the tokens of the separately tokenised prefix, as the paper's release does; it can be
+        off by one where a token straddles the boundary.
+    special_tokens : let the tokenizer add its own (a bidirectional sentence encoder expects them).
     """
-    pairs = [view_text(Trace(_whole(trace.prompt), _whole(trace.response)), view) for trace in traces]
+    pairs = [view_text(Trace(whole_text(trace.prompt), whole_text(trace.response)), view) for trace in traces]
     texts = [text for _, text in pairs]
     batch = tokenizer(
-        texts,
-        add_special_tokens=special_tokens,
-        truncation=True,
-        max_length=max_tokens,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-    )
+        texts, add_special_tokens=special_tokens, truncation=True, max_length=max_tokens, return_offsets_mapping=True,
+        return_special_tokens_mask=True, return_attention_mask=False,
+    )  # fmt: skip
     prompts: dict[str, int] = {}
     counts: dict[str, int] = {}
     encoded = []
@@ -117,18 +89,44 @@ def encode(
     return encoded
 
 
-def _whole(text: str) -> str:
-    """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def _filler(tokenizer: Any) -> int:
     """A token for texts that tokenise to nothing (an encoder drops lone control characters)."""
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id):
-        if token is not None:
-            return int(token)
-    return 0
+    tokens = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    return int(next((token for token in tokens if token is not None), 0))
+
+
+Ints = npt.NDArray[np.intp]
+LIMITS = (128, 64, 32)
+
+
+def cut_responses(
+    tokenizer: Any, traces: Sequence[Trace], limits: Sequence[int] = LIMITS, chunk: int = 1000
+) -> dict[int, list[Trace]]:
+    """Traces cut after their first tokens in view ``ur``, for methods without that tokenizer; ``chunk`` at once.
+
+    A response of no more tokens than the limit stays as it is.
+    """
+    out: dict[int, list[Trace]] = {limit: [] for limit in limits}
+    for trace, ends in _token_ends(tokenizer, traces, chunk):
+        for limit in limits:
+            short = trace.response[: ends[limit - 1]] if len(ends) > limit else trace.response
+            out[limit].append(Trace(trace.prompt, short))
+    return out
+
+
+def count_tokens(tokenizer: Any, traces: Sequence[Trace], chunk: int = 1000) -> Ints:
+    """Response tokens of traces that a proxy keeps in view ``ur``; shape (n,)."""
+    return np.array([len(ends) for _, ends in _token_ends(tokenizer, traces, chunk)], dtype=np.intp)
+
+
+def _token_ends(tokenizer: Any, traces: Sequence[Trace], chunk: int) -> Iterator[tuple[Trace, list[int]]]:
+    """Every trace as it can be written, and where its response tokens end in the response."""
+    for low in range(0, len(traces), chunk):
+        part = [Trace(whole_text(t.prompt), whole_text(t.response)) for t in traces[low : low + chunk]]
+        pairs = [view_text(trace, "ur") for trace in part]
+        found = tokenizer(
+            [text for _, text in pairs], add_special_tokens=False, truncation=True, max_length=MAX_TOKENS,
+            return_offsets_mapping=True, return_attention_mask=False,
+        )["offset_mapping"]  # fmt: skip
+        for trace, (prefix, _), offsets in zip(part, pairs, found, strict=True):
+            yield trace, [end - len(prefix) for _, end in offsets if end > len(prefix)]

@@ -1,8 +1,7 @@
-"""The fused forward pass for Gemma 3 (see ``decoder``): queries and keys normed, four norms a block, sliding windows.
+"""The fused forward pass for Gemma 3: queries and keys normed, four norms a block, sliding windows.
 
-Products are made from weights that oneDNN has packed once: its float32 kernels run at twice the rate of the others
-that PyTorch has for some processors, so blocks in float32 cost two blocks in bfloat16 and not four. ``torch.compile``
-makes one kernel of each piece between two products.
+Products use weights that oneDNN has packed once: its float32 kernels run at twice the rate of PyTorch's on some
+processors, so a block in float32 costs two in bfloat16 and not four.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class GemmaDecoder(FusedDecoder):
 
     @staticmethod
     def supports(config: Any) -> bool:
-        """Whether a model configuration is one that this pass computes exactly."""
         if config.model_type != "gemma3_text":
             return False
         kinds, ropes = set(config.layer_types), config.rope_parameters
@@ -120,16 +118,13 @@ class GemmaDecoder(FusedDecoder):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """States in front of the first block, (B, T, d) float32."""
         rows: torch.Tensor = self.embedding[ids] * self.scale
         return rows
 
     def finish(self, states: torch.Tensor) -> torch.Tensor:
-        """The final norm."""
         return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
-        """The blocks, made ready for ``width`` tokens behind ``before`` others."""
         rotations = {kind: self.rotation(theta, before, width) for kind, theta in self.theta.items()}
         masks = {kind: self._mask(kind, before, width) for kind in self.theta}
         for block in self.blocks:
@@ -176,7 +171,6 @@ def _behind(past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 def _enter(x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor:
-    """Norm in front of a product."""
     return rms_norm(x, weight, eps).to(dtype)
 
 
@@ -202,7 +196,6 @@ def _weigh(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _gate(gate_up: torch.Tensor) -> torch.Tensor:
-    """What the last product of a block reads."""
     gate, up = gate_up.float().chunk(2, -1)
     return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 

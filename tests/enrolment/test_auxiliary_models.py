@@ -29,8 +29,7 @@ from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS
 from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.proxies.reader import Reader
-from backend.proxies.truncation import whole_text
-from backend.traces import Trace
+from backend.traces import Trace, whole_text
 from tests.methods.test_ngram_storage import HOSTILE, labelled
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 

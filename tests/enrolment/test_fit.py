@@ -16,8 +16,7 @@ from backend.corpus.stored import write_release_sources
 from backend.enrolment import heads as _heads
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of
-from backend.enrolment.held_out_answers import answered, cases, grouping
-from backend.enrolment.held_out_files import load_answers
+from backend.enrolment.held_out_answers import answered, cases, grouping, load_answers
 from backend.enrolment.statistics import shortened
 from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
@@ -34,7 +33,7 @@ from backend.evaluations.stages import (
 )
 from backend.methods.stack import cells_of
 from backend.protocol import fold_of_prompts
-from backend.proxies.truncation import cut_responses
+from backend.proxies.encoding import cut_responses
 from backend.store.audit_queries import validation
 from backend.store.database import open_work
 from backend.store.queries import metric_curve

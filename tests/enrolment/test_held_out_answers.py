@@ -15,12 +15,14 @@ from backend.enrolment.held_out_answers import (
     Answers,
     Grouping,
     answered,
+    answers_file,
     attributed,
     cases,
     drawn,
     grouping,
+    load_answers,
+    save_answers,
 )
-from backend.enrolment.held_out_files import answers_file, load_answers, save_answers
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.methods.head import Head

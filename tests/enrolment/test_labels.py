@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.enrolment.labels import SHOWN, alike, did_you_mean
+from backend.enrolment.catalogue import SHOWN, alike, did_you_mean
 from backend.store import queries
 from backend.store.database import Generation, default_data_folder
 

@@ -105,9 +105,8 @@ from backend.methods.probe import ProbeSettings, descend, fit_probe
 from backend.methods.stack import CELLS, EDGES, ENDINGS, cells_of
 from backend.methods.temporal import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import CLEAN, fold_of_prompts
-from backend.proxies.encoding import Encoded
+from backend.proxies.encoding import Encoded, cut_responses
 from backend.proxies.reader import Reader, Readout
-from backend.proxies.truncation import cut_responses
 from backend.spectral import dct_weights
 from backend.traces import Trace, view_text
 from tests import twins

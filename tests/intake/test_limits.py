@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from backend.corpus.labelled import labelled, read_labelled
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Limits, Problem, inspect, receive, walk
-from backend.intake.deadline import Clock
 from backend.intake.json_text import TooManyValuesError, parse_json
-from backend.intake.lines import PIECE, filled_lines, table_lines
 from backend.intake.preview import preview
+from backend.intake.tables import PIECE, filled_lines, table_lines
+from backend.intake.traces import Clock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 M = 1_000_000

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from backend.errors import AtlasError
 from backend.intake import Columns, Intake, Limits, Received, receive
-from backend.intake.log_formats import FORMS, form_of
+from backend.intake.chat_logs import Turn
+from backend.intake.log_formats import FORMATS, LogFormat, format_of, register
 from backend.intake.preview import preview
 from backend.intake.traces import whole
 
@@ -216,7 +217,7 @@ def test_ordinary_columns_are_no_form() -> None:
         {"prompt": "p", "response": "r", "attributes": {"a": 1}, "result": {"ok": True}},
         {"prompt": "p", "response": "r", "conversation": ["x", "y"]},
     ):
-        assert form_of(record) is None
+        assert format_of(record) is None
         assert [(trace.prompt, trace.response) for trace in read(record).traces] == [("p", "r")]
 
 
@@ -269,4 +270,25 @@ def test_any_record_is_traces_or_problems(record: dict[str, Any]) -> None:
         assert trace.response == whole(trace.response)
         assert {type(value) for value in (trace.time, trace.label, trace.name, trace.requested)} <= {str, type(None)}
     assert all(problem.place == 1 and problem.reason for problem in intake.problems)
-    assert len(FORMS) == 4
+    assert len(FORMATS) == 4
+
+
+def test_a_format_registers_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy format with its own keys, read from JSONL and from a table, next to all others."""
+    toy = LogFormat(
+        lambda record: "toy_answer" in record,
+        lambda record: [Turn(record["toy_question"], record["toy_answer"], label=record["toy_model"])],
+        frozenset({"toy_question", "toy_answer", "toy_model"}),
+    )
+    record = {"toy_question": "p", "toy_answer": "a", "toy_model": "m", "other": "x"}
+    with pytest.raises(AtlasError, match="No column"):
+        read(record)
+    monkeypatch.setattr("backend.intake.log_formats.FORMATS", [*FORMATS])
+    register(toy)
+    assert format_of(record) is toy and len(FORMATS) == 4
+    intake = read(record, sharegpt([("q", "b")], model="n"))
+    assert [told(trace) for trace in intake.traces] == [("p", "a", "m"), ("q", "b", "n")] and not intake.problems
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([record]), stream)
+    for content, name in ((stream.getvalue(), "x.parquet"), (b"toy_question,toy_answer,toy_model\np,a,m\n", "x.csv")):
+        assert [told(trace) for trace in receive(io.BytesIO(content), name).traces] == [("p", "a", "m")]

@@ -10,10 +10,9 @@ import torch
 
 from backend.errors import AtlasError
 from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, Recipe, SentenceEncoder, pool, recipe_of
-from backend.proxies.encoding import encode
+from backend.proxies.encoding import cut_responses, encode
 from backend.proxies.registry import describe, locate
-from backend.proxies.truncation import cut_responses, whole_text
-from backend.traces import Trace, view_text
+from backend.traces import Trace, view_text, whole_text
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 
 TEXTS = ["One two three.", "", "Certainly! " * 40, "été 北京 🚀", "x", "a lone \ud800 surrogate", "Four\n\n\nfive"]

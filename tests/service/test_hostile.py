@@ -32,10 +32,10 @@ from atlas.api import access, admission, bodies, sites
 from atlas.application import create_application
 from atlas.pages.attribute import visitor
 from backend.attribution.settings import Settings
-from backend.cells import plain_cell
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, ServerError
+from backend.output_files import plain_cell
 from backend.proxies.reader import Reader
 from backend.service import sessions, uploads
 from backend.service.service import Service

@@ -41,8 +41,8 @@ from backend.evaluations.stages.baseline_methods import (
 from backend.extraction import records_hash
 from backend.output_files import write
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.proxies.encoding import LIMITS, cut_responses
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
-from backend.proxies.truncation import LIMITS, cut_responses
 from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import Trace

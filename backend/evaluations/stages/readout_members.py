@@ -60,10 +60,9 @@ from backend.methods.ngram_kinds import GRAMS
 from backend.methods.stack import cells_of
 from backend.methods.tuned_encoder import TUNED
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
-from backend.proxies.encoding import MAX_TOKENS
+from backend.proxies.encoding import MAX_TOKENS, count_tokens
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
-from backend.proxies.truncation import count_tokens, whole_text
-from backend.traces import View
+from backend.traces import View, whole_text
 
 Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]

@@ -18,8 +18,7 @@ from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample
-from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, scores_of
-from backend.enrolment.held_out_files import load_answers
+from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, load_answers, scores_of
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.service.service import Service
