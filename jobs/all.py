@@ -29,10 +29,8 @@ STAGES = (
     *("readouts", "stress", "audit", "enroll", "reference", "statistics", "cost", "relate", "map"),
     *("publish", "results"),
 )
-TUNED = ("encoder", "deberta")
-"""Baselines that take hours a fold without a GPU, and are made when they are asked for."""
-CONTROLLED = "100-way"
-"""Roster of the controls that need arrays of their own."""
+TUNED = ("encoder", "deberta")  # Baselines that take hours a fold without a GPU, and are made when they are asked for.
+CONTROLLED = "100-way"  # Roster of the controls that need arrays of their own.
 
 Stage = tuple[str, list[str]]
 

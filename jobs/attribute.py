@@ -86,10 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Attribute, print the answer and write the report.
 
-    Raises
-    ------
-    AtlasError
-        If the file or what is asked of it makes no sense.
+    Raises AtlasError if the file or what is asked of it makes no sense.
     """
     with plain_errors():
         return _attributed(arguments)

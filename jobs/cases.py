@@ -57,10 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def keep_answers(enrolment: Enrolment, release: Release, data: Path, k: int = BUDGET) -> None:
     """Write what an enrolment of a roster says of held-out groups, and say how it compares with the table.
 
-    Raises
-    ------
-    AtlasError
-        As :func:`answers_of`, or if the folder cannot be written.
+    Raises AtlasError as :func:`answers_of`, or if the folder cannot be written.
     """
     answers, path = answers_of(enrolment, release, k), answers_file(enrolment.name, data)
     save_answers(answers, path)
@@ -82,10 +79,7 @@ def fills_groups(enrolment: Enrolment, k: int = BUDGET) -> bool:
 def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answers:
     """What an enrolment of a roster says of the groups of the first grouping seed, from stored fingerprints.
 
-    Raises
-    ------
-    AtlasError
-        If fingerprints are missing, or a fold does not hold so many prompts.
+    Raises AtlasError if fingerprints are missing, or a fold does not hold so many prompts.
     """
     roster = str(enrolment.facts["roster"])
     if not fills_groups(enrolment, k):

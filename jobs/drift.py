@@ -65,13 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, print the answer and write it.
-
-    Raises
-    ------
-    AtlasError
-        If a file or what is asked of it makes no sense.
-    """
+    """Compare, print the answer and write it. Raises AtlasError if a file or what is asked of it makes no sense."""
     with plain_errors():
         return _compared(arguments)
 

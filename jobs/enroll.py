@@ -130,10 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_found_again(proxy: str) -> None:
     """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone.
 
-    Raises
-    ------
-    AtlasError
-        If it is one.
+    Raises AtlasError if it is one.
     """
     folder = Path(proxy).expanduser()
     if proxy not in registered() and folder.is_dir():
@@ -184,10 +181,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
 def _publish(name: str, work: Path, data: Path) -> None:
     """Publish the rows of an ecosystem whose file is written.
 
-    Raises
-    ------
-    AtlasError
-        If something that is served would be gone, or the folder cannot be written.
+    Raises AtlasError if something that is served would be gone, or the folder cannot be written.
     """
     by_hand = shlex.join(["python", "-m", "jobs", "publish", "--work", str(work), "--to", str(data)])
     if loss := publish.lost(work, data):

@@ -146,10 +146,7 @@ def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> R
 def lengths_of(text: str) -> tuple[int | None, ...]:
     """Response lengths from 'full,128,64,32', the whole response first, then descending.
 
-    Raises
-    ------
-    AtlasError
-        If a part is neither 'full' nor a positive number.
+    Raises AtlasError if a part is neither 'full' nor a positive number.
     """
     parts = [p.strip() for p in text.split(",") if p.strip()]
     if not parts or any(p != "full" and not re.fullmatch(r"[1-9]\d*", p) for p in parts):

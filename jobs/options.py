@@ -67,12 +67,7 @@ def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
     """The work database that the arguments name, migrated; while another job holds it, this one waits.
 
     The one in the cache folder begins with what is served, so that what is measured next stands beside it. One that is
-    named, and that of a look, begins empty.
-
-    Raises
-    ------
-    InUseError
-        If it is still held after :data:`PATIENCE`.
+    named, and that of a look, begins empty. Raises InUseError if it is still held after :data:`PATIENCE`.
     """
     path = work_path(arguments)
     if arguments.work is None and home(arguments) == cache_folder():

@@ -19,10 +19,8 @@ from backend.intake.preview import Preview, preview
 from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
 
 STOPPED = NOTHING_KEPT
-FIRST = 5
-"""Traces of which a line is printed."""
-WIDTH = 60
-"""Characters of a prompt or a response in it."""
+FIRST = 5  # Traces of which a line is printed.
+WIDTH = 60  # Characters of a prompt or a response in it.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, print what is there and write it.
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be read, or holds no trace.
-    """
+    """Look, print what is there and write it. Raises AtlasError if the file cannot be read, or holds no trace."""
     written = [arguments.json] if arguments.json else []
     with plain_errors():
         _files.spare(written, [arguments.traces])

@@ -14,8 +14,7 @@ from backend.store.continuation import missing_results
 from backend.store.database import default_data_folder, publish
 from jobs import options
 
-SHOWN = 3
-"""Readers that a refusal names."""
+SHOWN = 3  # Readers that a refusal names.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -60,22 +60,12 @@ DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-mode
 class Subject:
     """One reader to measure.
 
-    Attributes
-    ----------
-    method, name : str
-        As in table ``readers``.
-    readouts : dict of str to tuple of str
-        Features that each readout sees.
-    default : str
-        The readout whose decision values are kept.
-    proxy : str or None
-        Short key.
-    view : {'ur', 'r'} or None
-    layer : int or None
-    layer_from : str or None
-        Where the block comes from.
-    details : dict
-        Settings of the features.
+    method, name : As in table ``readers``.
+    readouts : Features that each readout sees.
+    default : The readout whose decision values are kept.
+    proxy : Short key.
+    layer_from : Where the block comes from.
+    details : Settings of the features.
     """
 
     method: str

@@ -91,10 +91,7 @@ def all_texts(cursor: duckdb.DuckDBPyConnection) -> dict[Path, str]:
 def differences(texts: Mapping[Path, str]) -> Iterator[str]:
     """One line for every table or section that a file has otherwise.
 
-    Parameters
-    ----------
-    texts : mapping of Path to str
-        Files as the database has them.
+    texts : Files as the database has them.
     """
     for file, text in texts.items():
         before = file.read_text("utf-8") if file.exists() else ""

@@ -47,8 +47,7 @@ PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
 ANSWER_S = 180.0
-SETTLE_S = 1.5
-"""What fonts, the WebGL scene and a new size need."""
+SETTLE_S = 1.5  # What fonts, the WebGL scene and a new size need.
 DRAWN = (
     "return document.querySelectorAll('.js-plotly-plot .main-svg, .prose').length > 0"
     " && !document.querySelector('[data-dash-is-loading=true]')"

@@ -22,21 +22,16 @@ if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
 ROOT = Path(__file__).resolve().parents[1]
-START_S = 180.0
-"""Seconds that a server may take to start on a busy machine; an idle one needs a few."""
+START_S = 180.0  # Seconds that a server may take to start on a busy machine; an idle one needs a few.
 
-ANSWER_S = 600.0
-"""Seconds that a browser may take for one command there."""
+ANSWER_S = 600.0  # Seconds that a browser may take for one command there.
 
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """The address of an atlas that ``python app.py`` serves on a free port of this machine.
 
-    Raises
-    ------
-    AtlasError
-        If it does not start.
+    Raises AtlasError if it does not start.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -64,17 +59,9 @@ def served() -> Iterator[str]:
 def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
     """A browser with an empty profile that keeps what its console says, for as long as it is needed.
 
-    Parameters
-    ----------
-    downloads : Path, optional
-        Folder that receives what is downloaded; nothing is kept without one.
-    flags : str
-        Further ones of the command line.
-
-    Raises
-    ------
-    AtlasError
-        If selenium, Chromium or its driver is not installed.
+    downloads : Folder that receives what is downloaded; nothing is kept without one.
+    flags : Further ones of the command line.
+    Raises AtlasError if selenium, Chromium or its driver is not installed.
     """
     try:
         from selenium import webdriver

@@ -31,10 +31,8 @@ from jobs import options
 STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
 MAPPED = ("ngram-word", "ngram-char", "dna")
 PROTOCOLS = ("pair", "model", "family")
-VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")
-"""Parts of the audit's validation."""
-FUSED = "fused"
-"""The readout that the stage of readouts ends in."""
+VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")  # Parts of the audit's validation.
+FUSED = "fused"  # The readout that the stage of readouts ends in.
 ROSTERS = "100-way,165-way"
 
 
@@ -42,18 +40,10 @@ ROSTERS = "100-way,165-way"
 class Item:
     """Something that a stage makes.
 
-    Attributes
-    ----------
-    stage : str
-    what : str
-    state : str
-        'done', 'missing', or how much of it is there.
-    command : str
-        What makes it.
-    made : datetime or None
-        When, UTC.
-    took_s : float or None
-        Seconds.
+    state : 'done', 'missing', or how much of it is there.
+    command : What makes it.
+    made : When, UTC.
+    took_s : Seconds.
     """
 
     stage: str
@@ -68,12 +58,8 @@ class Item:
 class Record:
     """What the work database says.
 
-    Attributes
-    ----------
-    builds : dict of str to dict
-        Builds by id.
-    held : dict
-        Newest build of every holding (family, reader, roster, about).
+    builds : Builds by id.
+    held : Newest build of every holding (family, reader, roster, about).
     """
 
     builds: dict[str, dict[str, Any]]
@@ -127,10 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 def recorded_in(work: Path) -> Record:
     """What a work database says; nothing where there is none.
 
-    Raises
-    ------
-    AtlasError
-        If another process holds it, or it cannot be read.
+    Raises AtlasError if another process holds it, or it cannot be read.
     """
     if not work.exists():
         return Record({}, {})

@@ -15,8 +15,7 @@ from backend.intake.preview import Preview
 from backend.intake.traces import visible
 
 ROLES = ("response", "prompt", "time", "label", "name")
-LISTED = 10
-"""Places of a file that are named one by one."""
+LISTED = 10  # Places of a file that are named one by one.
 KEPT = "what is done is kept"
 NOTHING_KEPT = "Stopped. Nothing is kept; the same command starts again."
 """Said after a second Ctrl-C by verbs that write at their end only."""
@@ -70,14 +69,9 @@ def describe(file: Layout | Preview) -> None:
 def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
     """Say which places of a file were not scored, and why.
 
-    Parameters
-    ----------
-    file : mapping
-        ``input`` of a report.
-    exclusions : sequence of mapping
-        Of the report.
-    all_in : str
-        What holds those that are not listed.
+    file : ``input`` of a report.
+    exclusions : Of the report.
+    all_in : What holds those that are not listed.
     """
     entries = [*file["problems"], *exclusions]
     if not entries:
@@ -94,12 +88,8 @@ def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 def stop_on_interrupt(say: Callable[[str], None], kept: str = KEPT) -> Iterator[Callable[[], bool]]:
     """A first Ctrl-C ends the work after the batch that runs, a second one at once.
 
-    Parameters
-    ----------
-    say : callable
-        Receives a sentence at the first one.
-    kept : str
-        What becomes of the work that is done.
+    say : Receives a sentence at the first one.
+    kept : What becomes of the work that is done.
     """
     asked: list[int] = []
 

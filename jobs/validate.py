@@ -48,14 +48,11 @@ from backend.traces import Trace
 from jobs import options
 
 Ints = npt.NDArray[np.intp]
-REFITTED = (READER_PAPER, LDA_LIVE, FUSED_LIVE)
-"""Methods that are refitted to a part of the release."""
-PLACE = 20
-"""Modal block of the paper's probe of the default proxy, where traces are placed."""
+REFITTED = (READER_PAPER, LDA_LIVE, FUSED_LIVE)  # Methods that are refitted to a part of the release.
+PLACE = 20  # Modal block of the paper's probe of the default proxy, where traces are placed.
 SAME, CATEGORY = "same", "category"
 """Scenarios: held-out prompts of the enrolled kind; prompts of a category that was left out."""
-FEWEST = 10
-"""Prompts of a category that is left out."""
+FEWEST = 10  # Prompts of a category that is left out.
 BATCH = (512,)
 
 
@@ -284,10 +281,7 @@ def with_bounds(enrolment: Enrolment, release: Release, limit: int | None) -> En
 def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> pd.DataFrame:
     """Rows of a served enrolment on one benchmark.
 
-    Raises
-    ------
-    AtlasError
-        If the enrolment is of no roster, or fingerprints are not on disk.
+    Raises AtlasError if the enrolment is of no roster, or fingerprints are not on disk.
     """
     roster = enrolment.facts.get("roster")
     if not isinstance(roster, str):

@@ -40,10 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, compute again, and say equal or not.
 
-    Raises
-    ------
-    AtlasError
-        If the report cannot be read, or not be computed again.
+    Raises AtlasError if the report cannot be read, or not be computed again.
     """
     with plain_errors():
         return _checked(arguments)
@@ -72,25 +69,10 @@ def recomputed(
 ) -> tuple[Enrolment, Inquiry]:
     """The same audit once more, from the traces.
 
-    Parameters
-    ----------
-    report : mapping
-    traces : Path
-    named : str, optional
-        Name or file of the enrolment.
-    device : str
-    encoding : str, optional
-        Of the traces; by default as the report has it, or recognised in another file.
-
-    Returns
-    -------
-    Enrolment, Inquiry
-        Of the report, and what it gives now.
-
-    Raises
-    ------
-    AtlasError
-        If the enrolment is not here, or none of the traces is in the file.
+    named : Name or file of the enrolment.
+    encoding : Of the traces; by default as the report has it, or recognised in another file.
+    Of the report, and what it gives now. Raises AtlasError if the enrolment is not here, or none of the traces is in
+    the file.
     """
     here: dict[str, Enrolment] = {}
     for path in enrolments().values():

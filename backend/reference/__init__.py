@@ -68,15 +68,9 @@ READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
 class PublishedAttribution:
     """Clean attribution of one published reader on Agent500, 100-way.
 
-    Attributes
-    ----------
-    proxy : str
-        Tag of the proxy in the release.
-    view : {'ur', 'r'}
-    files : tuple of str
-        Result files under the release's folder.
-    metrics : DataFrame
-        Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
+    proxy : Tag of the proxy in the release.
+    files : Result files under the release's folder.
+    metrics : Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
     """
 
     proxy: str
@@ -86,21 +80,7 @@ class PublishedAttribution:
 
 
 def collect(results: Results) -> Collected:
-    """Read every result file.
-
-    Parameters
-    ----------
-    results : Results
-
-    Returns
-    -------
-    Collected
-
-    Raises
-    ------
-    AtlasError
-        If there are no result files, or one of them cannot be understood.
-    """
+    """Read every result file. Raises AtlasError if there are no result files, or one of them cannot be understood."""
     into = Collected()
     for read in READERS_OF_FILES:
         try:
@@ -113,20 +93,9 @@ def collect(results: Results) -> Collected:
 def published_attribution(root: Path) -> Iterator[PublishedAttribution]:
     """Read the budget curves of every published proxy and view, and the fold-wise end points where there are some.
 
-    Parameters
-    ----------
-    root : Path
-        The release's folder.
-
-    Yields
-    ------
-    PublishedAttribution
-        Ordered by proxy, then view.
-
-    Raises
-    ------
-    AtlasError
-        If the folder holds no result files, or one of them cannot be understood.
+    root : The release's folder.
+    Ordered by proxy, then view. Raises AtlasError if the folder holds no result files, or one of them cannot be
+    understood.
     """
     into = Collected()
     attribution.read_clean(Results(root), into)

@@ -28,8 +28,7 @@ TEMPORAL = {
 }
 """Temporal representations as methods."""
 BLOCKS = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
-AVERAGE = "mean4"
-"""Stands for the proxy where the release compares means over the four main ones."""
+AVERAGE = "mean4"  # Stands for the proxy where the release compares means over the four main ones.
 
 
 def read_temporal(results: Results, into: Collected) -> None:

@@ -31,16 +31,10 @@ def _number(value: Any) -> bool:
 class Node:
     """A place in a JSON file. Reading a number from it enters the number into the ledger.
 
-    Attributes
-    ----------
-    value : object
-        What stands there.
-    file : str
-        Relative to the release's folder.
-    where : tuple
-        Keys and positions on the way there.
-    taken : set of tuple
-        Places whose numbers were read.
+    value : What stands there.
+    file : Relative to the release's folder.
+    where : Keys and positions on the way there.
+    taken : Places whose numbers were read.
     """
 
     value: Any
@@ -110,14 +104,9 @@ class Node:
 class Ledger:
     """What was taken of the result files.
 
-    Attributes
-    ----------
-    numbers, taken : int
-        Finite numbers in all files, and those that were read.
-    unread : list of str
-        Files of which no importer read anything.
-    left : Counter
-        Numbers that were left, by the name that they stand under.
+    numbers, taken : Finite numbers in all files, and those that were read.
+    unread : Files of which no importer read anything.
+    left : Numbers that were left, by the name that they stand under.
     """
 
     numbers: int
@@ -129,15 +118,8 @@ class Ledger:
 class Results:
     """The folder ``results`` of a release.
 
-    Parameters
-    ----------
-    root : Path
-        The release's folder.
-
-    Attributes
-    ----------
-    last : str
-        The file that was opened last.
+    root : The release's folder.
+    last : The file that was opened last.
     """
 
     def __init__(self, root: Path) -> None:
@@ -151,24 +133,12 @@ class Results:
         return sorted(path.relative_to(self.root).as_posix() for path in found if path.is_file())
 
     def json(self, file: str) -> Node:
-        """Open a JSON file.
-
-        Raises
-        ------
-        AtlasError
-            If it is missing, cut short, or no JSON.
-        """
+        """Open a JSON file. Raises AtlasError if it is missing, cut short, or no JSON."""
         self.last = file
         return Node(_json(self.root, file), file, (), self._read.setdefault(file, set()))
 
     def table(self, file: str, columns: tuple[str, ...]) -> pd.DataFrame:
-        """Read columns of a CSV file.
-
-        Raises
-        ------
-        AtlasError
-            If it is missing, cut short, or lacks a column.
-        """
+        """Read columns of a CSV file. Raises AtlasError if it is missing, cut short, or lacks a column."""
         self.last = file
         frame = _csv(self.root, file)
         missing = [name for name in columns if name not in frame]

@@ -153,10 +153,7 @@ def read_domains(results: Results, into: Collected) -> None:
 def candidate_pairs(results: Results) -> dict[tuple[str, str], float]:
     """How many main proxies put each candidate pair among their ten nearest, and the median mutual rank.
 
-    Returns
-    -------
-    dict
-        Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
+    Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
     """
     found: dict[tuple[str, str], float] = {}
     for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):

@@ -19,17 +19,10 @@ Where = tuple[tuple[str, object], ...]
 class Cell:
     """A question to one table of the store.
 
-    Attributes
-    ----------
-    table : str
-    column : str
-        Column that holds the value.
-    where : tuple of (column, value)
-        None matches missing values.
-    per : Cell or None
-        What the value is divided by.
-    scale : float
-        What the value is multiplied by.
+    column : Column that holds the value.
+    where : None matches missing values.
+    per : What the value is divided by.
+    scale : What the value is multiplied by.
     """
 
     table: str
@@ -48,25 +41,14 @@ class Cell:
 class Row:
     """A row of a printed table.
 
-    Attributes
-    ----------
-    name : str
-        As printed.
-    published : tuple of str
-        Readers of the release; several for a mean over proxies.
-    ours : str
-        Reader of ours that answers the same question; ``{proxy}`` stands for any of our proxies.
-    minus : str
-        Reader of ours that is subtracted; the row is then a contrast, in percentage points.
-    where, ours_where : mapping
-        Conditions that the row adds, and others that it adds for our readers.
-    only : tuple of str
-        Columns that the row has; empty for all.
-    other : mapping
-        Conditions under which a second file of the release holds the same quantity.
-    other_file : str
-    cell : Cell or None
-        Question that belongs to this row alone, in its one column.
+    name : As printed.
+    published : Readers of the release; several for a mean over proxies.
+    ours : Reader of ours that answers the same question; ``{proxy}`` stands for any of our proxies.
+    minus : Reader of ours that is subtracted; the row is then a contrast, in percentage points.
+    where, ours_where : Conditions that the row adds, and others that it adds for our readers.
+    only : Columns that the row has; empty for all.
+    other : Conditions under which a second file of the release holds the same quantity.
+    cell : Question that belongs to this row alone, in its one column.
     """
 
     name: str
@@ -91,19 +73,10 @@ class Row:
 class Table:
     """A table of the paper.
 
-    Attributes
-    ----------
-    place : str
-        Its label.
-    title : str
-    columns : mapping of name to Cell
-    rows : tuple of Row
-    beside : bool
-        Whether rows are conditions, so that our readers stand beside them; else rows are readers, and ours follow.
-    command : str
-        What measures it here.
-    note : str
-        What has to be said beside it.
+    place : Its label.
+    beside : Whether rows are conditions, so that our readers stand beside them; else rows are readers, and ours follow.
+    command : What measures it here.
+    note : What has to be said beside it.
     """
 
     place: str

@@ -13,11 +13,7 @@ def line(cells: Sequence[str]) -> str:
 def header(names: Sequence[str], numbers: int | None = None) -> Iterator[str]:
     """Names and the rule below them.
 
-    Parameters
-    ----------
-    names : sequence of str
-    numbers : int, optional
-        From which column on cells are set to the right; none without it.
+    numbers : From which column on cells are set to the right; none without it.
     """
     yield line(names)
     yield line(["---:" if numbers is not None and column >= numbers else "---" for column in range(len(names))])

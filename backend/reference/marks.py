@@ -22,18 +22,9 @@ BY_HAND = "<!-- by hand: "
 def fill(page: Path, text: str, generate: Callable[[str], str]) -> str:
     """Replace what stands between the marks of a page.
 
-    Parameters
-    ----------
-    page : Path
-        For messages.
-    text : str
-    generate : callable
-        Text of the names of a mark; ``KeyError`` for one that is not declared.
-
-    Raises
-    ------
-    AtlasError
-        If a mark names nothing, is not closed or was never opened.
+    page : For messages.
+    generate : Text of the names of a mark; ``KeyError`` for one that is not declared.
+    Raises AtlasError if a mark names nothing, is not closed or was never opened.
     """
     remains = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
     if stray := MARK.search(remains):

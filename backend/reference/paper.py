@@ -31,12 +31,8 @@ DERIVED = "READER's value less the difference in results/bench_a/disjoint/statis
 class Printed:
     """A number of the paper.
 
-    Attributes
-    ----------
-    place, row, column : str
-        Label of the table, and where in it.
-    text : str
-        As printed; parameters in powers of ten (435.2e6).
+    place, row, column : Label of the table, and where in it.
+    text : As printed; parameters in powers of ten (435.2e6).
     """
 
     place: str
@@ -63,10 +59,7 @@ class Printed:
 def printed(path: Path = TRANSCRIPT) -> list[Printed]:
     """Every number of the paper's tables, in the paper's order.
 
-    Raises
-    ------
-    AtlasError
-        If the transcript cannot be understood.
+    Raises AtlasError if the transcript cannot be understood.
     """
     try:
         with path.open(encoding="utf-8", newline="") as stream:
@@ -83,10 +76,7 @@ def printed(path: Path = TRANSCRIPT) -> list[Printed]:
 class Held:
     """Summary rows that may answer for a printed cell, whether collected from files or read from a store.
 
-    Parameters
-    ----------
-    rows : mapping of table to iterable of dict
-        Rows by column; None where a value is missing. Rows of one seed, fold or split are passed over.
+    rows : Rows by column; None where a value is missing. Rows of one seed, fold or split are passed over.
     """
 
     def __init__(self, rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:

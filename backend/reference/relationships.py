@@ -35,8 +35,7 @@ STATISTICS = {
     "bench_a/disjoint/statistics_with_baselines.json": "published/relationships/baselines",
     "ablations/temporal/statistics.json": "published/relationships/temporal",
 }
-MEAN = "reader-mean4"
-"""The release's macro average over the four main proxies."""
+MEAN = "reader-mean4"  # The release's macro average over the four main proxies.
 
 
 def read_pairs(results: Results, into: Collected) -> None:

@@ -50,11 +50,7 @@ Rows = list[dict[str, Any]]
 def audit_sections(book: Book, rows: Rows) -> Iterator[str]:
     """One section with a table a part.
 
-    Parameters
-    ----------
-    book : Book
-    rows : list of dict
-        Rows of table ``audit_validation``.
+    rows : Rows of table ``audit_validation``.
     """
     yield "## What the evidence of an audit is worth"
     yield ""

@@ -27,19 +27,10 @@ class Number:
 class Book:
     """Everything that the tables and findings ask for.
 
-    Attributes
-    ----------
-    held : Held
-        Summary rows of all result tables.
-    readers : list of dict
-    paper : list of Printed
-    kept : dict of (place, row, column) to dict
-        What the store keeps of a printed number: file_value, note, build_id.
-    builds : dict of str to dict
-    blocks : dict of (reader, roster) to int
-        Block of readers that stand at one, or the modal one.
-    cited : dict of str to int
-        Builds by number, in the order in which they are cited.
+    held : Summary rows of all result tables.
+    kept : What the store keeps of a printed number: file_value, note, build_id.
+    blocks : Block of readers that stand at one, or the modal one.
+    cited : Builds by number, in the order in which they are cited.
     """
 
     held: Held

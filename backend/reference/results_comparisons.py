@@ -12,8 +12,7 @@ from backend.reference.rows import ROSTER
 from backend.reference.tables import EVALUATE, RELATE
 
 TWO_MODES = "dct-q2"
-END_POINTS = ("accuracy@1", "accuracy@100")
-"""Measures that are printed; table ``comparisons`` has every budget."""
+END_POINTS = ("accuracy@1", "accuracy@100")  # Measures that are printed; table ``comparisons`` has every budget.
 CONTRASTS = ("components", "baselines")
 Rows = list[dict[str, Any]]
 
@@ -21,11 +20,7 @@ Rows = list[dict[str, Any]]
 def comparisons(book: Book, rows: Rows) -> Iterator[str]:
     """Tables of end points, readouts, temporal forms, components, and relationships under the strict protocols.
 
-    Parameters
-    ----------
-    book : Book
-    rows : list of dict
-        Rows of table ``comparisons``.
+    rows : Rows of table ``comparisons``.
     """
     yield "## Paired comparisons"
     yield ""

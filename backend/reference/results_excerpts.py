@@ -33,8 +33,7 @@ NO_CONDITION = frozenset({"table", "column", "title", "form", "command", "pick",
 QUERIED = ("reader", "metric", "seed", "fold")
 ATTRIBUTION = "attribution_metrics"
 WIDTH = 130
-FIRM = "\u00a0"
-"""A space at which no line ends."""
+FIRM = "\u00a0"  # A space at which no line ends.
 Question = dict[str, Any]
 
 
@@ -89,13 +88,9 @@ COMBINED: Mapping[str, Callable[[Value, Value], float]] = {
 class Excerpts:
     """What the pages show of a database.
 
-    Parameters
-    ----------
-    cursor
-    book : Book
-        That of the same database; one that cites no builds.
-    declared : Path
-        Entries ``[tables.NAME]`` and ``[sentences.NAME]``; ``[defaults.TABLE]`` has conditions on a table of the store.
+    book : That of the same database; one that cites no builds.
+    declared : Entries ``[tables.NAME]`` and ``[sentences.NAME]``; ``[defaults.TABLE]`` has conditions on a table of the
+        store.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, book: Book, declared: Path = DECLARED) -> None:
@@ -122,12 +117,7 @@ class Excerpts:
     def text(self, names: str) -> str:
         """Generate a table or a section, or a paragraph of sentences.
 
-        Raises
-        ------
-        KeyError
-            If one of the names is not declared.
-        AtlasError
-            If a declaration cannot be understood.
+        Raises KeyError if one of the names is not declared. Raises AtlasError if a declaration cannot be understood.
         """
         if names in self._sections:
             made = [text for text in self._sections[names]() if not text.startswith("## ")]

@@ -16,8 +16,7 @@ from backend.reference.results_book import Book, Number, as_printed, like
 from backend.reference.results_simple import STATIC, cited, pooled, purity, retrieval, simple_methods
 from backend.reference.rows import ROSTER
 
-ROUNDING = 1e-9
-"""Shares of a few hundred groups that differ by a margin do so up to the last digits."""
+ROUNDING = 1e-9  # Shares of a few hundred groups that differ by a margin do so up to the last digits.
 PAIR = {"accuracy": "Acc.", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 
 
@@ -25,19 +24,11 @@ PAIR = {"accuracy": "Acc.", "precision": "Precision", "recall": "Recall", "f1": 
 class Claim:
     """A direction that the paper claims: left above right, for every reader of a view.
 
-    Attributes
-    ----------
-    sentence, place : str
-        The claim, and where the paper makes it.
-    left, right : tuple of (method, Cell)
-    view : str
-        Of both sides, unless the right one has ``other_view``.
-    factor : float
-        What the right side is multiplied by.
-    margin : float
-        For claims of a tie: how far the two may be apart, whichever is ahead. 0 for none.
-    other_view : str
-        View of the right side where it is another one; empty where it is not.
+    sentence, place : The claim, and where the paper makes it.
+    view : Of both sides, unless the right one has ``other_view``.
+    factor : What the right side is multiplied by.
+    margin : For claims of a tie: how far the two may be apart, whichever is ahead. 0 for none.
+    other_view : View of the right side where it is another one; empty where it is not.
     """
 
     sentence: str

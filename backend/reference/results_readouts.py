@@ -25,16 +25,9 @@ COMMAND = "python -m jobs evaluate --stage readouts"
 class Goal:
     """A question to every readout.
 
-    Attributes
-    ----------
-    title : str
-    cells : tuple of Cell
-        The worst of them counts.
-    aim : float
-    place, column : str
-        Where the paper prints its own; empty where it does not.
-    at_most : bool
-        Whether less is better.
+    cells : The worst of them counts.
+    place, column : Where the paper prints its own; empty where it does not.
+    at_most : Whether less is better.
     """
 
     title: str
@@ -100,11 +93,7 @@ GOALS = (
 def readout_sections(book: Book, *, wanted: bool) -> Iterator[str]:
     """Goals beside the paper's best and ours, then every readout.
 
-    Parameters
-    ----------
-    book : Book
-    wanted : bool
-        Whether there is a stage that makes readouts, so that their absence is worth a line.
+    wanted : Whether there is a stage that makes readouts, so that their absence is worth a line.
     """
     asked = measured_readouts(book)
     if not asked and not wanted:

@@ -16,8 +16,7 @@ from backend.reference.tables import CANDIDATES, EVALUATE, MAP, RELATE
 from backend.store.result_queries import mutual_ranks
 
 ROSTER = "100-way"
-ENDINGS = (" std", " low", " high", " p")
-"""Columns that qualify the one before them."""
+ENDINGS = (" std", " low", " high", " p")  # Columns that qualify the one before them.
 
 
 def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:

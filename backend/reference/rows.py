@@ -17,8 +17,7 @@ from backend.protocol import READER_PAPER
 from backend.reference.files import Node
 
 ROSTER = "100-way"
-MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")
-"""The paper's four main proxies."""
+MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")  # The paper's four main proxies.
 PROXIES = (*MAIN, "olmo3_7b_instruct", "qwen3_8b", "qwen3_32b", "qwen35_27b")
 ENCODERS: Mapping[str, tuple[str, str]] = {
     "mpnet": ("mpnet", "all-mpnet-base-v2"),
@@ -28,8 +27,7 @@ ENCODERS: Mapping[str, tuple[str, str]] = {
 """Sentence encoders by their name in the files: tag, and name for people."""
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 """Names in the files and in the store; the release normalises the mean log-posterior."""
-SAME = 2e-6
-"""The release rounds some repeated numbers to single precision."""
+SAME = 2e-6  # The release rounds some repeated numbers to single precision.
 
 IDENTITY: Mapping[str, tuple[str, ...]] = {
     "attribution_metrics": ("reader", "roster", "benchmark", "condition", "k", "reduction", "metric", "seed", "fold"),
@@ -59,14 +57,8 @@ IDENTITY: Mapping[str, tuple[str, ...]] = {
 class PublishedReader:
     """A reader that somebody else measured.
 
-    Attributes
-    ----------
-    reader : str
-        ``method/proxy/view`` without absent parts.
-    method : str
-    name : str
-        For people.
-    proxy, proxy_name, view : str or None
+    reader : ``method/proxy/view`` without absent parts.
+    name : For people.
     """
 
     reader: str
@@ -81,13 +73,8 @@ class PublishedReader:
 class Collected:
     """Rows of all tables as they are read.
 
-    Attributes
-    ----------
-    readers : dict of str to PublishedReader
-    rows : dict
-        For every table its rows by identity.
-    differing : list of str
-        Repeated numbers that do not agree, one sentence each.
+    rows : For every table its rows by identity.
+    differing : Repeated numbers that do not agree, one sentence each.
     """
 
     readers: dict[str, PublishedReader] = field(default_factory=dict)
@@ -136,15 +123,8 @@ def add_budgets(
 ) -> None:
     """Budget curves of one condition: every grouping seed, and the summary over them.
 
-    Parameters
-    ----------
-    into : Collected
-    reader : str
-    by_seed : Node
-        ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}``.
-    across : Node, optional
-        ``{K: {accuracy_mean, accuracy_std, ...}}``; computed from the seeds where the file has none.
-    benchmark, condition : str
+    by_seed : ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}``.
+    across : ``{K: {accuracy_mean, accuracy_std, ...}}``; computed from the seeds where the file has none.
     """
     values: dict[tuple[int, str], list[float]] = {}
     counts: dict[int, float] = {}
@@ -172,13 +152,7 @@ def add_budgets(
 def add_folds(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
     """End points fold by fold, with mean and spread over the folds.
 
-    Parameters
-    ----------
-    into : Collected
-    reader : str
-    budgets : Node
-        ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
-    benchmark, condition : str
+    budgets : ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
     """
     for budget, cell in budgets.items():
         k, total = int(budget), 0.0
@@ -208,13 +182,7 @@ def add_folds(into: Collected, reader: str, budgets: Node, *, benchmark: str, co
 def add_ensemble(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
     """Numbers of the ensemble of the fold models (mean log-posterior), pooled.
 
-    Parameters
-    ----------
-    into : Collected
-    reader : str
-    budgets : Node
-        ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
-    benchmark, condition : str
+    budgets : ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
     """
     for budget, cell in budgets.items():
         about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "k": int(budget)}

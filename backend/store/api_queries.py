@@ -36,21 +36,10 @@ def evaluations(
 ) -> tuple[pd.DataFrame, int]:
     """Attribution metrics over all seeds and folds that fit what is asked.
 
-    Parameters
-    ----------
-    cursor
-    reader, roster, benchmark, condition, reduction, metric : str, optional
-    k : int, optional
-    limit, offset : int
-        Rows that are wanted.
-
-    Returns
-    -------
-    rows : DataFrame
-        Columns reader, origin, roster, benchmark, condition, reduction, k, metric, value, std (NaN where there is
+    limit, offset : Rows that are wanted.
+    rows : Columns reader, origin, roster, benchmark, condition, reduction, k, metric, value, std (NaN where there is
         none), n (groups), build_id.
-    total : int
-        Rows that fit.
+    total : Rows that fit.
     """
     asked: dict[str, Any] = {
         "reader": reader,

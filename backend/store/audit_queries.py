@@ -21,22 +21,11 @@ def validation(
 ) -> pd.DataFrame:
     """Validation of a reader's audit on a roster.
 
-    Parameters
-    ----------
-    cursor : DuckDBPyConnection
-    reader, roster : str
-    condition : str, optional
-        clean, t128, t64, t32; all when absent.
-    k : int, optional
-        Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm. All
+    condition : clean, t128, t64, t32; all when absent.
+    k : Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm. All
         when absent.
-    part : str, optional
-        calibration, unknown, refit, stop, drift; all when absent.
-
-    Returns
-    -------
-    DataFrame
-        :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
+    part : calibration, unknown, refit, stop, drift; all when absent.
+    :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
     """
     needed, values = ["reader = ?", "roster = ?"], [reader, roster]
     for name, value in (("condition", condition), ("part", part)):

@@ -42,31 +42,17 @@ def recorded(
 ) -> Iterator[str]:
     """Record a build around the work that makes its rows.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-        Work database.
-    stage : str
-        sources, evaluate, map, ...
-    command : str
-        Command line; absolute paths are cut to their last part, because they say something about the machine only.
-    data_hash, proxy_hash : str, optional
-        sha256 of the release's manifest and of the proxy's weight file.
-    seed : int, optional
-    origin : str
-        'measured', or 'published' for numbers that somebody else computed.
-    source_file : str, optional
-        File of published numbers.
-    details : mapping, optional
-        Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
-    took_s : float
-        Seconds of work before the block, when hours of it should not hold the database.
-
-    Yields
-    ------
-    str
-        The build_id for the rows. The build is written when the block ends; when it raises there is none, and a
-        database that holds rows of it cannot be published.
+    connection : Work database.
+    stage : sources, evaluate, map, ...
+    command : Command line; absolute paths are cut to their last part, because they say something about the machine
+        only.
+    data_hash, proxy_hash : sha256 of the release's manifest and of the proxy's weight file.
+    origin : 'measured', or 'published' for numbers that somebody else computed.
+    source_file : File of published numbers.
+    details : Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
+    took_s : Seconds of work before the block, when hours of it should not hold the database.
+    The build_id for the rows. The build is written when the block ends; when it raises there is none, and a database
+    that holds rows of it cannot be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
     version = _running_version()
@@ -97,10 +83,7 @@ def recorded(
 def code_version(root: Path | None = None) -> str:
     """Short commit of the checkout, with '+changes' when tracked files differ from it; else the package's version.
 
-    Parameters
-    ----------
-    root : Path, optional
-        Root of the checkout, by default that of this code.
+    root : Root of the checkout, by default that of this code.
     """
     root = root or Path(__file__).resolve().parents[2]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):

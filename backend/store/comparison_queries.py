@@ -16,11 +16,8 @@ Cursor = duckdb.DuckDBPyConnection
 def variance_ratios(cursor: Cursor, roster: str) -> pd.DataFrame:
     """Source-to-prompt variance of every reader's fingerprints, at the block that it reads.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, origin, proxy_name, view, layer, block (dc, ac, dc-ac), source_variance, prompt_variance, ratio
-        (means over the folds), std (population, of the folds' ratios; NaN without folds), n (folds), build_id.
+    Columns reader, origin, proxy_name, view, layer, block (dc, ac, dc-ac), source_variance, prompt_variance, ratio
+    (means over the folds), std (population, of the folds' ratios; NaN without folds), n (folds), build_id.
     """
     return _frame(
         cursor,
@@ -52,11 +49,8 @@ def variance_ratios(cursor: Cursor, roster: str) -> pd.DataFrame:
 def capability(cursor: Cursor, readers: Sequence[str], roster: str, k: int) -> pd.DataFrame:
     """General capability of proxies beside the accuracy of readers that read with them.
 
-    Returns
-    -------
-    DataFrame
-        Columns benchmark, proxy, proxy_name, view, reader, origin, score (percent), value (pooled accuracy on whole
-        Agent500 responses), build_id (of the score).
+    Columns benchmark, proxy, proxy_name, view, reader, origin, score (percent), value (pooled accuracy on whole
+    Agent500 responses), build_id (of the score).
     """
     return _frame(
         cursor,
@@ -110,11 +104,8 @@ def paper_values(cursor: Cursor, places: Sequence[str]) -> pd.DataFrame:
 def neighbor_votes(cursor: Cursor, roster: str, domain: str, source: str, within: int = 10) -> pd.DataFrame:
     """How many readers also count a source's neighbours among its nearest.
 
-    Returns
-    -------
-    DataFrame
-        Columns neighbor, readers (that have ranked the two), near (of these readers, with a rank of at most
-        ``within``), proxies and near_proxies (the same over proxies; a proxy counts once, whatever it reads).
+    Columns neighbor, readers (that have ranked the two), near (of these readers, with a rank of at most ``within``),
+    proxies and near_proxies (the same over proxies; a proxy counts once, whatever it reads).
     """
     return _frame(
         cursor,

@@ -11,8 +11,7 @@ from backend.store.lists import PACKED, storage, stored_rows
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
-CHUNK = 5_000
-"""Rows that are taken from the store at a time."""
+CHUNK = 5_000  # Rows that are taken from the store at a time.
 
 
 def table_sizes(cursor: Cursor) -> pd.DataFrame:
@@ -31,16 +30,8 @@ def table_sizes(cursor: Cursor) -> pd.DataFrame:
 def table_rows(cursor: Cursor, table: str) -> Iterator[list[tuple[object, ...]]]:
     """Rows of a table in chunks, its column names first.
 
-    Parameters
-    ----------
-    cursor : DuckDBPyConnection
-        Of its own, because it is in use until the last chunk.
-    table : str
-
-    Raises
-    ------
-    ValueError
-        If there is no such table.
+    cursor : Of its own, because it is in use until the last chunk.
+    Raises ValueError if there is no such table.
     """
     columns = columns_of(cursor, table)
     yield [tuple(columns)]

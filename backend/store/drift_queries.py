@@ -9,12 +9,9 @@ import pandas as pd
 def drift(cursor: duckdb.DuckDBPyConnection, reader: str) -> pd.DataFrame:
     """Alarms of the drift test at 5 % on real pairs.
 
-    Returns
-    -------
-    DataFrame
-        Columns roster, condition, k (traces a window), scenario (same, sibling, family), statistic (energy, mmd, and
-        both -paired), space, level, value (share of pairs called different), std, n (pairs), of undamaged responses;
-        the longest roster first. Empty where nothing was measured.
+    Columns roster, condition, k (traces a window), scenario (same, sibling, family), statistic (energy, mmd, and both
+    -paired), space, level, value (share of pairs called different), std, n (pairs), of undamaged responses; the longest
+    roster first. Empty where nothing was measured.
     """
     return cursor.execute(
         """

@@ -15,16 +15,8 @@ def joint_projection(
 ) -> pd.DataFrame:
     """Where the sources of both domains lie on one map.
 
-    Parameters
-    ----------
-    cursor, reader, roster, method, dimensions
-    variant : {'raw', 'centred'}
-        Signatures as they are, or less the mean of their domain.
-
-    Returns
-    -------
-    DataFrame
-        Columns position, domain, source, name, family, access, x, y, z; a row a domain and source.
+    variant : Signatures as they are, or less the mean of their domain.
+    Columns position, domain, source, name, family, access, x, y, z; a row a domain and source.
     """
     return cursor.execute(
         """
@@ -40,10 +32,7 @@ def joint_projection(
 def projection_sweep(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
     """How far maps of other settings can be trusted, one row a map and metric.
 
-    Returns
-    -------
-    DataFrame
-        Columns method, dimensions, perplexity, metric, value, settings (JSON), build_id; empty where none was made.
+    Columns method, dimensions, perplexity, metric, value, settings (JSON), build_id; empty where none was made.
     """
     return cursor.execute(
         """
@@ -88,14 +77,8 @@ def neighbor_votes(
 ) -> pd.DataFrame:
     """How many readers have each source among the nearest of one (columns neighbor, near, readers).
 
-    Parameters
-    ----------
-    cursor
-    readers : sequence of str
-        Readers that vote.
-    roster, domain, source : str
-    within : int
-        Largest rank that counts as near.
+    readers : Readers that vote.
+    within : Largest rank that counts as near.
     """
     return cursor.execute(
         """

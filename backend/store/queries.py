@@ -26,11 +26,8 @@ Cursor = duckdb.DuckDBPyConnection
 def readers(cursor: Cursor) -> pd.DataFrame:
     """Readers of which something is stored.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first),
-        benchmarks, conditions, domains (with a map).
+    Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first), benchmarks,
+    conditions, domains (with a map).
     """
     frame = _frame(
         cursor,
@@ -146,19 +143,10 @@ def neighbors(
 ) -> pd.DataFrame:
     """Neighbours in the original space, nearest first.
 
-    Parameters
-    ----------
-    cursor, reader, roster, domain
-    source : str, optional
-        By default those of every source, in roster order.
-    top : int, optional
-        Neighbours a source, by default all.
-
-    Returns
-    -------
-    DataFrame
-        Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
-        neighbour), cosine, percentile (share of all pairs that are less similar).
+    source : By default those of every source, in roster order.
+    top : Neighbours a source, by default all.
+    Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
+    neighbour), cosine, percentile (share of all pairs that are less similar).
     """
     return _frame(
         cursor,
@@ -181,17 +169,10 @@ def neighbors(
 class SourceProfile:
     """What is known about a source.
 
-    Attributes
-    ----------
-    source, name, family, subfamily, access : str
-    responses : int
-    rosters : list of str
-        Shortest first.
-    accuracy : DataFrame
-        Columns k, accuracy, n, confused_with, confused_name, confused_count.
-    confusions : DataFrame
-        Wrong answers at the smallest budget, most frequent first; columns predicted, name, family, count, share (of
-        all answers for the source).
+    rosters : Shortest first.
+    accuracy : Columns k, accuracy, n, confused_with, confused_name, confused_count.
+    confusions : Wrong answers at the smallest budget, most frequent first; columns predicted, name, family, count,
+        share (of all answers for the source).
     """
 
     source: str
@@ -266,12 +247,8 @@ def source_table(
 ) -> pd.DataFrame:
     """All sources of a roster, their accuracy at every budget, and what each is taken for most often.
 
-    Returns
-    -------
-    DataFrame
-        Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was
-        not measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was
-        measured.
+    Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was not
+    measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was measured.
     """
     wide = ", ".join(f"max(accuracy) FILTER (k = {int(k)}) AS accuracy_{int(k)}" for k in budgets)
     return _frame(
@@ -307,11 +284,8 @@ def metric_curve(
 ) -> pd.DataFrame:
     """A metric against the budget, one row a reader and budget.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the
-        order asked for.
+    Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the order
+    asked for.
     """
     needed = [readers] if isinstance(readers, str) else list(readers)
     return _frame(
@@ -361,11 +335,8 @@ def confusion(
 ) -> pd.DataFrame:
     """Confusion counts at a budget, cells without a count absent.
 
-    Returns
-    -------
-    DataFrame
-        Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster
-        order of the truth, then of the prediction.
+    Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster order of
+    the truth, then of the prediction.
     """
     return _frame(
         cursor,
@@ -415,11 +386,8 @@ def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 def family_purity(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
     """Share of same-family neighbours.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id;
-        of all readers or of one.
+    Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id; of
+    all readers or of one.
     """
     return _frame(
         cursor,
@@ -437,11 +405,8 @@ def neighbor_table(
 ) -> pd.DataFrame:
     """Every source of a roster with its nearest one, and how many of its nearest are of its family.
 
-    Returns
-    -------
-    DataFrame
-        Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
-        rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
+    Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
+    rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
     """
     wide = ", ".join(f"count(*) FILTER (h.rank <= {int(k)} AND n.family = s.family) AS same_{int(k)}" for k in tops)
     return _frame(
@@ -466,11 +431,8 @@ def neighbor_table(
 def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) -> pd.DataFrame:
     """How every reader sees a pair of sources.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse
-        of the two), cosine, percentile.
+    Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse of
+    the two), cosine, percentile.
     """
     return _frame(
         cursor,
@@ -489,22 +451,11 @@ def cross_family_pairs(
 ) -> pd.DataFrame:
     """Pairs of sources of two families that several readers put next to each other.
 
-    Parameters
-    ----------
-    cursor
-    readers : sequence of str
-        Readers that vote.
-    roster, domain : str
-    within : int
-        Largest mutual rank (the worse of both directions) that counts as near.
-    top : int
-        Pairs to return, those that most readers call near first.
-
-    Returns
-    -------
-    DataFrame
-        Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank,
-        cosine (mean).
+    readers : Readers that vote.
+    within : Largest mutual rank (the worse of both directions) that counts as near.
+    top : Pairs to return, those that most readers call near first.
+    Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank, cosine
+    (mean).
     """
     return _frame(
         cursor,
@@ -568,11 +519,8 @@ def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.Data
 def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = None) -> pd.DataFrame:
     """A source's signature of one domain sought among those of another: of one source, or the summary over all.
 
-    Returns
-    -------
-    DataFrame
-        Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
-        nearest source that is not the same one), build_id.
+    Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
+    nearest source that is not the same one), build_id.
     """
     return _frame(
         cursor,
@@ -593,11 +541,8 @@ def summaries(
 ) -> pd.DataFrame:
     """Summaries over seeds and folds of several readers, under every benchmark and condition.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in
-        the order asked for.
+    Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in the
+    order asked for.
     """
     return _frame(
         cursor,
@@ -615,12 +560,9 @@ def summaries(
 def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: str) -> pd.DataFrame:
     """Paired tests of other readers against one, whichever of the two the test called its subject.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value,
-        p_holm, n, method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set
-        of hypotheses names another roster are left out, and of one pair that of the largest set comes first.
+    Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value, p_holm, n,
+    method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set of hypotheses
+    names another roster are left out, and of one pair that of the largest set comes first.
     """
     return _frame(
         cursor,
@@ -663,23 +605,9 @@ def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
 def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
     """Builds that made the rows of a table that match a key.
 
-    Parameters
-    ----------
-    cursor
-    table : str
-        A table with a ``build_id``.
-    key : mapping of column to value
-        E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
-
-    Returns
-    -------
-    DataFrame
-        Columns of table ``builds``, newest first.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table or column.
+    table : A table with a ``build_id``.
+    key : E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
+    Columns of table ``builds``, newest first. Raises ValueError if there is no such table or column.
     """
     columns = columns_of(cursor, table)
     if "build_id" not in columns:

@@ -20,10 +20,7 @@ SCORES = ("dc", "ac", "match", "distance", "decision", "decision-model", "decisi
 def measured_splits(cursor: Cursor) -> pd.DataFrame:
     """Metrics of single splits of every reader that was measured here.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, protocol, readout, metric, split, value.
+    Columns reader, protocol, readout, metric, split, value.
     """
     return cursor.execute(
         """
@@ -36,10 +33,7 @@ def measured_splits(cursor: Cursor) -> pd.DataFrame:
 def relationship_readers(cursor: Cursor) -> pd.DataFrame:
     """Readers with relationships, measured ones first.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, method, proxy, proxy_name, view, origin, pairs (of which a score is stored).
+    Columns reader, name, method, proxy, proxy_name, view, origin, pairs (of which a score is stored).
     """
     return _frame(
         cursor,
@@ -57,11 +51,8 @@ def relationship_readers(cursor: Cursor) -> pd.DataFrame:
 def relationship_summaries(cursor: Cursor, protocol: str) -> pd.DataFrame:
     """How well readers tell related pairs under a protocol: means over its splits.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, origin, readout, metric, value, std (population), low, high (NaN where no interval is stored),
-        n (splits), build_id.
+    Columns reader, origin, readout, metric, value, std (population), low, high (NaN where no interval is stored), n
+    (splits), build_id.
     """
     return _frame(
         cursor,
@@ -86,13 +77,7 @@ def relationship_models(cursor: Cursor) -> pd.DataFrame:
 
 
 def relationship_pairs(cursor: Cursor) -> pd.DataFrame:
-    """Pairs with their truth.
-
-    Returns
-    -------
-    DataFrame
-        Columns pair_set, pair_id, model_a, model_b, parent_a, parent_b (families), related.
-    """
+    """Pairs with their truth. Columns pair_set, pair_id, model_a, model_b, parent_a, parent_b (families), related."""
     return _frame(
         cursor,
         """
@@ -106,18 +91,9 @@ def relationship_pairs(cursor: Cursor) -> pd.DataFrame:
 def relationship_scores(cursor: Cursor, pair_set: str, reader: str | None = None) -> pd.DataFrame:
     """What readers see of every pair of a set.
 
-    Parameters
-    ----------
-    cursor
-    pair_set : str
-    reader : str, optional
-        By default every reader.
-
-    Returns
-    -------
-    DataFrame
-        Columns reader, pair_id, and those of :data:`SCORES` with '_' for '-', NaN where a reader has no such score;
-        a row a reader and pair.
+    reader : By default every reader.
+    Columns reader, pair_id, and those of :data:`SCORES` with '_' for '-', NaN where a reader has no such score; a row a
+    reader and pair.
     """
     wide = ", ".join(f"max(value) FILTER (feature = '{name}') AS {name.replace('-', '_')}" for name in SCORES)
     return _frame(
@@ -133,11 +109,8 @@ def relationship_scores(cursor: Cursor, pair_set: str, reader: str | None = None
 def relationship_tests(cursor: Cursor, protocol: str) -> pd.DataFrame:
     """Paired comparisons of readouts under a protocol, every comparison once in each set that corrected it.
 
-    Returns
-    -------
-    DataFrame
-        Columns hypotheses, subject, subject_readout, reference, reference_readout, measure, difference, low, high,
-        p_value, p_holm, n, method, origin (of the build), build_id.
+    Columns hypotheses, subject, subject_readout, reference, reference_readout, measure, difference, low, high, p_value,
+    p_holm, n, method, origin (of the build), build_id.
     """
     return _frame(
         cursor,

@@ -46,10 +46,8 @@ SUMMARIES = {
 def open_reading(path: Path) -> Cursor:
     """Open a work database or a generation for reading, as it is: nothing is migrated.
 
-    Raises
-    ------
-    AtlasError
-        If it is missing, another process holds it, it cannot be read, or its schema is not that of this code.
+    Raises AtlasError if it is missing, another process holds it, it cannot be read, or its schema is not that of this
+    code.
     """
     if not path.exists():
         raise AtlasError(f"There is no database {path}", "Run: python -m jobs all")
@@ -81,10 +79,7 @@ def open_reading(path: Path) -> Cursor:
 def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
     """Summary rows of a result table by column, missing values as None, in a fixed order.
 
-    Raises
-    ------
-    ValueError
-        If the table is none of :data:`SUMMARIES`.
+    Raises ValueError if the table is none of :data:`SUMMARIES`.
     """
     if table not in SUMMARIES:
         raise ValueError(f"table {table!r} holds no summaries")
@@ -100,17 +95,8 @@ UNIT_COLUMNS = ("seed", "fold", "split", "outer_fold")
 def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
     """Rows of a table in a fixed order; summaries, unless a seed, fold or split is asked for.
 
-    Parameters
-    ----------
-    cursor
-    table : str
-    where : mapping of column to value
-        None matches missing values, a text with ``*`` every text of that shape.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table or column.
+    where : None matches missing values, a text with ``*`` every text of that shape.
+    Raises ValueError if there is no such table or column.
     """
     names = columns_of(cursor, table)
     asked = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)

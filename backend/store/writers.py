@@ -32,10 +32,7 @@ class Column:
 def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, Column]:
     """Columns of a table, in order.
 
-    Raises
-    ------
-    ValueError
-        If the schema has no such table. Names that have passed here are safe in SQL.
+    Raises ValueError if the schema has no such table. Names that have passed here are safe in SQL.
     """
     tables = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
@@ -54,10 +51,7 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
     """SQL condition and values for rows whose columns equal those of ``key``; None is NULL, a tuple any of its parts.
 
-    Raises
-    ------
-    ValueError
-        If the key is empty or names a column that the table does not have.
+    Raises ValueError if the key is empty or names a column that the table does not have.
     """
     unknown = sorted(set(key) - set(columns))
     if unknown or not key:
@@ -74,29 +68,13 @@ def replace_rows(
 ) -> int:
     """Replace the rows that match a key, in one transaction.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-        Work database.
-    table : str
-        A table with a ``build_id`` column.
-    frame : DataFrame
-        New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
+    connection : Work database.
+    table : A table with a ``build_id`` column.
+    frame : New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
         values become NULL.
-    key : mapping of column to value
-        What the rows are about; rows that match it are deleted first.
-    build_id : str
-
-    Returns
-    -------
-    int
-        Rows written.
-
-    Raises
-    ------
-    ValueError
-        If the table or a column does not exist, a required column is missing or has missing values, or a row does
-        not match the key.
+    key : What the rows are about; rows that match it are deleted first.
+    Rows written. Raises ValueError if the table or a column does not exist, a required column is missing or has missing
+    values, or a row does not match the key.
     """
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
@@ -134,22 +112,11 @@ def write_sources(
 ) -> None:
     """Write the sources of a roster, their families, and the rosters that are prefixes of it.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    roster : DataFrame
-        The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
+    roster : The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
         ``plot_family`` becomes the family, ``family`` the subfamily.
-    counts : mapping of label to int
-        Responses that a source gave, over all benchmarks.
-    build_id : str
-    rosters : mapping of name to int
-        Prefix lengths; those that the roster is too short for are left out.
-
-    Raises
-    ------
-    AtlasError
-        If a label occurs twice, or a collection route is neither local nor an API.
+    counts : Responses that a source gave, over all benchmarks.
+    rosters : Prefix lengths; those that the roster is too short for are left out.
+    Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
     """
     twice = roster["label"][roster["label"].duplicated()]
     if len(twice):
@@ -207,11 +174,7 @@ def access(label: str, route: str) -> str:
 def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
     """Add or correct proxies.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    frame : DataFrame
-        Columns proxy and name, and any others of table ``proxies``.
+    frame : Columns proxy and name, and any others of table ``proxies``.
     """
     _check_rows(frame, columns_of(connection, "proxies"), "proxies")
     with _seen(connection, incoming=frame), transaction(connection):
@@ -229,22 +192,11 @@ def write_reader(
 ) -> str:
     """Add or correct a reader.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    method : str
-        'reader-paper', ...
-    name : str
-        For people.
-    proxy, view : str, optional
-        Absent for methods that read text without a proxy.
-    origin : str
-        'measured' or 'published'.
-
-    Returns
-    -------
-    str
-        The reader's id, ``method/proxy/view`` without the absent parts.
+    method : 'reader-paper', ...
+    name : For people.
+    proxy, view : Absent for methods that read text without a proxy.
+    origin : 'measured' or 'published'.
+    The reader's id, ``method/proxy/view`` without the absent parts.
     """
     reader = "/".join(part for part in (method, proxy, view) if part is not None)
     row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
