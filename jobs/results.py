@@ -16,16 +16,12 @@ import duckdb
 from backend.errors import AtlasError
 from backend.evaluations.stages import STAGES
 from backend.reference.marks import MARKED, changed_marks, fill
-from backend.reference.results_audit import audit_sections
-from backend.reference.results_blocks import block_section
 from backend.reference.results_book import Book, Uncited
-from backend.reference.results_comparisons import comparisons
-from backend.reference.results_costs import cost_sections
+from backend.reference.results_comparisons import audit_sections, comparisons
 from backend.reference.results_excerpts import Excerpts
 from backend.reference.results_findings import findings
-from backend.reference.results_readouts import readout_sections
-from backend.reference.results_tables import sections
-from backend.reference.results_without import without_results
+from backend.reference.results_readouts import cost_sections, readout_sections
+from backend.reference.results_tables import block_section, sections, without_results
 from backend.reference.tables import TABLES
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import open_reading, summary_rows

@@ -6,7 +6,7 @@ One module reads one family of results.
 
 Every result is taken: F1 of every source (frozen DNA, 1,800 rows) and the ranks of the four candidate pairs have tables
 of their own. What follows from numbers that were taken stays in the files, and so do settings, sizes and training logs;
-:mod:`backend.reference.left` names them, and ``python -m jobs reference`` counts them.
+``left.toml`` names them, and ``python -m jobs reference`` counts them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import pandas as pd
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
 from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
-from backend.reference.files import AGAIN, Ledger, Results
-from backend.reference.left import LEFT, UNREAD
+from backend.reference.files import AGAIN, LEFT, UNREAD, Ledger, Results
 from backend.reference.rows import Collected, PublishedReader
 from backend.traces import View
 

@@ -7,8 +7,9 @@ is one sentence that names the file and the place in it; a bare NaN is a number 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ import pandas as pd
 
 from backend.errors import AtlasError
 
+_UNTAKEN = tomllib.loads(Path(__file__).with_name("left.toml").read_text("utf-8"))
+UNREAD: Mapping[str, str] = _UNTAKEN["unread"]  # files without results, and what they are
+LEFT: Mapping[str, str] = {name: why for why, names in _UNTAKEN["left"].items() for name in names.split()}
+"""Names in the files to why their numbers stay there."""
 AGAIN = "Fetch the release again: python -m jobs fetch"
 Step = str | int
 

@@ -17,9 +17,8 @@ from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
 from backend.reference.files import Results
 from backend.reference.geometry import candidate_pairs
-from backend.reference.layout import Cell, Row, Table
 from backend.reference.rows import MAIN, Collected
-from backend.reference.tables import TABLES
+from backend.reference.tables import TABLES, Cell, Row, Table
 
 TRANSCRIPT = Path(__file__).with_name("paper.csv")
 SOURCE = "the paper's tables, transcribed"

@@ -21,11 +21,9 @@ from typing import Any
 import duckdb
 
 from backend.errors import AtlasError
-from backend.reference.markdown import header, line
-from backend.reference.results_blocks import block_section
-from backend.reference.results_book import Book, like, plain
-from backend.reference.results_costs import cost_sections, extraction_table
-from backend.reference.results_readouts import ROSTERS, goal_table, measured_readouts
+from backend.reference.results_book import ROSTERS, Book, header, like, line, plain
+from backend.reference.results_readouts import cost_sections, extraction_table, goal_table, measured_readouts
+from backend.reference.results_tables import block_section
 from backend.store.result_queries import matching_rows
 
 DECLARED = Path(__file__).with_name("excerpts.toml")
