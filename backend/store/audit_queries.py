@@ -47,3 +47,18 @@ def validated(cursor: duckdb.DuckDBPyConnection) -> pd.DataFrame:
         "SELECT reader, roster, condition, part, min(k) AS smallest, max(k) AS largest, count(*) AS rows "
         "FROM audit_validation GROUP BY ALL ORDER BY ALL"
     ).df()
+
+
+def drift(cursor: duckdb.DuckDBPyConnection, reader: str) -> pd.DataFrame:
+    """Alarms of the drift test at 5 % on real pairs.
+
+    Columns roster, condition, k (traces a window), scenario (same, sibling, family), statistic (energy, mmd, and both
+    -paired), space, level, value (share of pairs called different), std, n (pairs), of undamaged responses; the longest
+    roster first. Empty where nothing was measured.
+    """
+    sql = """
+        SELECT roster, condition, k, scenario, statistic, space, level, value, std, v.n
+        FROM audit_validation v WHERE part = 'drift' AND condition = 'clean' AND reader = ?
+        ORDER BY (SELECT count(*) FROM roster_members m WHERE m.roster = v.roster) DESC, roster, scenario,
+            statistic, k"""
+    return cursor.execute(sql, [reader]).df()

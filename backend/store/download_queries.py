@@ -1,8 +1,9 @@
-"""Whole tables of a generation, row by row, for whoever wants the numbers themselves."""
+"""Numbers of a generation for programs: whole tables row by row, every source, every number of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -38,3 +39,56 @@ def table_rows(cursor: Cursor, table: str) -> Iterator[list[tuple[object, ...]]]
     answer = cursor.execute(f'SELECT * FROM "{table}"')
     while rows := answer.fetchmany(CHUNK):
         yield rows
+
+
+def all_sources(cursor: Cursor) -> pd.DataFrame:
+    """Sources of all rosters (columns source, name, family, subfamily, access, rosters), by family and name."""
+    sql = """
+        SELECT source, s.name, family, subfamily, access, list(DISTINCT roster ORDER BY roster) AS rosters
+        FROM sources s JOIN families f USING (family) JOIN roster_members m USING (source)
+        GROUP BY source, s.name, family, subfamily, access, f.position ORDER BY f.position, source"""
+    frame = cursor.execute(sql).df()
+    frame["rosters"] = pd.Series([list(value) for value in frame["rosters"]], index=frame.index, dtype=object)
+    return frame
+
+
+def evaluations(
+    cursor: Cursor,
+    *,
+    reader: str | None = None,
+    roster: str | None = None,
+    benchmark: str | None = None,
+    condition: str | None = None,
+    reduction: str | None = None,
+    metric: str | None = None,
+    k: int | None = None,
+    limit: int = 1_000,
+    offset: int = 0,
+) -> tuple[pd.DataFrame, int]:
+    """Attribution metrics over all seeds and folds that fit what is asked.
+
+    limit, offset : Rows that are wanted.
+    rows : Columns reader, origin, roster, benchmark, condition, reduction, k, metric, value, std (NaN where there is
+        none), n (groups), build_id.
+    total : Rows that fit.
+    """
+    asked: dict[str, Any] = {
+        "reader": reader,
+        "roster": roster,
+        "benchmark": benchmark,
+        "condition": condition,
+        "reduction": reduction,
+        "metric": metric,
+        "k": k,
+    }
+    where = "WHERE seed IS NULL AND fold IS NULL" + "".join(
+        f" AND {name} = ${name}" for name in asked if asked[name] is not None
+    )
+    given = {name: value for name, value in asked.items() if value is not None}
+    total = cursor.execute(f"SELECT count(*) FROM attribution_metrics {where}", given).fetchone()
+    sql = f"""
+        SELECT reader, origin, roster, benchmark, condition, reduction, k, metric, value, std, n, build_id
+        FROM attribution_metrics JOIN readers USING (reader) {where}
+        ORDER BY ALL LIMIT $limit OFFSET $offset"""
+    rows = cursor.execute(sql, given | {"limit": limit, "offset": offset}).df()
+    return rows, int(total[0]) if total else 0

@@ -117,15 +117,11 @@ def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
 
 def roster_families(cursor: Cursor, roster: str) -> list[dict[str, Any]]:
     """Sources of a roster by family and access, large families first: family, access, sources, build_id."""
-    return _dicts(
-        cursor,
-        """
+    sql = """
         SELECT family, access, count(*) AS sources, min(sources.build_id) AS build_id
         FROM roster_members JOIN sources USING (source) WHERE roster = ?
-        GROUP BY family, access ORDER BY sum(count(*)) OVER (PARTITION BY family) DESC, family, access
-        """,
-        [roster],
-    )
+        GROUP BY family, access ORDER BY sum(count(*)) OVER (PARTITION BY family) DESC, family, access"""
+    return _dicts(cursor, sql, [roster])
 
 
 def build_rows(cursor: Cursor) -> dict[str, dict[str, Any]]:
@@ -151,13 +147,10 @@ def mutual_ranks(cursor: Cursor, pairs: Iterable[tuple[str, str]], roster: str, 
 
 def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
     """What every build made: columns stage, command, started_at, duration_s, origin, details, source_file, build_id."""
-    return _dicts(
-        cursor,
-        """
+    sql = """
         SELECT stage, command, started_at, duration_s, origin, details, source_file, build_id FROM builds
-        ORDER BY started_at, build_id
-        """,
-    )
+        ORDER BY started_at, build_id"""
+    return _dicts(cursor, sql)
 
 
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
@@ -166,9 +159,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     ``family`` is attribution, relationships, maps, variance, cost, audit or statistics; ``about`` is the benchmark and
     condition, the protocol, the domain, the part of the validation, or the set of hypotheses a reader is compared in.
     """
-    return _dicts(
-        cursor,
-        """
+    sql = """
         WITH held AS (
             SELECT 'attribution' AS family, reader, roster, benchmark || ' ' || condition AS about, build_id
             FROM attribution_metrics
@@ -180,9 +171,8 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'statistics', unnest([subject, reference]), '', hypotheses, build_id FROM comparisons
         )
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
-        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
-        """,
-    )
+        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL"""
+    return _dicts(cursor, sql)
 
 
 def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
@@ -190,18 +180,15 @@ def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
 
     Columns reader, roster, candidates (blocks that were compared), layers (fold by fold), build_id.
     """
-    return _dicts(
-        cursor,
-        """
+    sql = """
         WITH compared AS (
             SELECT reader, roster, count(DISTINCT layer) AS candidates FROM layer_scores GROUP BY ALL
         )
         SELECT reader, roster, candidates, list(layer ORDER BY outer_fold) AS layers, any_value(build_id) AS build_id
         FROM layer_selection JOIN compared USING (reader, roster) JOIN builds USING (build_id)
         WHERE outer_fold IS NOT NULL AND origin = 'measured'
-        GROUP BY ALL ORDER BY reader, roster
-        """,
-    )
+        GROUP BY ALL ORDER BY reader, roster"""
+    return _dicts(cursor, sql)
 
 
 def comparison_sets(cursor: Cursor) -> list[str]:
@@ -242,12 +229,9 @@ def seed_accuracy(
     cursor: Cursor, reader: str, roster: str, k: int, seed: int, benchmark: str = "agent500"
 ) -> tuple[float, int] | None:
     """Accuracy over all groups of one grouping seed, and how many groups these are; None where it is not measured."""
-    row = cursor.execute(
-        """
+    sql = """
         SELECT value, n FROM attribution_metrics
         WHERE reader = ? AND roster = ? AND k = ? AND seed = ? AND benchmark = ? AND condition = 'clean'
-            AND metric = 'accuracy' AND reduction = 'pooled'
-        """,
-        [reader, roster, k, seed, benchmark],
-    ).fetchone()
+            AND metric = 'accuracy' AND reduction = 'pooled'"""
+    row = cursor.execute(sql, [reader, roster, k, seed, benchmark]).fetchone()
     return None if row is None else (float(row[0]), int(row[1]))
