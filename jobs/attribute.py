@@ -31,10 +31,10 @@ from backend.intake import COMMAND_LINE, inspect
 from backend.intake.files import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
-from jobs.trace_options import (
+from jobs.options import (
     NOTHING_KEPT,
+    add,
     add_columns,
-    add_device,
     columns_of,
     describe,
     excluded,
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
-    add_device(parser)
+    add(parser, "device")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from backend import output_files as _files
 from backend.corpus.collection import ProgressReporter, collect, read_prompts
 from backend.corpus.endpoints import RateLimits, Source, parse_source, read_sources
 from backend.errors import AtlasError
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--seed", type=int, help="where a source gives none (default: 42 for local models)")
     local = parser.add_argument_group("local models")
     local.add_argument("--batch", type=int, default=16, metavar="N", help="prompts at once (default: %(default)s)")
-    local.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    options.add(local, "device")
     remote = parser.add_argument_group("endpoints")
     remote.add_argument("--base-url", metavar="URL", help="address of endpoints whose source gives none")
     remote.add_argument("--model", metavar="NAME", help="one endpoint without --source; also its name")

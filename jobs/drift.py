@@ -31,10 +31,10 @@ from backend.inference.drift_wording import named
 from backend.intake import COMMAND_LINE, Layout, inspect
 from backend.intake.files import opened
 from backend.store.builds import command_line, portable
-from jobs.trace_options import (
+from jobs.options import (
     NOTHING_KEPT,
+    add,
     add_columns,
-    add_device,
     columns_of,
     describe,
     excluded,
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_columns(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
-    add_device(parser)
+    add(parser, "device")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import enrolment_of, sample_enrolment
 from backend.enrolment.head_fits import METHODS
 from backend.enrolment.own_traces import EnrolOptions, check_name, enrol
+from backend.enrolment.roster_answers import fills_groups, reads_stored
 from backend.errors import AtlasError
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readouts import READ
@@ -40,8 +41,7 @@ from backend.proxies.registry import (
     weights_folder,
 )
 from jobs import options, publish
-from jobs.cases import fills_groups, keep_answers, reads_stored
-from jobs.trace_options import add_encoding
+from jobs.cases import keep_answers
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,20 +66,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{LDA_LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
+    options.add(parser, "device", "to")
     file = parser.add_argument_group("labelled traces")
     for role in ("label", "response", "prompt"):
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
-    add_encoding(file)
+    options.add(file, "encoding")
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
     file.add_argument(
         "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
     )
     file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -25,8 +25,7 @@ UNKEYED = {"comparisons": "hypotheses", "paper_values": "place"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    options.add_release(parser)
-    options.add_work(parser)
+    options.add(parser, "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
-from backend.evaluations.stages import STAGES
 from backend.reference.marks import MARKED, changed_marks, fill
 from backend.reference.results_book import Book, Uncited
 from backend.reference.results_comparisons import audit_sections, comparisons
@@ -129,7 +128,7 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
     yield from block_section(book, cursor)
-    yield from readout_sections(book, wanted="readouts" in STAGES)
+    yield from readout_sections(book)
     yield from cost_sections(book)
     yield from comparisons(book, summary_rows(cursor, "comparisons"))
     yield from audit_sections(book, summary_rows(cursor, "audit_validation"))

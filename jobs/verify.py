@@ -21,7 +21,7 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, inspect
 from backend.intake.files import opened
-from jobs.trace_options import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
+from jobs.options import NOTHING_KEPT, add, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 
@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--enrolment", metavar="NAME", help="an enrolment's name or file (default: found by its sha256)"
     )
-    add_encoding(parser)
-    add_device(parser)
+    add(parser, "encoding")
+    add(parser, "device")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
-from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
+from backend.reference import attribution, baselines, geometry, paper, relationships
 from backend.reference.files import AGAIN, LEFT, UNREAD, Ledger, Results
 from backend.reference.rows import Collected, PublishedReader
 from backend.traces import View
@@ -41,9 +41,9 @@ READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
     attribution.read_clean,
     attribution.read_scans,
     attribution.read_stress,
-    controls.read_temporal,
-    controls.read_statistics,
-    controls.read_variance,
+    attribution.read_temporal,
+    attribution.read_statistics,
+    attribution.read_variance,
     baselines.read_random,
     baselines.read_llmmap,
     baselines.read_deberta,
@@ -58,7 +58,7 @@ READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
     geometry.read_candidates,
     geometry.read_projections,
     geometry.read_domains,
-    cost.read_costs,
+    baselines.read_costs,
     paper.read_paper,
 )
 

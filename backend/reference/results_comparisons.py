@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.inference.validation import CURVES
-from backend.reference.controls import AVERAGE
+from backend.reference.attribution import AVERAGE
 from backend.reference.results_book import ABSENT, Book, header, line, paragraphs, plain
 from backend.reference.rows import ROSTER
 from backend.reference.tables import EVALUATE, RELATE

@@ -56,11 +56,9 @@ class Goal:
 GOALS = tuple(Goal(**goal | {"cells": tuple(question(**cell) for cell in goal["cells"])}) for goal in DECLARED["goals"])
 
 
-def readout_sections(book: Book, *, wanted: bool) -> Iterator[str]:
-    """Goals next to the paper's best and ours, then every readout; a line where a ``wanted`` stage made none."""
+def readout_sections(book: Book) -> Iterator[str]:
+    """Goals next to the paper's best and ours, then every readout."""
     readouts = measured_readouts(book)
-    if not readouts and not wanted:
-        return
     yield from paragraphs("## Readouts beside the paper's")
     if not readouts:
         yield from paragraphs(f"Not measured: `{COMMAND}`.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ ENCODERS: Mapping[str, tuple[str, str]] = {
     "qwen3emb": ("qwen3-embedding-8b", "Qwen3-Embedding-8B"),
 }
 """Sentence encoders by their name in the files: tag, and name for people."""
+VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
+ACCURACIES = ("accuracy", "macro_f1")
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 """Names in the files and in the store; the release normalises the mean log-posterior."""
 SAME = 2e-6  # The release rounds some repeated numbers to single precision.
@@ -118,17 +121,33 @@ class Collected:
         return frame.astype(dict.fromkeys(counted, "Int64"))
 
 
+def at(k: int, reduction: str, benchmark: str = "agent500", condition: str = "clean") -> dict[str, Any]:
+    """What a number of attribution is about."""
+    return {"benchmark": benchmark, "condition": condition, "k": k, "reduction": reduction}
+
+
+def condition_of(name: str) -> tuple[str, str]:
+    """Benchmark and condition of an external evaluation; the release groups over all folds at once."""
+    return ("math100", "clean") if name == "math100" else ("agent500", f"{name.replace('length', 't')}-global")
+
+
 def add_budgets(
-    into: Collected, reader: str, by_seed: Node, across: Node | None = None, *, benchmark: str, condition: str
+    into: Collected,
+    reader: str,
+    part: Node,
+    benchmark: str = "agent500",
+    condition: str = "clean",
+    names: tuple[str, str] = ("metrics_by_grouping_seed", "metrics_across_grouping_seeds"),
 ) -> None:
     """Budget curves of one condition: every grouping seed, and the summary over them.
 
-    by_seed : ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}``.
-    across : ``{K: {accuracy_mean, accuracy_std, ...}}``; computed from the seeds where the file has none.
+    names : Where ``part`` has ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}`` and ``{K: {accuracy_mean,
+        accuracy_std, ...}}``; the latter is computed from the seeds where a name that is not the usual one is missing.
     """
+    by_seed = part[names[0]]
+    across = part[names[1]] if names[1] in part or names[1].startswith("metrics") else None
     values: dict[tuple[int, str], list[float]] = {}
     counts: dict[int, float] = {}
-    about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "reduction": "pooled"}
     for seed, budgets in by_seed.items():
         for budget, cell in budgets.items():
             k = int(budget)
@@ -139,59 +158,58 @@ def add_budgets(
                 value = cell.number(name)
                 if value is not None:
                     values.setdefault((k, metric), []).append(value)
-                into.metric(by_seed.file, reader, value, counts[k], k=k, metric=metric, seed=int(seed), **about)
+                about = at(k, "pooled", benchmark, condition)
+                into.metric(by_seed.file, reader, value, counts[k], metric=metric, seed=int(seed), **about)
     for (k, metric), spread in values.items():
         mean, std = float(np.mean(spread)), float(np.std(spread))
         name = next(ours for ours, theirs in METRICS.items() if theirs == metric)
         if across is not None:
             cell = across[str(k)]
             mean, std = cell.number(f"{name}_mean") or mean, cell.required(f"{name}_std")
-        into.metric(by_seed.file, reader, mean, counts[k], std=std, k=k, metric=metric, **about)
+        about = at(k, "pooled", benchmark, condition)
+        into.metric(by_seed.file, reader, mean, counts[k], std=std, metric=metric, **about)
 
 
-def add_folds(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
+def add_external(into: Collected, reader: str, part: Node) -> None:
+    """Budget curves of every evaluation on other traces."""
+    for name, shifted in part["external_evaluations"].items():
+        add_budgets(into, reader, shifted, *condition_of(name))
+
+
+def add_folds(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
     """End points fold by fold, with mean and spread over the folds.
 
     budgets : ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
     """
     for budget, cell in budgets.items():
-        k, total = int(budget), 0.0
-        about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "k": k, "reduction": "fold"}
+        about, total = at(int(budget), "fold", benchmark), 0.0
         for part in cell["per_fold"].parts():
-            fold, held = int(part.required("fold")), part["metrics"][budget]
-            n = held.required("n_fingerprints")
-            total += n
-            for metric in ("accuracy", "macro_f1"):
-                spread = held.number(f"{metric}_grouping_std")
-                into.metric(
-                    budgets.file, reader, held.required(metric), n, fold=fold, std=spread, metric=metric, **about
-                )
-            if "by_grouping_seed" in held:
-                for seed, group in held["by_grouping_seed"].items():
-                    count = group.required("n_fingerprints")
-                    for metric in ("accuracy", "macro_f1"):
-                        value = group.required(metric)
-                        into.metric(
-                            budgets.file, reader, value, count, seed=int(seed), fold=fold, metric=metric, **about
-                        )
-        for metric in ("accuracy", "macro_f1"):
+            number, group = int(part.required("fold")), part["metrics"][budget]
+            total += group.required("n_fingerprints")
+            _add_cell(into, reader, group, fold=number, **about)
+            if "by_grouping_seed" in group:
+                for seed, one in group["by_grouping_seed"].items():
+                    _add_cell(into, reader, one, spread=False, seed=int(seed), fold=number, **about)
+        for metric in ACCURACIES:
             mean, std = cell.required(f"{metric}_mean"), cell.required(f"{metric}_std_across_folds")
             into.metric(budgets.file, reader, mean, total, std=std, metric=metric, **about)
 
 
-def add_ensemble(into: Collected, reader: str, budgets: Node, *, benchmark: str, condition: str = "clean") -> None:
+def add_ensemble(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
     """Numbers of the ensemble of the fold models (mean log-posterior), pooled.
 
     budgets : ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
     """
     for budget, cell in budgets.items():
-        about: dict[str, object] = {"benchmark": benchmark, "condition": condition, "k": int(budget)}
-        about["reduction"] = "pooled"
-        n = cell.required("n_fingerprints")
-        for metric in ("accuracy", "macro_f1"):
-            std = cell.number(f"{metric}_grouping_std")
-            into.metric(budgets.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
-            for seed, group in cell["by_grouping_seed"].items():
-                count = group.required("n_fingerprints")
-                value = group.required(metric)
-                into.metric(budgets.file, reader, value, count, seed=int(seed), metric=metric, **about)
+        about = at(int(budget), "pooled", benchmark)
+        _add_cell(into, reader, cell, **about)
+        for seed, group in cell["by_grouping_seed"].items():
+            _add_cell(into, reader, group, spread=False, seed=int(seed), **about)
+
+
+def _add_cell(into: Collected, reader: str, cell: Node, *, spread: bool = True, **about: object) -> None:
+    """Accuracy and macro-F1 of a cell, with their spread over the grouping seeds."""
+    n = cell.required("n_fingerprints")
+    for metric in ACCURACIES:
+        std = cell.number(f"{metric}_grouping_std") if spread else None
+        into.metric(cell.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
