@@ -32,12 +32,14 @@ from backend.intake.files import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
 from jobs.options import (
+    ENROLMENT,
     NOTHING_KEPT,
     add,
     add_columns,
     columns_of,
     describe,
     excluded,
+    parts,
     plain_errors,
     say,
     stop_on_interrupt,
@@ -50,54 +52,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
     parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are said to come from")
-    parser.add_argument(
-        "--enrolment",
-        metavar="NAME",
-        help="a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: of "
-        "those that know the claim that of most sources, then the most accurate)",
-    )
+    default = "of those that know the claim that of most sources, then the most accurate"
+    parser.add_argument("--enrolment", metavar="NAME", help=ENROLMENT.format(default))
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
     parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
     parser.add_argument("--case", default="Untitled case", help="name of the case")
     parser.add_argument("--question", help="what is asked, in a sentence")
-    parser.add_argument(
-        "--prior",
-        type=Path,
-        metavar="FILE",
-        help="JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)",
-    )
+    text = "JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)"
+    parser.add_argument("--prior", type=Path, metavar="FILE", help=text)
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
     add_columns(parser)
     parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
-    parser.add_argument(
-        "--keep-text", type=int, default=0, metavar="N", help="show text and token evidence of N traces (default: none)"
-    )
+    text = "show text and token evidence of N traces (default: none)"
+    parser.add_argument("--keep-text", type=int, default=0, metavar="N", help=text)
     parser.add_argument("--against", metavar="LABEL", help="rival in the token evidence (default: the strongest)")
     parser.add_argument("--orders", type=int, default=ORDERS, help="random orders (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the random orders (default: %(default)s)")
-    parser.add_argument(
-        "--stop-level", type=float, default=STOP_LEVEL, metavar="RATE",
-        help="stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)",
-    )  # fmt: skip
+    text = "stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)"
+    parser.add_argument("--stop-level", type=float, default=STOP_LEVEL, metavar="RATE", help=text)
     parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
     add(parser, "device")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
     """Attribute, print the answer and write the report.
 
     Raises AtlasError if the file or what is asked of it makes no sense.
     """
-    with plain_errors():
-        return _attributed(arguments)
-
-
-def _attributed(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list()
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
-    also = tuple(name.strip() for name in (arguments.also or "").split(",") if name.strip())
+    also = tuple(parts(arguments.also))
     written = _targets(arguments.report)
     named = [Path(name) for name in (arguments.enrolment, *also) if name]
     _files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
@@ -132,9 +119,9 @@ def _attributed(arguments: argparse.Namespace) -> int:
         if arguments.enrolment is None and (offered := offer(enrolment, arguments.claimed)):
             say(f"  {offered}")
         models = Models.on(arguments.device)
-        attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
-        with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
-            inquiry = audit(
+        attributor, *further_attributors = (models.attributor(one) for one in (enrolment, *others))
+        with stop_on_interrupt() as cancelled:
+            report = audit(
                 stream,
                 layout,
                 attributor,
@@ -142,9 +129,8 @@ def _attributed(arguments: argparse.Namespace) -> int:
                 progress=_progress(enrolment),
                 cancelled=cancelled,
                 command=portable(command_line()),
-                others=beside,
-            )
-    report = inquiry.report
+                others=further_attributors,
+            ).report
     _answer(report)
     if written:
         for path, form in zip(written, (write_json, write_csv, write_html), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "encoding": {"metavar": "NAME", "help": "of the text, such as cp1251 (default: recognised)"},
 }
 Name = TypeVar("Name", bound=str)
+ENROLMENT = "a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: {})"
 ROLES = ("response", "prompt", "time", "label", "name")
 LISTED = 10  # places of a file that are named one by one
 KEPT = "what is done is kept"
@@ -185,22 +187,21 @@ def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 
 @contextmanager
-def stop_on_interrupt(say: Callable[[str], None], kept: str = KEPT) -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt(kept: str = KEPT) -> Iterator[Callable[[], bool]]:
     """A first Ctrl-C ends the work after the batch that runs, a second one at once.
 
-    say : Receives a sentence at the first one.
     kept : What becomes of the work that is done.
     """
-    asked: list[int] = []
+    signals: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
-        say(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.")
+        signals.append(number)
+        print(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(signals)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -30,20 +30,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all of it")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
     """Look, print what is there and write it. Raises AtlasError if the file cannot be read, or holds no trace."""
     written = [arguments.json] if arguments.json else []
-    with plain_errors():
-        _files.spare(written, [arguments.traces])
-        _files.writable(written)
-        with opened(arguments.traces) as stream:
-            found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
-        describe(found)
-        for line in _lines(found):
-            say(line)
-        for path in written:
-            _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
-            say(f"Written: {path}.")
+    _files.spare(written, [arguments.traces])
+    _files.writable(written)
+    with opened(arguments.traces) as stream:
+        found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
+    describe(found)
+    for line in _lines(found):
+        say(line)
+    for path in written:
+        _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
+        say(f"Written: {path}.")
     return 0
 
 

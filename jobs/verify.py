@@ -37,16 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "device")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
     """Check, compute again, and say equal or not.
 
     Raises AtlasError if the report cannot be read, or not be computed again.
     """
-    with plain_errors():
-        return _checked(arguments)
-
-
-def _checked(arguments: argparse.Namespace) -> int:
     try:
         report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:
