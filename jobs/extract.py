@@ -34,7 +34,7 @@ from backend.fingerprints import describe as size_text
 from backend.progress import ReadingBar
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import DEFAULT_PROXY, Proxy, blocks_of, describe, load_reader, proxy_hash
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.result_queries import matching_rows
 from backend.store.writers import replace_rows, write_proxies
 from backend.traces import View
@@ -202,7 +202,6 @@ def _record(
         with recorded(
             connection,
             stage="extract",
-            command=command_line(),
             data_hash=release.manifest_hash,
             proxy_hash=identity.proxy_hash,
             details=details,

@@ -35,18 +35,20 @@ START_S = 180.0  # Seconds that a server may take to start on a busy machine; an
 
 COMMAND_S = 600.0  # Seconds that a browser may take for one command there.
 SIZE = (1280, 800)
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-swiftshader", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
+)
+AT_5 = {"roster": "100-way", "k": "5"}
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "map": ("/", {}),
     "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}),
     "map-domains": ("/", {"space": "centred"}),
     "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}),
-    "attribution": (
-        "/attribution",
-        {"roster": "100-way", "truth": "claude_sonnet46", "answer": "claude_opus46", "k": "5"},
-    ),
+    "attribution": ("/attribution", {**AT_5, "truth": "claude_sonnet46", "answer": "claude_opus46"}),
     "compare": ("/compare", {"roster": "100-way"}),
-    "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}),
-    "family": ("/family/Claude", {"roster": "100-way", "k": "5"}),
+    "source": ("/source/claude_sonnet46", AT_5),
+    "family": ("/family/Claude", AT_5),
     "relationships": ("/relationships", {"protocol": "family"}),
     "attribute": ("/attribute", {}),
     "brief": ("/brief", {"roster": "100-way"}),
@@ -113,19 +115,7 @@ def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = browser
-        for flag in (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-dev-shm-usage",
-            "--enable-unsafe-swiftshader",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-first-run",
-            "--disable-quic",
-            f"--user-data-dir={profile}",
-            *flags,
-        ):
+        for flag in (*FLAGS, f"--user-data-dir={profile}", *flags):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(chromedriver))

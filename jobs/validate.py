@@ -27,7 +27,7 @@ from backend.inference.validation import validation_arrays
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, reader_id
 from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.database import default_data_folder
 from backend.store.writers import replace_rows, write_reader
 from jobs import options
@@ -43,12 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--roster", default="100-way,165-way", help="of --refit (default: %(default)s)")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     options.add(parser, "to")
-    parser.add_argument(
-        "--limit",
-        dest="prompts",  # the rows stay with all others, unlike those of a quick run
-        metavar="N",
-        help="only the first prompts: 100, or agent500:100,math100:50; the build says how many",
-    )
+    # The rows stay with all others, unlike those of a quick run.
+    text = "only the first prompts: 100, or agent500:100,math100:50; the build says how many"
+    parser.add_argument("--limit", dest="prompts", metavar="N", help=text)
     options.add(parser, "release", "work")
 
 
@@ -67,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> int:
     folder = (arguments.to or default_data_folder()) / "enrolments"
     known = enrolments(folder.parent)
-    for name in (part.strip() for part in arguments.enrolment.split(",")):
+    for name in options.parts(arguments.enrolment):
         if name not in known:
             raise AtlasError(f"There is no enrolment '{name}'", f"Choose from {', '.join(known)}")
         enrolment = with_bounds(
@@ -87,11 +84,10 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
 
 
 def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> int:
-    methods = [method.strip() for method in arguments.refit.split(",")]
+    methods = options.parts(arguments.refit)
     if unknown := sorted(set(methods) - set(REFITTED)):
-        raise AtlasError(
-            f"'{unknown[0]}' is not refitted to a part of the release", f"Choose from {', '.join(REFITTED)}"
-        )
+        problem = f"'{unknown[0]}' is not refitted to a part of the release"
+        raise AtlasError(problem, f"Choose from {', '.join(REFITTED)}")
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
     for roster in options.rosters_of(arguments.roster):
         parts = {name: Part.of(release, name, proxy, roster, arguments.prompts.get(name)) for name in BENCHMARKS}
@@ -133,14 +129,8 @@ def _write(
 ) -> None:
     scenario = str(frame["scenario"].iloc[0])
     key = {"reader": reader, "roster": roster, "condition": CLEAN, "part": PART, "scenario": scenario}
-    with recorded(
-        connection,
-        stage="validate",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        proxy_hash=weights,
-        details={"prompts": dict(limit) or "all", "scenario": scenario},
-    ) as build:
+    data, details = release.manifest_hash, {"prompts": dict(limit) or "all", "scenario": scenario}
+    with recorded(connection, stage="validate", data_hash=data, proxy_hash=weights, details=details) as build:
         replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), key, build)
     wide = frame.pivot(index="metric", columns="k", values="value").round(3)
     print(f"{reader} on {roster}, {scenario}:\n{wide.to_string()}", flush=True)

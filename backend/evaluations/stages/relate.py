@@ -31,7 +31,7 @@ from backend.methods.matching import MATCHERS, match_rates
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
@@ -97,7 +97,6 @@ def measure(
     with recorded(
         connection,
         stage="relate",
-        command=command_line(),
         data_hash=release.manifest_hash,
         proxy_hash=proxy_hash,
         seed=TEST_SEED,
@@ -157,12 +156,7 @@ def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -
     sets = {"components": component_contrasts(read), "baselines": baseline_contrasts(read)}
     details = {"replicates": REPLICATES, "flips": FLIPS}
     with recorded(
-        connection,
-        stage="relate",
-        command=command_line(),
-        data_hash=release.manifest_hash,
-        seed=TEST_SEED,
-        details=details,
+        connection, stage="relate", data_hash=release.manifest_hash, seed=TEST_SEED, details=details
     ) as build:
         for name, contrasts in sets.items():
             if not contrasts:
