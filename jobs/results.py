@@ -14,10 +14,9 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
-from backend.reference.marks import MARKED, changed_marks, fill
 from backend.reference.results_book import Book, Uncited
 from backend.reference.results_comparisons import audit_sections, comparisons
-from backend.reference.results_excerpts import Excerpts
+from backend.reference.results_excerpts import MARKED, Excerpts, changed_marks, fill
 from backend.reference.results_findings import findings
 from backend.reference.results_readouts import cost_sections, readout_sections
 from backend.reference.results_tables import block_section, sections, without_results

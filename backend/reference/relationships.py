@@ -50,16 +50,9 @@ def read_pairs(results: Results, into: Collected) -> None:
                 _summary(part["summary"], into, reader, "pair", readout)
                 _splits(part["splits"], into, reader, "pair", readout)
                 for pair in part["pair_scores"].parts():
+                    about = {"reader": reader, "pair_set": "pair_disjoint", "pair_id": pair.text("pair_id")}
                     for feature, value in _scores(pair, readout).items():
-                        where = {"pair_set": "pair_disjoint", "pair_id": pair.text("pair_id")}
-                        into.add(
-                            "relationship_features",
-                            file,
-                            reader=reader,
-                            **where,
-                            feature=f"{feature}{ending}",
-                            value=value,
-                        )
+                        into.add("relationship_features", file, **about, feature=f"{feature}{ending}", value=value)
 
 
 def read_components(results: Results, into: Collected) -> None:
@@ -149,16 +142,9 @@ def _summary(summary: Node, into: Collected, reader: str, protocol: str, readout
         interval = f"{metric}_bootstrap_95ci"
         low, high = (summary[interval].number(0), summary[interval].number(1)) if interval in summary else (None, None)
         about = {"reader": reader, "protocol": protocol, "readout": readout, "metric": metric, "split": None}
-        into.add(
-            "relationship_metrics",
-            summary.file,
-            **about,
-            value=summary.required(f"{metric}_mean"),
-            std=summary.required(f"{metric}_std"),
-            low=low,
-            high=high,
-            n=int(n if n is not None else summary.required("n_splits")),
-        )
+        mean, std = (summary.required(f"{metric}_{name}") for name in ("mean", "std"))
+        count = int(n if n is not None else summary.required("n_splits"))
+        into.add("relationship_metrics", summary.file, **about, value=mean, std=std, low=low, high=high, n=count)
 
 
 def _splits(splits: Node, into: Collected, reader: str, protocol: str, readout: str) -> None:

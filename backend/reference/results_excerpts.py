@@ -3,6 +3,8 @@
 A *question* names a table of the store, a column (by default ``value``) and conditions on other columns. A condition
 with several values asks one question for each. Conditions of the file, its entry, a row, a column and a value add up;
 the later one wins. Text with ``*`` matches any text of that shape; ``pick`` then takes the largest, smallest or mean.
+In a page ``<!-- results: NAME -->`` and ``<!-- /results -->`` stand on lines of their own; several names of sentences
+make a paragraph. ``<!-- by hand: REASON -->`` stands before a table whose numbers are in no database.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ from backend.reference.results_readouts import cost_sections, extraction_table, 
 from backend.reference.results_tables import block_section
 from backend.store.result_queries import matching_rows
 
+MARKED = re.compile(
+    r"^<!-- results: (?P<names>\S[^\n]*) -->\n(?P<body>.*?)^<!-- /results -->$", re.DOTALL | re.MULTILINE
+)
+MARK = re.compile(r"^<!-- (?:results: .*|/results) -->$", re.MULTILINE)
+BY_HAND = "<!-- by hand: "
 DECLARED = Path(__file__).with_name("excerpts.toml")
 NO_CONDITION = frozenset({"table", "column", "title", "form", "command", "pick", "origin"})
 QUERIED = ("reader", "metric", "seed", "fold")
@@ -235,3 +242,54 @@ def _command(question: Question) -> str:
     """Command of an entry, its ``{condition}`` filled in."""
     asked = {name: value[0] if isinstance(value, list) else value for name, value in question.items()}
     return re.sub(r"\{(\w+)\}", lambda found: str(asked[found[1]]), question["command"])
+
+
+def fill(page: Path, text: str, generate: Callable[[str], str]) -> str:
+    """Replace what stands between the marks of a page.
+
+    page : For messages.
+    generate : Text of the names of a mark; ``KeyError`` for one that is not declared.
+    Raises AtlasError if a mark names nothing, is not closed or was never opened.
+    """
+    remains = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    if stray := MARK.search(remains):
+        raise AtlasError(
+            f"{page}, line {_line(remains, stray.start())}: {stray[0]} has no counterpart",
+            "Put <!-- results: NAME --> before the text and <!-- /results --> after it, each on a line of its own",
+        )
+
+    def filled(found: re.Match[str]) -> str:
+        try:
+            body = generate(found["names"])
+        except KeyError as error:
+            raise AtlasError(
+                f"{page}, line {_line(text, found.start())}: nothing is called {error}",
+                "Declare it in backend/reference/excerpts.toml, or remove the mark",
+            ) from None
+        return f"<!-- results: {found['names']} -->\n{body}\n<!-- /results -->"
+
+    return MARKED.sub(filled, text)
+
+
+def changed_marks(before: str, after: str) -> list[str]:
+    """Names whose text differs between two states of a page."""
+    pairs = zip(MARKED.finditer(before), MARKED.finditer(after), strict=True)
+    return [old["names"] for old, new in pairs if old["body"] != new["body"]]
+
+
+def unmarked_tables(text: str) -> Iterator[tuple[int, str]]:
+    """Line and header of every table with decimals outside marks that no reason stands before."""
+    lines = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text).splitlines()
+    tabular = [row.lstrip().startswith("|") for row in lines]
+    for number, row in enumerate(lines):
+        if not tabular[number] or (number and tabular[number - 1]):
+            continue
+        end = next((i for i in range(number, len(lines)) if not tabular[i]), len(lines))
+        above = next((text for text in reversed(lines[:number]) if text.strip()), "")
+        decimals = any(re.search(r"(?<![\w.])\d*\.\d", cell) for cell in lines[number:end])
+        if decimals and not above.lstrip().startswith(BY_HAND):
+            yield number + 1, row.lstrip()
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
