@@ -76,12 +76,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 @plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Attribute, print the answer and write the report.
-
-    Raises AtlasError if the file or what is asked of it makes no sense.
-    """
+    """Attribute, print the answer and write the report. Raises AtlasError where a file or an option makes no sense."""
     if arguments.list:
-        return _list()
+        for name, path in enrolments().items():
+            enrolment = load_enrolment(path)
+            say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
+        return 0
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
     also = tuple(parts(arguments.also))
@@ -152,19 +152,12 @@ def _prior(path: Path | None) -> dict[str, float] | None:
     if path is None:
         return None
     try:
-        told = json.loads(path.read_text("utf-8"))
-        if isinstance(held := told.get("reference"), dict):
-            told = dict(zip(held["sources"], held["prior"], strict=True))
-        return {str(label): float(weight) for label, weight in told.items()}
+        weights = json.loads(path.read_text("utf-8"))
+        if isinstance(reference := weights.get("reference"), dict):
+            weights = dict(zip(reference["sources"], reference["prior"], strict=True))
+        return {str(label): float(weight) for label, weight in weights.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
-
-
-def _list() -> int:
-    for name, path in enrolments().items():
-        enrolment = load_enrolment(path)
-        say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
-    return 0
 
 
 def _progress(enrolment: Enrolment) -> Any:

@@ -49,10 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def keep_answers(enrolment: Enrolment, release: Release, data: Path, k: int = BUDGET) -> None:
-    """Write what an enrolment of a roster says of held-out groups, and say how it compares with the table.
-
-    Raises AtlasError as :func:`answers_of`, or if the folder cannot be written.
-    """
+    """Write what an enrolment of a roster answers about held-out groups, and print how the table compares."""
     answers, path = answers_of(enrolment, release, k), answers_file(enrolment.name, data)
     save_answers(answers, path)
     print(f"Written: {path.name}, {len(answers.truth):,} held-out groups of {k}, {path.stat().st_size / 1e3:.0f} kB")

@@ -84,11 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
     arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
     folder = options.data_of(arguments) / "enrolments"
-    given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
-    if sum(given) != 1:
-        raise AtlasError(
-            "It is not clear what to enrol", "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
-        )
+    if sum((arguments.traces is not None, bool(arguments.roster), arguments.sample)) != 1:
+        remedy = "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
+        raise AtlasError("It is not clear what to enrol", remedy)
     if not arguments.roster:
         _check_found_again(arguments.proxy)
     if arguments.roster and arguments.readout == AUTO:
@@ -101,20 +99,19 @@ def run(arguments: argparse.Namespace) -> int:
             )
         proxy = proxy_key(arguments.proxy)
         blocks = live_blocks(proxy) if arguments.readout == LDA_LIVE else None
-        made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
+        made, remaining = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
         _write(made, folder)
-        print(f"{len(left)} responses to prompts that were left out are there to try it on.")
+        print(f"{len(remaining)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
         release, proxy = options.release_of(arguments), proxies_key(arguments.proxy)
         method = arguments.readout or LDA_LIVE
         for roster in options.rosters_of(arguments.roster):
             for view in options.views_of(arguments.view):
-                made = enrolment_of(
-                    release, proxy, view, roster, layer=arguments.layer, limit=arguments.limit, method=method
-                )
-                kept = _write(made, folder)
-                if arguments.limit is None and reads_stored(kept) and fills_groups(kept):
-                    keep_answers(kept, release, folder.parent)
+                layer, limit = arguments.layer, arguments.limit
+                made = enrolment_of(release, proxy, view, roster, layer=layer, limit=limit, method=method)
+                saved = _write(made, folder)
+                if limit is None and reads_stored(saved) and fills_groups(saved):
+                    keep_answers(saved, release, folder.parent)
     else:
         made = _ecosystem(arguments, folder)
         if arguments.no_publish:
@@ -125,10 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_found_again(proxy: str) -> None:
-    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone.
-
-    Raises AtlasError if it is one.
-    """
+    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone."""
     folder = Path(proxy).expanduser()
     if proxy not in registered() and folder.is_dir():
         raise AtlasError(
@@ -154,15 +148,8 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
-    asked = EnrolOptions(
-        arguments.name.strip(),
-        proxy_key(arguments.proxy),
-        proxy_hash(arguments.proxy),
-        view,
-        arguments.layer,
-        arguments.access,
-        method,
-    )
+    proxy = (proxy_key(arguments.proxy), proxy_hash(arguments.proxy))
+    asked = EnrolOptions(arguments.name.strip(), *proxy, view, arguments.layer, arguments.access, method)
     reader = load_reader(arguments.proxy, arguments.device)
     with contextlib.closing(options.work_of(arguments)) as connection:
         made, fitted = enrol(connection, found, reader, asked)
@@ -176,10 +163,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
 
 
 def _publish(name: str, work: Path, data: Path) -> None:
-    """Publish the rows of an ecosystem whose file is written.
-
-    Raises AtlasError if something that is served would be gone, or the folder cannot be written.
-    """
+    """Publish the rows of an ecosystem whose file is written, unless something that is served would be gone."""
     by_hand = shlex.join(["python", "-m", "jobs", "publish", "--work", str(work), "--to", str(data)])
     if loss := publish.lost(work, data):
         raise AtlasError(
@@ -200,8 +184,7 @@ def _families(path: Path | None) -> Mapping[str, str] | None:
     if path is None:
         return None
     try:
-        told = json.loads(path.read_text("utf-8"))
-        return {str(source): str(family) for source, family in told.items()}
+        return {str(source): str(family) for source, family in json.loads(path.read_text("utf-8")).items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
 

@@ -141,11 +141,8 @@ def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> R
 
 
 def lengths_of(text: str) -> tuple[int | None, ...]:
-    """Response lengths from 'full,128,64,32', the whole response first, then descending.
-
-    Raises AtlasError if a part is neither 'full' nor a positive number.
-    """
-    parts = [p.strip() for p in text.split(",") if p.strip()]
+    """Response lengths from 'full,128,64,32', the whole response first, then descending."""
+    parts = options.parts(text)
     if not parts or any(p != "full" and not re.fullmatch(r"[1-9]\d*", p) for p in parts):
         raise AtlasError(f"'{text}' does not name response lengths", "Write full, 64 or full,128,64,32")
     numbers = sorted({int(p) for p in parts if p != "full"}, reverse=True)

@@ -169,12 +169,7 @@ def describe(file: Layout | Preview) -> None:
 
 
 def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
-    """Say which places of a file were not scored, and why.
-
-    file : ``input`` of a report.
-    exclusions : Of the report.
-    all_in : What holds those that are not listed.
-    """
+    """Print which places of the ``input`` of a report were not scored, and why; ``all_in`` holds those not listed."""
     entries = [*file["problems"], *exclusions]
     if not entries:
         return
@@ -188,10 +183,7 @@ def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 @contextmanager
 def stop_on_interrupt(kept: str = KEPT) -> Iterator[Callable[[], bool]]:
-    """A first Ctrl-C ends the work after the batch that runs, a second one at once.
-
-    kept : What becomes of the work that is done.
-    """
+    """A first Ctrl-C ends the work after the batch that runs, a second one at once."""
     signals: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -97,10 +97,7 @@ class Record:
 
 
 def recorded_in(work: Path) -> Record:
-    """What a work database holds; nothing where there is none.
-
-    Raises AtlasError if another process holds it, or it cannot be read.
-    """
+    """What a work database holds; nothing where there is none. Raises AtlasError if another process holds it."""
     if not work.exists():
         return Record({}, {})
     with contextlib.closing(open_reading(work)) as connection:

@@ -69,10 +69,7 @@ DRAWN = (
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
-    """The address of an atlas that ``python app.py`` serves on a free port of this machine.
-
-    Raises AtlasError if it does not start.
-    """
+    """The address of an atlas that ``python app.py`` serves on a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -97,12 +94,7 @@ def served() -> Iterator[str]:
 
 @contextlib.contextmanager
 def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
-    """A browser with an empty profile that keeps what its console says, for as long as it is needed.
-
-    downloads : Folder that receives what is downloaded; nothing is kept without one.
-    flags : Further ones of the command line.
-    Raises AtlasError if selenium, Chromium or its driver is not installed.
-    """
+    """A browser with an empty profile that keeps what its console says, and downloads into a folder if there is one."""
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service

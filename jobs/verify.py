@@ -39,10 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 @plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Check, compute again, and say equal or not.
-
-    Raises AtlasError if the report cannot be read, or not be computed again.
-    """
+    """Check, compute again, and say equal or not. Raises AtlasError if the report cannot be read or computed again."""
     try:
         report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:
@@ -63,12 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 def recomputed(
     report: Mapping[str, Any], traces: Path, named: str | None = None, device: str = "auto", encoding: str | None = None
 ) -> tuple[Enrolment, Inquiry]:
-    """The same audit once more, from the traces.
+    """The enrolment of a report, and the same audit once more from the traces, whose encoding it states or not.
 
-    named : Name or file of the enrolment.
-    encoding : Of the traces; by default as the report has it, or recognised in another file.
-    Of the report, and what it gives now. Raises AtlasError if the enrolment is not here, or none of the traces is in
-    the file.
+    Raises AtlasError if the enrolment is not here, or none of the traces is in the file.
     """
     here: dict[str, Enrolment] = {}
     for path in enrolments().values():

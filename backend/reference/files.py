@@ -6,6 +6,7 @@ is one sentence that names the file and the place in it; a bare NaN is a number 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from collections import Counter
@@ -34,18 +35,12 @@ def _number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Node:
-    """A place in a JSON file. Reading a number from it enters the number into the ledger.
-
-    value : What stands there.
-    file : Relative to the release's folder.
-    where : Keys and positions on the way there.
-    taken : Places whose numbers were read.
-    """
+    """A place in a JSON file. Reading a number from it enters the number into the ledger."""
 
     value: Any
-    file: str
-    where: tuple[Step, ...] = ()
-    taken: set[tuple[Step, ...]] = field(default_factory=set)
+    file: str  # relative to the release's folder
+    where: tuple[Step, ...] = ()  # keys and positions on the way there
+    taken: set[tuple[Step, ...]] = field(default_factory=set)  # places whose numbers were read
 
     def __getitem__(self, key: Step) -> Node:
         if isinstance(key, str) and not isinstance(self.value, dict):
@@ -54,12 +49,6 @@ class Node:
             return Node(self.value[key], self.file, (*self.where, key), self.taken)
         except (KeyError, IndexError, TypeError) as error:
             raise self.broken(f"lacks '{key}'") from error
-
-    def get(self, key: str) -> Node | None:
-        """What stands under a name, None where there is nothing."""
-        if key not in self:
-            return None
-        return self[key]
 
     def __contains__(self, key: Step) -> bool:
         return isinstance(self.value, dict) and self.value.get(key) is not None
@@ -107,29 +96,20 @@ class Node:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was taken of the result files.
+    """What was taken of the result files."""
 
-    numbers, taken : Finite numbers in all files, and those that were read.
-    unread : Files of which no importer read anything.
-    left : Numbers that were left, by the name that they stand under.
-    """
-
-    numbers: int
+    numbers: int  # finite ones in all files
     taken: int
-    unread: list[str]
-    left: Counter[str]
+    unread: list[str]  # files of which no importer read anything
+    left: Counter[str]  # numbers that were not taken, by the name that they stand under
 
 
 class Results:
-    """The folder ``results`` of a release.
-
-    root : The release's folder.
-    last : The file that was opened last.
-    """
+    """The folder ``results`` of a release."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.last = ""
+        self.last = ""  # the file that was opened last
         self._read: dict[str, set[tuple[Step, ...]]] = {}
 
     def files(self, pattern: str = "**/*") -> list[str]:
@@ -172,26 +152,27 @@ class Results:
 
 
 def _json(root: Path, file: str) -> Any:
-    try:
+    with _understood(file):
         return json.loads((root / file).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", AGAIN) from error
 
 
 def _csv(root: Path, file: str) -> pd.DataFrame:
-    try:
+    with _understood(file):
         return pd.read_csv(root / file)
+
+
+@contextlib.contextmanager
+def _understood(file: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:  # what pandas raises for a broken file is a ValueError
         raise AtlasError(f"{file} cannot be understood ({type(error).__name__}: {error})", AGAIN) from error
 
 
 def _places(value: Any, where: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _places(part, (*where, key))
-    elif isinstance(value, list):
-        for position, part in enumerate(value):
-            yield from _places(part, (*where, position))
     elif _number(value):
         yield where
 

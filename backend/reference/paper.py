@@ -28,16 +28,12 @@ DERIVED = "READER's value less the difference in results/bench_a/disjoint/statis
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of the paper.
+    """A number of the paper."""
 
-    place, row, column : Label of the table, and where in it.
-    text : As printed; parameters in powers of ten (435.2e6).
-    """
-
-    place: str
+    place: str  # label of the table
     row: str
     column: str
-    text: str
+    text: str  # as printed; parameters in powers of ten (435.2e6)
 
     @property
     def value(self) -> float:
@@ -56,10 +52,7 @@ class Printed:
 
 
 def printed(path: Path = TRANSCRIPT) -> list[Printed]:
-    """Every number of the paper's tables, in the paper's order.
-
-    Raises AtlasError if the transcript cannot be understood.
-    """
+    """Every number of the paper's tables. Raises AtlasError if the transcript cannot be understood."""
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             numbers = [Printed(r["place"], r["row"], r["column"], r["value"]) for r in csv.DictReader(stream)]

@@ -91,12 +91,7 @@ COMBINED: Mapping[str, Callable[[Value, Value], float]] = {
 
 
 class Excerpts:
-    """What the pages show of a database.
-
-    book : That of the same database; one that cites no builds.
-    declared : Entries ``[tables.NAME]`` and ``[sentences.NAME]``; ``[defaults.TABLE]`` has conditions on a table of the
-        store.
-    """
+    """What the pages show of a database, whose ``book`` cites no builds."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, book: Book, declared: Path = DECLARED) -> None:
         self._cursor, self._book, self._path = cursor, book, declared
@@ -120,10 +115,7 @@ class Excerpts:
         return [*self._tables, *self._sentences, *self._sections]
 
     def text(self, names: str) -> str:
-        """Generate a table or a section, or a paragraph of sentences.
-
-        Raises KeyError if one of the names is not declared. Raises AtlasError if a declaration cannot be understood.
-        """
+        """Generate a table or a section, or a paragraph of sentences. Raises KeyError for a name without an entry."""
         if names in self._sections:
             made = [text for text in self._sections[names]() if not text.startswith("## ")]
             return "\n".join(made).strip() or "Not measured: `python -m jobs all`."
@@ -245,10 +237,8 @@ def _command(question: Question) -> str:
 
 
 def fill(page: Path, text: str, generate: Callable[[str], str]) -> str:
-    """Replace what stands between the marks of a page.
+    """Replace what stands between the marks of a page by what ``generate`` makes of their names.
 
-    page : For messages.
-    generate : Text of the names of a mark; ``KeyError`` for one that is not declared.
     Raises AtlasError if a mark names nothing, is not closed or was never opened.
     """
     remains = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)

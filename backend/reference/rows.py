@@ -58,15 +58,11 @@ IDENTITY: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class PublishedReader:
-    """A reader that somebody else measured.
+    """A reader that somebody else measured."""
 
-    reader : ``method/proxy/view`` without absent parts.
-    name : For people.
-    """
-
-    reader: str
+    reader: str  # method/proxy/view without absent parts
     method: str
-    name: str
+    name: str  # for people
     proxy: str | None = None
     proxy_name: str | None = None
     view: str | None = None
@@ -74,15 +70,11 @@ class PublishedReader:
 
 @dataclass
 class Collected:
-    """Rows of all tables as they are read.
-
-    rows : For every table its rows by identity.
-    differing : Repeated numbers that do not agree, one sentence each.
-    """
+    """Rows of all tables as they are read, by identity."""
 
     readers: dict[str, PublishedReader] = field(default_factory=dict)
     rows: dict[str, dict[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
-    differing: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)  # repeated numbers that do not agree, a sentence each
 
     def reader(self, method: str, proxy: str | None = None, view: str | None = None) -> str:
         """Enter a reader; for an encoder by its name in the files, the proxy gets its own tag."""

@@ -6,9 +6,9 @@ import duckdb
 import pandas as pd
 
 COLUMNS = (
-    "condition", "part", "k", "metric", "scenario", "statistic", "rule", "level", "space", "value", "std", "n",
-    "build_id",
-)  # fmt: skip
+    *("condition", "part", "k", "metric", "scenario", "statistic", "rule", "level", "space"),
+    *("value", "std", "n", "build_id"),
+)
 
 
 def validation(
@@ -21,11 +21,8 @@ def validation(
 ) -> pd.DataFrame:
     """Validation of a reader's audit on a roster.
 
-    condition : clean, t128, t64, t32; all when absent.
-    k : Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm. All
-        when absent.
-    part : calibration, unknown, refit, stop, drift; all when absent.
-    :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
+    k : Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm.
+    Columns :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
     """
     needed, values = ["reader = ?", "roster = ?"], [reader, roster]
     for name, value in (("condition", condition), ("part", part)):
@@ -34,11 +31,8 @@ def validation(
             values.append(value)
     near = "" if k is None else " QUALIFY abs(ln(k / ?)) = min(abs(ln(k / ?))) OVER (PARTITION BY condition, part)"
     order = ", ".join(name for name in COLUMNS if name not in ("value", "std", "n", "build_id"))
-    frame = cursor.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(needed)}{near} ORDER BY {order}",
-        [*values, *([] if k is None else [k, k])],
-    ).df()
-    return frame
+    sql = f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(needed)}{near} ORDER BY {order}"
+    return cursor.execute(sql, [*values, *([] if k is None else [k, k])]).df()
 
 
 def validated(cursor: duckdb.DuckDBPyConnection) -> pd.DataFrame:

@@ -61,14 +61,10 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered step of the schema.
+    """One numbered step of the schema."""
 
-    version : 1, 2, ... without gaps.
-    name : File name without the ending.
-    """
-
-    version: int
-    name: str
+    version: int  # 1, 2, ... without gaps
+    name: str  # file name without the ending
     sql: str
 
 
@@ -119,11 +115,9 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None = None) -> int:
-    """Bring a database to the newest schema, one transaction a step.
+    """Bring a database to the newest schema, one transaction a step, and count the steps.
 
-    steps : By default all of :func:`migrations`.
-    Steps taken. Raises AtlasError if the database has a newer schema than this code knows, or belongs to another
-    program.
+    Raises AtlasError if the database has a newer schema than this code knows, or belongs to another program.
     """
     steps = migrations() if steps is None else steps
     present = schema_version(connection)
@@ -149,12 +143,10 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
 
 
 def open_work(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open the work database for writing; make it, and bring its schema up to date, where needed.
+    """Open the work database for writing; make it, its folders and its schema where needed.
 
-    path : File; missing folders above it are made.
-    The caller closes it; as long as it is open no other process can read the file. Raises AtlasError if the folder or
-    file cannot be written, another process holds the file, it is no DuckDB database, or its schema is newer than this
-    code.
+    As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, another process
+    holds it, it is no DuckDB database, or its schema is newer than this code.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,14 +201,11 @@ def _only_publisher(folder: Path) -> Iterator[None]:
 
 
 def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
-    """Copy the work database into a new immutable generation and point readers to it.
+    """Copy the work database into a new file ``atlas-<UTC time>-<hash of its bytes>.duckdb`` and point readers to it.
 
-    work_path : Work database.
-    data_folder : Folder of the generations.
     prune : Remove the older generations. A process that still reads one keeps reading it.
-    The published file, ``atlas-<UTC time>-<hash of its bytes>.duckdb``. Raises AtlasError if there is no work database,
-    a row names a build, reader, proxy, source or family that is not recorded, or the folder cannot be written. Readers
-    then still see the old generation.
+    Raises AtlasError if there is no work database, a row names a build, reader, proxy, source or family that is not
+    recorded, or the folder cannot be written. Readers then still see the old generation.
     """
     if not work_path.exists():
         raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")

@@ -9,6 +9,7 @@ import duckdb
 import pandas as pd
 
 from backend.store.lists import PACKED, storage, stored_rows
+from backend.store.queries import with_lists
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection
@@ -48,8 +49,7 @@ def all_sources(cursor: Cursor) -> pd.DataFrame:
         FROM sources s JOIN families f USING (family) JOIN roster_members m USING (source)
         GROUP BY source, s.name, family, subfamily, access, f.position ORDER BY f.position, source"""
     frame = cursor.execute(sql).df()
-    frame["rosters"] = pd.Series([list(value) for value in frame["rosters"]], index=frame.index, dtype=object)
-    return frame
+    return with_lists(frame, "rosters")
 
 
 def evaluations(
@@ -65,26 +65,15 @@ def evaluations(
     limit: int = 1_000,
     offset: int = 0,
 ) -> tuple[pd.DataFrame, int]:
-    """Attribution metrics over all seeds and folds that fit what is asked.
+    """Attribution metrics over all seeds and folds that fit, from ``offset`` on, and how many there are in all.
 
-    limit, offset : Rows that are wanted.
-    rows : Columns reader, origin, roster, benchmark, condition, reduction, k, metric, value, std (NaN where there is
-        none), n (groups), build_id.
-    total : Rows that fit.
+    Columns reader, origin, roster, benchmark, condition, reduction, k, metric, value, std (NaN where there is none), n
+    (groups), build_id.
     """
-    asked: dict[str, Any] = {
-        "reader": reader,
-        "roster": roster,
-        "benchmark": benchmark,
-        "condition": condition,
-        "reduction": reduction,
-        "metric": metric,
-        "k": k,
-    }
-    where = "WHERE seed IS NULL AND fold IS NULL" + "".join(
-        f" AND {name} = ${name}" for name in asked if asked[name] is not None
-    )
-    given = {name: value for name, value in asked.items() if value is not None}
+    options = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+    options |= {"reduction": reduction, "metric": metric}
+    given: dict[str, Any] = {name: value for name, value in {**options, "k": k}.items() if value is not None}
+    where = "WHERE seed IS NULL AND fold IS NULL" + "".join(f" AND {name} = ${name}" for name in given)
     total = cursor.execute(f"SELECT count(*) FROM attribution_metrics {where}", given).fetchone()
     sql = f"""
         SELECT reader, origin, roster, benchmark, condition, reduction, k, metric, value, std, n, build_id

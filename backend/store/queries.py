@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
+import numpy as np
 import pandas as pd
 
 from backend.protocol import BUDGETS
@@ -49,9 +50,7 @@ def readers(cursor: Cursor) -> pd.DataFrame:
         FROM readers r JOIN seen USING (reader) JOIN rosters o USING (reader) LEFT JOIN proxies p ON r.proxy = p.proxy
         GROUP BY ALL ORDER BY origin, method, r.proxy, view"""
     frame = frame_of(cursor, sql)
-    for column in ("rosters", "benchmarks", "conditions", "domains"):
-        frame[column] = pd.Series([list(value) for value in frame[column]], index=frame.index, dtype=object)
-    return frame
+    return with_lists(frame, "rosters", "benchmarks", "conditions", "domains")
 
 
 def rosters(cursor: Cursor) -> pd.DataFrame:
@@ -78,9 +77,7 @@ def measurements(cursor: Cursor) -> pd.DataFrame:
     sql = """
         SELECT reader, roster, benchmark, condition, reduction, metric, list(DISTINCT k ORDER BY k) AS budgets
         FROM attribution_metrics GROUP BY ALL ORDER BY ALL"""
-    frame = frame_of(cursor, sql)
-    frame["budgets"] = pd.Series([[int(k) for k in ks] for ks in frame["budgets"]], index=frame.index, dtype=object)
-    return frame
+    return with_lists(frame_of(cursor, sql), "budgets")
 
 
 # ---- the map --------------------------------------------------------------------------------------------------------
@@ -138,13 +135,7 @@ def neighbors(
 
 @dataclass(frozen=True)
 class SourceProfile:
-    """What is known about a source.
-
-    rosters : Shortest first.
-    accuracy : Columns k, accuracy, n, confused_with, confused_name, confused_count.
-    confusions : Wrong answers at the smallest budget, most frequent first; columns predicted, name, family, count,
-        share (of all answers for the source).
-    """
+    """What is known about a source."""
 
     source: str
     name: str
@@ -152,25 +143,21 @@ class SourceProfile:
     subfamily: str | None
     access: str
     responses: int
-    rosters: list[str]
-    accuracy: pd.DataFrame
-    confusions: pd.DataFrame
+    rosters: list[str]  # shortest first
+    accuracy: pd.DataFrame  # k, accuracy, n, confused_with, confused_name, confused_count
+    confusions: pd.DataFrame  # at the smallest budget, most frequent first: predicted, name, family, count, share
 
 
 def source_profile(
     cursor: Cursor, source: str, reader: str, roster: str, benchmark: str = "agent500", condition: str = "clean"
 ) -> SourceProfile | None:
     """Profile of a source as one reader sees it; None for a source that is not in the atlas."""
-    row = cursor.execute(
-        "SELECT name, family, subfamily, access, responses FROM sources WHERE source = ?", [source]
-    ).fetchone()
+    sql = "SELECT name, family, subfamily, access, responses FROM sources WHERE source = ?"
+    row = cursor.execute(sql, [source]).fetchone()
     if row is None:
         return None
-    name, family, subfamily, access, responses = row
-    held = cursor.execute(
-        "SELECT roster FROM roster_members GROUP BY roster HAVING bool_or(source = ?) ORDER BY count(*), roster",
-        [source],
-    ).fetchall()
+    sql = "SELECT roster FROM roster_members GROUP BY roster HAVING bool_or(source = ?) ORDER BY count(*), roster"
+    rosters = cursor.execute(sql, [source]).fetchall()
     sql = """
         SELECT k, accuracy, n, confused_with, s.name AS confused_name, confused_count
         FROM source_accuracy a LEFT JOIN sources s ON s.source = a.confused_with
@@ -191,17 +178,9 @@ def source_profile(
         sql,
         {"source": source, "reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition},
     )
-    return SourceProfile(
-        source=source,
-        name=name,
-        family=family,
-        subfamily=subfamily,
-        access=access,
-        responses=responses,
-        rosters=[roster for (roster,) in held],
-        accuracy=accuracy,
-        confusions=confusions,
-    )
+    name, family, subfamily, access, responses = row
+    member_of = [held for (held,) in rosters]
+    return SourceProfile(source, name, family, subfamily, access, responses, member_of, accuracy, confusions)
 
 
 def source_table(
@@ -323,12 +302,8 @@ def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 
 def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
     """Selected blocks (columns outer_fold, layer); the modal one comes last and has no outer fold (NA)."""
-    frame = frame_of(
-        cursor,
-        "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST",
-        [reader, roster],
-    )
-    return frame.astype({"outer_fold": "Int64"})
+    sql = "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST"
+    return frame_of(cursor, sql, [reader, roster]).astype({"outer_fold": "Int64"})
 
 
 # ---- neighbourhoods -------------------------------------------------------------------------------------------------
@@ -508,12 +483,8 @@ def proxies(cursor: Cursor) -> pd.DataFrame:
 
 def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
     """Builds, newest first, or the one asked for (columns of table ``builds``; times are UTC)."""
-    frame = frame_of(
-        cursor,
-        "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id",
-        [build_id],
-    )
-    return frame.astype({"seed": "Int64"})
+    sql = "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id"
+    return frame_of(cursor, sql, [build_id]).astype({"seed": "Int64"})
 
 
 def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
@@ -527,13 +498,9 @@ def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFra
     if "build_id" not in columns:
         raise ValueError(f"table {table!r} has no builds")
     condition, values = matching(columns, table, key)
-    frame = frame_of(
-        cursor,
-        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}) '
-        "ORDER BY started_at DESC, build_id",
-        values,
-    )
-    return frame.astype({"seed": "Int64"})
+    made = f'SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}'
+    sql = f"SELECT * FROM builds WHERE build_id IN ({made}) ORDER BY started_at DESC, build_id"
+    return frame_of(cursor, sql, values).astype({"seed": "Int64"})
 
 
 def frame_of(
@@ -543,3 +510,11 @@ def frame_of(
     answer = cursor.execute(sql, parameters)
     text = [column[0] for column in answer.description or [] if str(column[1]) == "VARCHAR"]
     return answer.df().astype(dict.fromkeys(text, "str"))
+
+
+def with_lists(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """A frame with plain lists where DuckDB gives arrays."""
+    for column in columns:
+        values = [value.tolist() if isinstance(value, np.ndarray) else list(value) for value in frame[column]]
+        frame[column] = pd.Series(values, index=frame.index, dtype=object)
+    return frame

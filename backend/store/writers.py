@@ -43,9 +43,7 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
         f"""SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info('{table}') ORDER BY cid"""
     ).fetchall()
     packed = table in PACKED
-    return {
-        name: Column(name, kind, name not in NULLABLE if packed else bool(required)) for name, kind, required in rows
-    }
+    return {name: Column(name, kind, name not in NULLABLE if packed else bool(filled)) for name, kind, filled in rows}
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -57,24 +55,20 @@ def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object
     if unknown or not key:
         raise ValueError(f"the key of table {table!r} must name its columns, got {sorted(key)}")
     parts = {name: value.item() if isinstance(value, np.generic) else value for name, value in key.items()}
-    asked = {name: "IN (SELECT unnest(?))" if isinstance(value, tuple) else "IS NOT DISTINCT FROM ?"
-             for name, value in parts.items()}  # fmt: skip
+    signs = {True: "IN (SELECT unnest(?))", False: "IS NOT DISTINCT FROM ?"}
     values: list[object] = [list(value) if isinstance(value, tuple) else value for value in parts.values()]
-    return " AND ".join(f'"{name}" {how}' for name, how in asked.items()), values
+    return " AND ".join(f'"{name}" {signs[isinstance(value, tuple)]}' for name, value in parts.items()), values
 
 
 def replace_rows(
     connection: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame, key: Mapping[str, object], build_id: str
 ) -> int:
-    """Replace the rows that match a key, in one transaction.
+    """Replace the rows that match a key, in one transaction, and count the new ones.
 
-    connection : Work database.
-    table : A table with a ``build_id`` column.
     frame : New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
         values become NULL.
-    key : What the rows are about; rows that match it are deleted first.
-    Rows written. Raises ValueError if the table or a column does not exist, a required column is missing or has missing
-    values, or a row does not match the key.
+    Raises ValueError if the table or a column does not exist, a required column is missing or has missing values, or a
+    row does not match the key.
     """
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
@@ -145,9 +139,8 @@ def write_sources(
     with _seen(connection, families_in=families, sources_in=sources, members_in=members), transaction(connection):
         # Families that other rosters brought keep their place, so that their colours stay.
         connection.execute(
-            "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) "
-            "+ row_number() OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN "
-            "(SELECT family FROM families)"
+            "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) + row_number() "
+            "OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN (SELECT family FROM families)"
         )
         connection.execute(_upsert("sources", sources, "source", "sources_in"))
         connection.execute("DELETE FROM roster_members WHERE roster IN (SELECT unnest(?))", [list(rosters)])
@@ -157,11 +150,7 @@ def write_sources(
 
 
 def access(label: str, route: str) -> str:
-    """How responses were collected: 'local' or 'api'.
-
-    The release writes the route as 'original50' and 'local_expansion_...' (checkpoints run locally) or 'api50_...' and
-    'api_catalog_...' (served endpoints).
-    """
+    """How responses were collected: 'local' or 'api'; the release writes 'local_...', 'original50' or 'api...'."""
     if route.startswith("api"):
         return "api"
     if route.startswith(("local", "original")):
@@ -172,10 +161,7 @@ def access(label: str, route: str) -> str:
 
 
 def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
-    """Add or correct proxies.
-
-    frame : Columns proxy and name, and any others of table ``proxies``.
-    """
+    """Add or correct proxies, of columns proxy and name, and any others of table ``proxies``."""
     _check_rows(frame, columns_of(connection, "proxies"), "proxies")
     with _seen(connection, incoming=frame), transaction(connection):
         connection.execute(_upsert("proxies", frame, "proxy", "incoming"))
@@ -190,14 +176,7 @@ def write_reader(
     view: str | None = None,
     origin: str = "measured",
 ) -> str:
-    """Add or correct a reader.
-
-    method : 'reader-paper', ...
-    name : For people.
-    proxy, view : Absent for methods that read text without a proxy.
-    origin : 'measured' or 'published'.
-    The reader's id, ``method/proxy/view`` without the absent parts.
-    """
+    """Add or correct a reader ('measured' or 'published'); its id is ``method/proxy/view`` without absent parts."""
     reader = "/".join(part for part in (method, proxy, view) if part is not None)
     row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
     frame = pd.DataFrame([row])
