@@ -16,6 +16,7 @@ from backend.protocol import READER_PAPER
 from backend.reference.files import Node, Results
 from backend.reference.rows import (
     ACCURACIES,
+    NAMES,
     ROSTER,
     VARIANCES,
     Collected,
@@ -28,28 +29,9 @@ from backend.reference.rows import (
 from backend.traces import VIEWS, View
 
 FINGERPRINT = "dct_dc_ac_fullrank"
-COMPONENTS = {FINGERPRINT: READER_PAPER, "dct_dc_fullrank": "reader-dc", "dct_ac_fullrank": "reader-ac"}
-"""Configurations of the files as methods."""
-SCANS = {
-    "dct_q2_linear_probe": READER_PAPER,
-    "dct_dc_linear_probe": "reader-dc",
-    "dct_ac_linear_probe": "reader-ac",
-    "last_token_linear_probe": "temporal-final",
-}
-TEMPORAL = {
-    "mean_pool": "temporal-mean",
-    "final_token": "temporal-final",
-    "max_pool": "temporal-max",
-    "mean_final_pool": "temporal-mean-final",
-    "mean_max_pool": "temporal-mean-max",
-    "final_max_pool": "temporal-final-max",
-    "dct_q2": "dct-q2",
-    "dct_q4": "dct-q4",
-    "dct_q8": "dct-q8",
-    "learned_temporal_h1": "mixture-1",
-    "learned_temporal_h2": "mixture-2",
-}
-"""Temporal representations as methods."""
+COMPONENTS = NAMES["components"]
+SCANS = NAMES["scans"]
+TEMPORAL = NAMES["temporal"]
 BLOCKS = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
 AVERAGE = "mean4"  # Stands for the proxy where the release compares means over the four main ones.
 

@@ -21,6 +21,7 @@ from backend.reference.rows import (
     ACCURACIES,
     ENCODERS,
     METRICS,
+    NAMES,
     ROSTER,
     VARIANCES,
     Collected,
@@ -33,24 +34,10 @@ from backend.reference.rows import (
 
 DEBERTA, LLMMAP, RANDOM = "published-deberta", "published-llmmap", "published-random"
 FROZEN, FINETUNED, FIRST_RUN = "dna", "dna-finetuned", "dna-finetuned-first"
-GEOMETRY = {
-    "retrieval_map_at_5": "retrieval_map_5",
-    "retrieval_map_at_10": "retrieval_map_10",
-    "clustering_ari": "clustering_ari",
-    "clustering_nmi": "clustering_nmi",
-    "clustering_ami": "clustering_ami",
-}
-MEASURES = {
-    "trainable_parameters": ("trainable_parameters", "parameters"),
-    "encoder_parameters": ("encoder_parameters", "parameters"),
-    "head_parameters": ("head_parameters", "parameters"),
-    "inference_parameters": ("audit_parameters", "parameters"),
-    "loaded_checkpoint_parameters": ("loaded_parameters", "parameters"),
-    "batch_size": ("batch_size", "responses"),
-}
-EXITS = {"max_absolute_error": "early_exit_error_max", "mean_absolute_error": "early_exit_error_mean"}
-"""How far states of the pass that ends at the block lie from those of the whole pass."""
-TIMING = {"median_ms_per_response": ("latency_ms", "ms"), "median_responses_per_second": ("responses_per_s", "1/s")}
+GEOMETRY = NAMES["geometry"]
+MEASURES = NAMES["measures"]
+EXITS = NAMES["exits"]
+TIMING = NAMES["timing"]
 
 
 def read_random(results: Results, into: Collected) -> None:

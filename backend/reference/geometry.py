@@ -14,44 +14,14 @@ import pandas as pd
 
 from backend.protocol import READER_PAPER
 from backend.reference.files import Node, Results
-from backend.reference.rows import MAIN, ROSTER, Collected
+from backend.reference.rows import MAIN, NAMES, ROSTER, Collected
 
 FOLDER = "geometry/agent500"
 CROSS = "geometry/cross_domain"
-PAIRS = {
-    "distilled_qwen_lineage": "R1-Distill-Qwen-32B / QwQ-32B",
-    "claude_deepseek": "Claude-Sonnet-4 / DeepSeek-V4-Pro",
-    "gemma_gemini": "Gemma-4-31B / Gemini-3.1-Flash-Lite",
-    "minimax_claude": "MiniMax-M3 / Claude-Sonnet-4.6",
-}
-PURITY = {
-    "purity": "purity",
-    "ci_low": "low",
-    "ci_high": "high",
-    "analytic_chance": "expectation",
-    "permutation_null_mean": "null_mean",
-    "p_value": "p_value",
-    "holm_p_value_main_k1_k5": "p_holm",
-}
-SWEPT = {
-    "trustworthiness_at_5": "trustworthiness_5",
-    "trustworthiness_at_10": "trustworthiness_10",
-    "knn_jaccard_at_10": "knn_jaccard_10",
-    "family_purity_at_5": "family_purity_5",
-}
-SUMMARY = {
-    "same_source_top1_retrieval": "top1",
-    "same_source_top5_retrieval": "top5",
-    "same_source_mrr": "mrr",
-    "same_source_beats_random_source": "wins_other",
-    "same_source_cosine_mean": "cosine_same_mean",
-    "same_source_cosine_median": "cosine_same_median",
-    "different_source_cosine_mean": "cosine_other_mean",
-    "different_source_cosine_median": "cosine_other_median",
-    "nearest_cross_domain_family_match": "nearest_family_match",
-    "agent500_family_nn_purity": "agent500_purity_1",
-    "math100_family_nn_purity": "math100_purity_1",
-}
+PAIRS = NAMES["pairs"]
+PURITY = NAMES["purity"]
+SWEPT = NAMES["swept"]
+SUMMARY = NAMES["summary"]
 
 
 def read_original_space(results: Results, into: Collected) -> None:

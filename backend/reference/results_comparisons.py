@@ -9,7 +9,7 @@ from backend.inference.validation import CURVES
 from backend.reference.attribution import AVERAGE
 from backend.reference.results_book import ABSENT, Book, header, line, paragraphs, plain
 from backend.reference.rows import ROSTER
-from backend.reference.tables import EVALUATE, RELATE
+from backend.reference.tables import DECLARED, EVALUATE, RELATE
 
 TWO_MODES = "dct-q2"
 END_POINTS = ("accuracy@1", "accuracy@100")  # measures that are printed; table ``comparisons`` has every budget
@@ -23,37 +23,7 @@ PAIRED = (
     ("ngrams", "Other readouts less word n-grams", STATISTICS),
 )
 """Sets of hypotheses of which every pair is printed: title, and what measures them."""
-PARTS: Mapping[str, tuple[str, str]] = {
-    "calibration": (
-        "Calibration",
-        "Errors and costs of the summed evidence *before* and *after* calibration, which is fitted on other prompts; "
-        "`ece_floor` is what so many groups show by chance when every probability is right.",
-    ),
-    "unknown": (
-        "Sources that nobody enrolled",
-        "Left out one family, or one sibling a family, at a time, by removing its columns.",
-    ),
-    "refit": (
-        "Sources that nobody enrolled, the probe fitted without them",
-        "The harder test: the probe has not met the source either.",
-    ),
-    "transfer": (
-        "Verdicts on the enrolled kind of traffic, and on another one",
-        "Shares of groups of one enrolled source each. *same*: held-out enrolled prompts; *math100*: enrolled on "
-        "Agent500, asked about Math100; *agent500*: the other way round; *category*: nine categories of prompts "
-        "enrolled, asked about the tenth. `rejected` is what the unknown-source test alone would say, `false_unknown` "
-        "what the rule says.",
-    ),
-    "stop": (
-        "Sequential stop",
-        "Stated error rates against realised ones, and how many traces a decision takes; fitted on other prompts.",
-    ),
-    "drift": (
-        "Two windows of one endpoint",
-        "Share of alarms at the stated level: *same* should stay at the level, the others near one.",
-    ),
-}
-"""Parts of the validation in the order of an audit: title and what it shows."""
+PARTS: Mapping[str, Mapping[str, str]] = DECLARED["validation"]
 LEFT_OUT = ("scale", "bias", "cllr_pairwise_before", "cllr_pairwise_after", "accuracy_before", *CURVES)
 """Metrics that stay in the store only."""
 QUALIFIERS = ("scenario", "statistic", "rule", "level", "space")
@@ -154,8 +124,8 @@ def audit_sections(book: Book, rows: Rows) -> Iterator[str]:
     for part in dict.fromkeys([*PARTS, *(row["part"] for row in rows)]):
         shown = [row for row in rows if row["part"] == part and row["metric"] not in LEFT_OUT]
         if shown:
-            title, text = PARTS.get(part, (part.capitalize(), ""))
-            yield from paragraphs(f"### {title}", text, _validation(book, shown))
+            about = PARTS.get(part, {"title": part.capitalize(), "text": ""})
+            yield from paragraphs(f"### {about['title']}", about["text"], _validation(book, shown))
 
 
 def _validation(book: Book, rows: Rows) -> Iterator[str]:

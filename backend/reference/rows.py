@@ -7,8 +7,10 @@ that differs is kept out and said, because only one number can stand in one plac
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pandas as pd
 from backend.protocol import READER_PAPER
 from backend.reference.files import Node
 
+NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
 ROSTER = "100-way"
 MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")  # The paper's four main proxies.
 PROXIES = (*MAIN, "olmo3_7b_instruct", "qwen3_8b", "qwen3_32b", "qwen35_27b")
