@@ -16,8 +16,7 @@ import pandas as pd
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
 from backend.reference import attribution, baselines, geometry, paper, relationships
-from backend.reference.files import AGAIN, LEFT, UNREAD, Ledger, Results
-from backend.reference.rows import Collected, PublishedReader
+from backend.reference.files import AGAIN, LEFT, UNREAD, Collected, Ledger, PublishedReader, Results
 from backend.traces import View
 
 __all__ = ["LEFT", "UNREAD", "Collected", "Ledger", "PublishedReader", "Results", "collect", "published_attribution"]

@@ -13,13 +13,14 @@ import re
 
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
-from backend.reference.files import Node, Results
-from backend.reference.rows import (
+from backend.reference.files import (
     ACCURACIES,
     NAMES,
     ROSTER,
     VARIANCES,
     Collected,
+    Node,
+    Results,
     add_budgets,
     add_ensemble,
     add_external,

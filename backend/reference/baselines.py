@@ -16,8 +16,7 @@ import re
 import numpy as np
 
 from backend.protocol import READER_PAPER
-from backend.reference.files import Node, Results
-from backend.reference.rows import (
+from backend.reference.files import (
     ACCURACIES,
     ENCODERS,
     METRICS,
@@ -25,6 +24,8 @@ from backend.reference.rows import (
     ROSTER,
     VARIANCES,
     Collected,
+    Node,
+    Results,
     add_budgets,
     add_ensemble,
     add_external,

@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from backend.protocol import READER_PAPER
-from backend.reference.files import Node, Results
-from backend.reference.rows import MAIN, NAMES, ROSTER, Collected
+from backend.reference.files import MAIN, NAMES, ROSTER, Collected, Node, Results
 
 FOLDER = "geometry/agent500"
 CROSS = "geometry/cross_domain"

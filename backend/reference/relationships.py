@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from backend.protocol import READER_PAPER
 from backend.reference.attribution import BLOCKS, COMPONENTS
-from backend.reference.files import Node, Results
-from backend.reference.rows import ENCODERS, NAMES, Collected
+from backend.reference.files import ENCODERS, NAMES, Collected, Node, Results
 
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
 DISTANCES = {"cosine": "", "euclidean": "-euclidean"}

@@ -8,8 +8,7 @@ from typing import Any
 
 import duckdb
 
-from backend.reference.paper import Held, Printed, printed
-from backend.reference.tables import Cell
+from backend.reference.paper import Cell, Held, Printed, printed
 from backend.store.result_queries import SUMMARIES, build_rows, reader_rows, summary_rows
 
 LETTERS = {3: "K", 6: "M", 9: "B"}

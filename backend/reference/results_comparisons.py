@@ -7,9 +7,9 @@ from typing import Any
 
 from backend.inference.validation import CURVES
 from backend.reference.attribution import AVERAGE
+from backend.reference.files import ROSTER
+from backend.reference.paper import DECLARED, EVALUATE, RELATE
 from backend.reference.results_book import ABSENT, Book, header, line, paragraphs, plain
-from backend.reference.rows import ROSTER
-from backend.reference.tables import DECLARED, EVALUATE, RELATE
 
 TWO_MODES = "dct-q2"
 END_POINTS = ("accuracy@1", "accuracy@100")  # measures that are printed; table ``comparisons`` has every budget

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.protocol import READER_PAPER
-from backend.reference.paper import DIFFERS
+from backend.reference.paper import DECLARED, DIFFERS, Cell, attribution, question, relationship
 from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs
-from backend.reference.tables import DECLARED, Cell, attribution, question, relationship
 
 ROUNDING = 1e-9  # shares of a few hundred groups that differ by a margin do so up to the last digits
 PAIR = {"accuracy": "Acc.", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}

@@ -9,6 +9,7 @@ import duckdb
 
 from backend.methods.registry import BASELINES, CONTROLS
 from backend.protocol import READER_PAPER
+from backend.reference.paper import DECLARED, Cell, question, rows_of
 from backend.reference.results_book import (
     ABSENT,
     ROSTERS,
@@ -22,7 +23,6 @@ from backend.reference.results_book import (
     plain,
 )
 from backend.reference.results_findings import SIMPLE
-from backend.reference.tables import DECLARED, Cell, question, rows_of
 from backend.store.result_queries import matching_rows
 
 WHOLE, FIT = "fused", "seconds to fit a fold"

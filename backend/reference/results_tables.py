@@ -8,10 +8,9 @@ import duckdb
 
 from backend.methods.registry import STATES
 from backend.protocol import READER_PAPER
-from backend.reference.paper import Printed
+from backend.reference.files import ROSTER
+from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Printed, Row, Table
 from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs, plain
-from backend.reference.rows import ROSTER
-from backend.reference.tables import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Row, Table
 from backend.store.result_queries import chosen_blocks, mutual_ranks, roster_families
 
 ENDINGS = (" std", " low", " high", " p")  # columns that qualify the one before them

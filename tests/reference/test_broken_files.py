@@ -8,10 +8,10 @@ from backend.errors import AtlasError
 from backend.reference import Results, collect
 from backend.reference.attribution import read_variance
 from backend.reference.baselines import read_costs, read_dna, read_random
+from backend.reference.files import Collected
 from backend.reference.geometry import read_domains, read_original_space
 from backend.reference.paper import Printed, printed
 from backend.reference.relationships import read_baselines, read_disjoint
-from backend.reference.rows import Collected
 from tests.fake_release import fake_release
 
 NAN = float("nan")
