@@ -55,9 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"proxy that reads the traces; several joined by '+'; the encoder of {', '.join(ENCODED)} (default: "
         f"{DEFAULT_PROXY}, as encoder {DEFAULT_ENCODER})",
     )
-    parser.add_argument(
-        "--view", help=f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
-    )
+    text = f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
+    parser.add_argument("--view", help=text)
     parser.add_argument(
         "--readout",
         choices=(AUTO, *ENROLLABLE),
@@ -72,9 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
     options.add(file, "encoding")
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
-    file.add_argument(
-        "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
-    )
+    text = "how the sources are served (default: %(default)s)"
+    file.add_argument("--access", choices=("api", "local"), default="api", help=text)
     file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
     options.add(parser, "limit", "release", "work")
 

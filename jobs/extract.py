@@ -56,12 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "blocks of which states at sampled positions are kept too (ten times the room)"
     parser.add_argument("--positions", default="", help=text)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--span",
-        choices=("offsets", "prefix-count"),
-        default="offsets",
-        help="where the response begins: by the tokens' place in the text, or by counting tokens as the release does",
-    )
+    text = "where the response begins: by the tokens' place in the text, or by counting tokens as the release does"
+    parser.add_argument("--span", choices=("offsets", "prefix-count"), default="offsets", help=text)
     options.add(parser, "limit", "release", "work")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from functools import partial
 
 from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
@@ -31,16 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--benchmark", default="agent500", help="benchmarks, comma separated (agent500, math100)")
     parser.add_argument("--layer", default=MODAL, help="READER's block, a number or 'modal' (default)")
     parser.add_argument("--sweep", action="store_true", help="also 20 t-SNE maps over seeds and perplexities")
-    parser.add_argument(
-        "--shuffle",
-        choices=("eligible", "all"),
-        default="eligible",
-        help="labels that the purity test permutes: of the averaged families (the paper) or all (its released code)",
-    )
+    text = "labels that the purity test permutes: of the averaged families (the paper) or all (its released code)"
+    parser.add_argument("--shuffle", choices=("eligible", "all"), default="eligible", help=text)
     parser.add_argument("--compare", action="store_true", help="only compare the readers that have a map already")
-    parser.add_argument(
-        "--pair", action="append", default=[], metavar="A,B", help="two sources to rank for each other (repeatable)"
-    )
+    text = "two sources to rank for each other (repeatable)"
+    parser.add_argument("--pair", action="append", default=[], metavar="A,B", help=text)
     options.add(parser, "limit", "release", "work")
 
 
@@ -64,10 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             ]
             settings = PuritySettings(shuffle=arguments.shuffle)
             for domains in charts:
-                made = [
-                    (chart, make(connection, release, chart, with_sweep=arguments.sweep, purity_settings=settings))
-                    for chart in domains
-                ]
+                done = partial(make, connection, release, with_sweep=arguments.sweep, purity_settings=settings)
+                made = [(chart, done(chart)) for chart in domains]
                 if len(made) == len(BENCHMARKS):
                     relate_domains(connection, release, *made)
         for roster in rosters:

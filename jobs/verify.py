@@ -30,9 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
-    parser.add_argument(
-        "--enrolment", metavar="NAME", help="an enrolment's name or file (default: found by its sha256)"
-    )
+    text = "an enrolment's name or file (default: found by its sha256)"
+    parser.add_argument("--enrolment", metavar="NAME", help=text)
     add(parser, "encoding")
     add(parser, "device")
 

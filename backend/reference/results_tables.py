@@ -83,8 +83,9 @@ def _following(book: Book, table: Table) -> Iterator[str]:
             cells = [_paper_cell(book, table, row, column, printed) for column in columns]
             yield line([row.name, "paper", *cells])
         elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
-            cells = [_file_cell(book, table, row, column) for column in columns]
-            yield line([row.name, "files", *cells])
+            asked = (_question(table, row, column, ours=False) for column in columns)
+            numbers = (book.number(cell, row.published[0]) if cell is not None else None for cell in asked)
+            yield line([row.name, "files", *(_shown(book, number, ".000") for number in numbers)])
     forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
     for row in table.rows:
@@ -232,11 +233,6 @@ def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[t
     if value is not None and not number.agrees(value):
         return f"{text} (file {like(value, number.text)}{book.cite(builds)})"
     return text + book.cite(builds)
-
-
-def _file_cell(book: Book, table: Table, row: Row, column: str) -> str:
-    cell = _question(table, row, column, ours=False)
-    return _shown(book, book.number(cell, row.published[0]) if cell is not None else None, ".000")
 
 
 def command_for(table: Table, ours: str) -> str:

@@ -30,11 +30,7 @@ def table_sizes(cursor: Cursor) -> pd.DataFrame:
 
 
 def table_rows(cursor: Cursor, table: str) -> Iterator[list[tuple[object, ...]]]:
-    """Rows of a table in chunks, its column names first.
-
-    cursor : Of its own, because it is in use until the last chunk.
-    Raises ValueError if there is no such table.
-    """
+    """Rows of a table in chunks, its column names first; the cursor is in use until the last chunk."""
     columns = columns_of(cursor, table)
     yield [tuple(columns)]
     answer = cursor.execute(f'SELECT * FROM "{table}"')

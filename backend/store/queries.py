@@ -230,24 +230,14 @@ def metric_curve(
     asked for.
     """
     needed = [readers] if isinstance(readers, str) else list(readers)
+    about = {"roster": roster, "benchmark": benchmark, "condition": condition}
     sql = """
         SELECT reader, name, origin, k, value, std, n, build_id
         FROM attribution_metrics a JOIN readers r USING (reader)
         WHERE list_contains($wanted::VARCHAR[], reader) AND roster = $roster AND benchmark = $benchmark
             AND condition = $condition AND metric = $metric AND reduction = $reduction AND seed IS NULL AND fold IS NULL
         ORDER BY list_position($wanted::VARCHAR[], reader), k"""
-    return frame_of(
-        cursor,
-        sql,
-        {
-            "wanted": needed,
-            "roster": roster,
-            "benchmark": benchmark,
-            "condition": condition,
-            "metric": metric,
-            "reduction": reduction,
-        },
-    )
+    return frame_of(cursor, sql, {"wanted": needed, **about, "metric": metric, "reduction": reduction})
 
 
 def fold_spread(

@@ -18,10 +18,7 @@ SCORES = ("dc", "ac", "match", "distance", "decision", "decision-model", "decisi
 
 
 def measured_splits(cursor: Cursor) -> pd.DataFrame:
-    """Metrics of single splits of every reader that was measured here.
-
-    Columns reader, protocol, readout, metric, split, value.
-    """
+    """Metrics of single splits that were measured here (columns reader, protocol, readout, metric, split, value)."""
     sql = """
         SELECT reader, protocol, readout, metric, split, value FROM relationship_metrics JOIN readers USING (reader)
         WHERE origin = 'measured' AND split IS NOT NULL ORDER BY reader, protocol, readout, metric, split"""

@@ -30,15 +30,9 @@ SUMMARIES = {
             (SELECT max(s.layer) FROM layer_selection s WHERE s.outer_fold IS NULL AND s.roster = variance_ratios.roster
                 AND s.reader = regexp_replace(variance_ratios.reader, '/r$', '/ur')),
             layer)""",
-    "comparisons": "true",
-    "correlations": "true",
-    "costs": "true",
-    "family_purity": "true",
-    "reader_agreement": "true",
-    "prompt_stability": "true",
-    "paper_values": "true",
     "layer_selection": "outer_fold IS NULL",
-    "audit_validation": "true",
+    **dict.fromkeys(("comparisons", "correlations", "costs", "family_purity", "reader_agreement"), "true"),
+    **dict.fromkeys(("prompt_stability", "paper_values", "audit_validation"), "true"),
 }
 """Tables behind the paper's tables, and which of their rows are summaries."""
 
