@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import duckdb
 import pandas as pd
 
-from backend.store.queries import frame_of
+from backend.store.frames import frame_of
 
 Cursor = duckdb.DuckDBPyConnection
 

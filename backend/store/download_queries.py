@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pandas as pd
 
+from backend.store.frames import with_lists
 from backend.store.lists import PACKED, storage, stored_rows
-from backend.store.queries import with_lists
 from backend.store.writers import columns_of
 
 Cursor = duckdb.DuckDBPyConnection

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
-import numpy as np
 import pandas as pd
 
 from backend.protocol import BUDGETS
+from backend.store.frames import frame_of, with_lists
 from backend.store.lists import key_table
 from backend.store.writers import columns_of, matching
 
@@ -491,20 +491,3 @@ def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFra
     made = f'SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}'
     sql = f"SELECT * FROM builds WHERE build_id IN ({made}) ORDER BY started_at DESC, build_id"
     return frame_of(cursor, sql, values).astype({"seed": "Int64"})
-
-
-def frame_of(
-    cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
-) -> pd.DataFrame:
-    """Run a question; text columns have one type whether or not there are rows or values."""
-    answer = cursor.execute(sql, parameters)
-    text = [column[0] for column in answer.description or [] if str(column[1]) == "VARCHAR"]
-    return answer.df().astype(dict.fromkeys(text, "str"))
-
-
-def with_lists(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """A frame with plain lists where DuckDB gives arrays."""
-    for column in columns:
-        values = [value.tolist() if isinstance(value, np.ndarray) else list(value) for value in frame[column]]
-        frame[column] = pd.Series(values, index=frame.index, dtype=object)
-    return frame

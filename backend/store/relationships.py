@@ -9,7 +9,7 @@ from __future__ import annotations
 import duckdb
 import pandas as pd
 
-from backend.store.queries import frame_of
+from backend.store.frames import frame_of
 
 Cursor = duckdb.DuckDBPyConnection
 
