@@ -14,7 +14,7 @@ from backend.errors import AtlasError
 
 STOPPED = "Stopped. Finished work is kept; the same command continues."
 """What is printed after Ctrl-C, unless a verb has a sentence of its own under this name."""
-SHARED = ("options", "pipeline")  # modules that are no verbs
+SHARED = ("options", "pipeline", "trace_options")  # modules that are no verbs
 
 
 def verbs() -> list[str]:

@@ -31,7 +31,7 @@ from backend.intake import COMMAND_LINE, inspect
 from backend.intake.files import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
-from jobs.options import (
+from jobs.trace_options import (
     ENROLMENT,
     NOTHING_KEPT,
     add,

@@ -16,7 +16,7 @@ from backend import output_files as _files
 from backend.intake import COMMAND_LINE
 from backend.intake.files import opened
 from backend.intake.preview import Preview, preview
-from jobs.options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
+from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 FIRST = 5  # Traces of which a line is printed.

@@ -6,7 +6,7 @@ import argparse
 
 from backend.fingerprints import describe as size_text
 from backend.proxies import registry
-from jobs.options import aligned
+from jobs.trace_options import aligned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, inspect
 from backend.intake.files import opened
-from jobs.options import NOTHING_KEPT, add, plain_errors, say
+from jobs.trace_options import NOTHING_KEPT, add, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 
